@@ -1,0 +1,69 @@
+# `make` lists the targets. Two are enough for a newcomer: `make report` and `make test`.
+#
+# Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
+# $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
+VARIABLES := HW STUDY SCALE DATA FORCE ON NODES TORCH_INDEX
+$(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
+export $(VARIABLES)
+
+ifdef PYTHON
+# An interpreter that has the packages already (a GPU host without network): used as it is, nothing is installed.
+override PYTHON := $(value PYTHON)
+export LABKIT_PYTHON := $(PYTHON)
+INSTALLED :=
+else
+export LABKIT_PYTHON := .venv/bin/python
+INSTALLED := .venv/.installed
+endif
+
+LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
+
+.DEFAULT_GOAL := help
+.PHONY: help setup report render compare plan lab profile doctor data-check test lint clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 ON=slurm NODES=n"
+	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
+
+setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
+
+.venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
+	@python3 -I labkit/bootstrap.py .venv && touch $@
+
+report: $(INSTALLED)  ## measure what is missing on this machine and render the site
+	@$(LABKIT) report
+
+render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (any machine)
+	@$(LABKIT) render
+
+compare: $(INSTALLED)  ## all recorded profiles side by side
+	@$(LABKIT) compare
+
+plan: $(INSTALLED)  ## the trials that a report would run, and the time they should take
+	@$(LABKIT) plan
+
+lab: $(INSTALLED)  ## JupyterLab on notebooks/
+	@"$$LABKIT_PYTHON" -m jupyterlab --notebook-dir=notebooks
+
+profile: $(INSTALLED)  ## write a params/<name>.yaml for the hardware found here
+	@$(LABKIT) profile
+
+doctor: $(INSTALLED)  ## what was found, what matches, what is missing and how to get it
+	@$(LABKIT) doctor
+
+data-check: $(INSTALLED)  ## say what the image folder DATA=/folder holds
+	@$(LABKIT) data check
+
+test: $(INSTALLED)  ## run the tests (those that need a GPU are skipped without one)
+	@"$$LABKIT_PYTHON" -m pytest
+
+lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
+	@"$$LABKIT_PYTHON" -m ruff check .
+	@"$$LABKIT_PYTHON" -m ruff format --check .
+	@"$$LABKIT_PYTHON" -m mypy
+	@"$$LABKIT_PYTHON" -m importlinter.cli lint 2>/dev/null || .venv/bin/lint-imports
+	@"$$LABKIT_PYTHON" -m nbstripout --verify notebooks/*.ipynb
+
+clean:  ## remove what reports built (records stay)
+	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs

@@ -1,0 +1,1 @@
+"""Records in, pictures, tables and sentences out. Measures nothing."""

@@ -1,0 +1,138 @@
+"""The records that a page shows, as values by trial and pass, and as one tidy table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from labkit.profile import Profile
+from labkit.records import Blocks, Record
+from labkit.registry import Study, find_metric
+from labkit.statistics import Interval, log_interval
+from labkit.trial import Trial
+
+METRICS_OF_BLOCKS = ("images_per_s", "flop_per_s", "bytes_per_s", "step_s")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The latest records of one study, host and scale that belong together. Empty when there are none."""
+
+    study: Study
+    profile: Profile
+    scale: str
+    host_id: str | None
+    host: dict[str, Any]
+    records: list[Record]
+    measured_here: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+    @cached_property
+    def by_trial(self) -> dict[Trial, list[Record]]:
+        """Records by trial, trials in a readable order, passes ascending."""
+        grouped: dict[Trial, list[Record]] = {}
+        for record in sorted(self.records, key=lambda record: record.pass_number):
+            grouped.setdefault(record.as_trial, []).append(record)
+        return dict(sorted(grouped.items(), key=lambda item: _reading_order(item[0])))
+
+    def trials(self, **fields: Any) -> list[Trial]:
+        """The trials whose fields have the given values."""
+        return [trial for trial in self.by_trial if all(getattr(trial, name) == fields[name] for name in fields)]
+
+    def ok(self, trial: Trial) -> list[Record]:
+        """The passes of a trial that have a result."""
+        return [record for record in self.by_trial.get(trial, []) if record.status == "ok" and record.result]
+
+    def values(self, trial: Trial, metric: str) -> dict[int, float]:
+        """Pass number -> value of a metric (SI units); passes without it are left out."""
+        found = {record.pass_number: value_of(record, find_metric(metric).name) for record in self.ok(trial)}
+        return {number: value for number, value in found.items() if value is not None}
+
+    def interval(self, trial: Trial, metric: str) -> Interval | None:
+        """Geometric mean over passes with its 95 % interval; None without any value."""
+        values = list(self.values(trial, metric).values())
+        return log_interval(values) if values else None
+
+    def fact(self, trial: Trial, name: str) -> Any:
+        """What the workload said of itself (parameters, FLOP, …); None when no pass has it."""
+        return next((record.facts[name] for record in self.ok(trial) if name in record.facts), None)
+
+    def failures(self) -> list[Record]:
+        """Records without a result."""
+        return [record for record in self.records if record.status != "ok"]
+
+    def ceiling(self, workload: str, metric: str) -> Interval | None:
+        """The measured ceiling of arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`)."""
+        found = [self.interval(trial, metric) for trial in self.trials(workload=workload, precision="fp32")]
+        return next((interval for interval in found if interval), None)
+
+    def passes(self) -> list[int]:
+        """The pass numbers that have records."""
+        return sorted({record.pass_number for record in self.records})
+
+    def frame(self) -> pd.DataFrame:
+        """One row a trial and pass: the trial's fields, status, reason, metrics in SI units."""
+        rows = []
+        for record in self.records:
+            metrics = {name: value_of(record, name) for name in METRICS_OF_BLOCKS}
+            rows.append(
+                {
+                    "study": record.study,
+                    "scale": record.scale,
+                    "host": record.host,
+                    "pass": record.pass_number,
+                    **record.trial,
+                    "status": record.status,
+                    "reason": record.reason,
+                    **metrics,
+                    "memory_bytes": record.facts.get("memory_bytes"),
+                    "started_at": record.started_at,
+                    "wall_s": record.wall_s,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def describe(self) -> str:
+        """Host, device, scale and passes, for captions."""
+        if not self:
+            return "no records"
+        gpus = self.host.get("gpus") or []
+        device = gpus[0]["name"] if gpus and self.profile.device.kind == "cuda" else self.host.get("cpu", "unknown CPU")
+        used = self.records[-1].devices_used
+        count = f"{used} x " if used > 1 else ""
+        return f"{count}{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
+
+
+def value_of(record: Record, metric: str) -> float | None:
+    """One metric of one record in SI units; None when it has none."""
+    blocks: Blocks | None = record.result
+    if blocks is None:
+        return None
+    if metric == "images_per_s":
+        return blocks.rate(blocks.images_per_step)
+    if metric == "flop_per_s":
+        return blocks.rate(blocks.flop_per_step)
+    if metric == "bytes_per_s":
+        return blocks.rate(blocks.bytes_per_step)
+    if metric == "step_s":
+        return blocks.timed_s / (blocks.steps_per_block * len(blocks.host_s))
+    value = record.facts.get(metric)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def without_data_identity(trial: Trial) -> Trial:
+    """The trial whatever the content of its data: to match trials across hosts and plans."""
+    return replace(trial, data_checksum="")
+
+
+def _reading_order(trial: Trial) -> tuple[Any, ...]:
+    """Models as the catalogue has them, then sizes."""
+    from labkit.models.catalogue import MODELS
+
+    place = list(MODELS).index(trial.model) if trial.model in MODELS else len(MODELS)
+    return (trial.workload, place, trial.image_px, trial.batch, trial.precision, trial.engine, trial.key)

@@ -1,0 +1,85 @@
+"""What the hardware allows: the bound on training throughput from arithmetic and from memory.
+
+    images/s <= min( peak FLOP/s / FLOP per image,  bandwidth / bytes per image )
+
+The bytes are only those that no cache can save: SGD with momentum passes over the weights, gradients and momenta eight
+times a step, whatever the batch, and the images come in once. Activations are left out, because they may stay in a
+cache: the bound is therefore one that no implementation passes, not a prediction of a good one. (Williams et al., CACM
+2009.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.analysis.results import Results
+from labkit.models import count
+from labkit.profile import Peaks
+from labkit.trial import Trial
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """FLOP/s and bytes/s that a device reaches; None where unknown. `source` says whether nominal or measured."""
+
+    flop_per_s: float | None
+    bytes_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step of a training trial takes. Counts per step of `images` images."""
+
+    images: int
+    flop: int
+    unavoidable_bytes: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest possible images/s, and which of the two ceilings sets it."""
+
+    images_per_s: float
+    limited_by: str
+
+
+def nominal(peaks: Peaks, precision: str) -> Ceilings:
+    """The vendor's ceilings of a profile."""
+    peak = peaks.flop_per_s.get(precision)  # type: ignore[call-overload]
+    memory = peaks.memory_bytes_per_s
+    return Ceilings(peak.value if peak else None, memory.value if memory else None, "nominal")
+
+
+def measured(results: Results) -> Ceilings:
+    """The ceilings that this host reached with a large FP32 matrix product and a copy in its own memory."""
+    arithmetic = results.ceiling("matmul", "flop_per_s")
+    memory = results.ceiling("memory_copy", "bytes_per_s")
+    return Ceilings(arithmetic.point if arithmetic else None, memory.point if memory else None, "measured")
+
+
+def work_of(results: Results, trial: Trial) -> Work | None:
+    """The work of a recorded training trial; None when no pass of it has a result."""
+    flop, weights = results.fact(trial, "flop_training"), results.fact(trial, "weight_traffic_bytes_per_step")
+    if flop is None or weights is None:
+        return None
+    return Work(trial.batch, flop * trial.batch, weights + results.fact(trial, "image_bytes") * trial.batch)
+
+
+def bound(work: Work, ceilings: Ceilings) -> Bound | None:
+    """The bound on images/s; None when neither ceiling is known."""
+    times = {}
+    if ceilings.flop_per_s:
+        times["arithmetic"] = work.flop / ceilings.flop_per_s
+    if ceilings.bytes_per_s:
+        times["memory"] = work.unavoidable_bytes / ceilings.bytes_per_s
+    if not times:
+        return None
+    limit = max(times, key=lambda name: times[name])
+    return Bound(work.images / times[limit], limit)
+
+
+def model_work(model: str, batch: int, *, image_px: int = 32) -> Work:
+    """The work of a training step before anything is measured, from the model itself."""
+    facts = count(model, image_px=image_px)
+    return Work(batch, facts.flop_training * batch, 8 * facts.parameter_bytes + 3 * image_px**2 * batch)

@@ -1,0 +1,102 @@
+"""Makes the virtual environment: `python3 -I labkit/bootstrap.py .venv`. Standard library only, run before any install.
+
+Without TORCH_INDEX, a machine without an NVIDIA GPU gets a CPU build of torch where one is to be had (several GB of
+CUDA packages less); a machine with one gets the public index's default build.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+SUPPORTED = ((3, 11), (3, 13))
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    """Create or complete the environment in the folder given; 0, or 2 with one sentence on what to do."""
+    if len(sys.argv) != 2:
+        return _refuse("usage: python3 -I labkit/bootstrap.py FOLDER")
+    if not SUPPORTED[0] <= sys.version_info[:2] <= SUPPORTED[1]:
+        other = _supported_python()
+        if other:
+            return subprocess.call([other, "-I", __file__, sys.argv[1]])
+        return _refuse(
+            "labkit needs Python 3.11, 3.12 or 3.13, and this is %d.%d. Install one of them (for example the packages "
+            "python3.12 and python3.12-venv), or name an interpreter that has the packages: make PYTHON=/path/python3"
+            % sys.version_info[:2]
+        )
+    folder = Path(sys.argv[1]).absolute()
+    python = folder / "bin" / "python"
+    if subprocess.call([str(python), "-c", "import pip"], stderr=subprocess.DEVNULL) if python.exists() else True:
+        _say("[1/3] making %s with Python %d.%d" % (folder.name, *sys.version_info[:2]))
+        if subprocess.call([sys.executable, "-m", "venv", "--clear", str(folder)]):
+            return _refuse("no virtual environment could be made: install Python's venv (Debian: python3-venv).")
+    pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
+    pip += ["-c", str(ROOT / "constraints.txt")]
+    _say("[2/3] installing torch")
+    if not _install_torch(pip):
+        return _refuse("torch could not be installed: pip's message is above. Mend that and run the same command again.")
+    _say("[3/3] installing JupyterLab, TensorFlow and the rest (a few minutes)")
+    if subprocess.call([*pip, "-e", f"{ROOT}[dev]"]):
+        return _refuse("pip failed: its message is above. Mend that and run the same command again; it goes on.")
+    return 0
+
+
+def _install_torch(pip: "list[str]") -> bool:
+    pins = _pins("torch", "torchvision")
+    index = os.environ.get("TORCH_INDEX", "")
+    if index:
+        return subprocess.call([*pip, *pins, "--index-url", index, "--extra-index-url", "https://pypi.org/simple"]) == 0
+    if _has_nvidia_gpu() or sys.platform != "linux":
+        return subprocess.call([*pip, *pins]) == 0
+    # A local wheel (PIP_FIND_LINKS) counts as a place where a CPU build is to be had, so it is tried without the index.
+    reachable = ["--extra-index-url", CPU_INDEX] if _answers(CPU_INDEX + "/torch/") else []
+    cpu = [pin + "+cpu" for pin in (pins if reachable else pins[:1])]
+    if subprocess.call([*pip, *reachable, *cpu], stderr=subprocess.DEVNULL) == 0:
+        return subprocess.call([*pip, *pins]) == 0
+    _say("      no CPU build of torch is to be had here: installing the default one, which is large")
+    return subprocess.call([*pip, *pins]) == 0
+
+
+def _pins(*names: str) -> "list[str]":
+    """The lines `name==version` of those packages in constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return [line.strip() for name in names for line in lines if line.startswith(name + "==")]
+
+
+def _has_nvidia_gpu() -> bool:
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - a constant https URL
+            return True
+    except OSError:
+        return False
+
+
+def _supported_python() -> str:
+    for minor in range(SUPPORTED[1][1], SUPPORTED[0][1] - 1, -1):
+        found = shutil.which("python3.%d" % minor)
+        # A shim may exist for a version that is not installed.
+        if found and subprocess.call([found, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+            return found
+    return ""
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _refuse(text: str) -> int:
+    print("labkit: " + text, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The data room's door: a data set by its name, or from a folder with ImageNet32, ready as memory-mapped arrays.
+
+`labkit.data.loader` feeds one to a model; it is not imported here, because it needs torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labkit.data import digits, imagenet32, synthetic
+from labkit.data.cache import cache_dir, cached, open_by_checksum
+from labkit.data.dataset import DataSet, Source, Split
+from labkit.data.imagenet32 import ArchiveReport
+from labkit.data.imagenet32 import inspect as inspect_archive
+from labkit.data.subset import subset
+from labkit.errors import UserError, unknown
+
+__all__ = [
+    "NAMES",
+    "ArchiveReport",
+    "DataSet",
+    "Source",
+    "Split",
+    "cache_dir",
+    "inspect_archive",
+    "open_by_checksum",
+    "open_data",
+]
+
+NAMES = ("synthetic32", "digits")
+SYNTHETIC_TRAIN_IMAGES = 50_000
+SYNTHETIC_VAL_IMAGES = 10_000
+
+
+def open_data(
+    name_or_path: str | None = None,
+    *,
+    train_images: int | None = None,
+    val_images: int | None = None,
+    seed: int = 0,
+    verify: bool = False,
+) -> DataSet:
+    """Open a data set, from the cache or, the first time, through it.
+
+    `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32. `train_images` and
+    `val_images` say how many are wanted; None is all, of synthetic32 50,000 and 10,000. Of digits and ImageNet32 there
+    may be fewer, and then all are given; fewer of ImageNet32 than there are is a sample drawn with `seed`. `verify`
+    also reads a cached set through and compares its checksum.
+
+    Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
+    for an archive that cannot be used.
+    """
+    for split, count in (("training", train_images), ("validation", val_images)):
+        if count is not None and count < 1:
+            raise UserError(f"{count} {split} images were asked for; ask for at least 1.")
+    if name_or_path in (None, "synthetic32"):
+        train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
+        return cached(synthetic.source(train_images=train, val_images=val, seed=seed), verify=verify)
+    if name_or_path == "digits":
+        return cached(digits.source(train_images=train_images, val_images=val_images, seed=seed), verify=verify)
+    assert name_or_path is not None
+    if not name_or_path or not Path(name_or_path).expanduser().exists():
+        raise unknown(
+            "data set",
+            name_or_path,
+            NAMES,
+            hint="A path must be a folder that exists and holds ImageNet32: train_data_batch_1 to train_data_batch_10 "
+            "and val_data, all pickled or all with the ending .npz.",
+        )
+    whole = cached(imagenet32.source(name_or_path), verify=verify)
+    return subset(whole, train_images=train_images, val_images=val_images, seed=seed, verify=verify)

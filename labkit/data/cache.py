@@ -1,0 +1,251 @@
+"""One cache of data sets as memory-mapped arrays: what is read, drawn or decoded once is mapped from then on.
+
+    cache_dir()/<name>-<token>/   train_images.npy  train_labels.npy  val_images.npy  val_labels.npy  meta.json
+
+An entry is written into a temporary sibling folder, flushed to the disk and renamed: there is a whole entry or none.
+Arrays are appended through ordinary writes, since a memory map on a full disk kills the process instead of failing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit import __version__
+from labkit.data.dataset import IMAGE_SHAPE, SPLITS, DataSet, Source, Split, SplitName
+from labkit.data.npy import ArrayWriter, ChannelMoments, array_digest
+from labkit.errors import DataError, UserError
+
+CACHE_FORMAT = 1
+_TEMPORARY = ".tmp-"
+_SWEEP_AFTER_S = 24 * 3600
+_EXCHANGE_S = 0.5  # far longer than two renames take
+_WRITE_IMAGES = 8192  # images handed on at once, 25 MB
+
+Meta: TypeAlias = dict[str, Any]
+
+
+class Damaged(DataError):  # noqa: N818 - says what was found, as errors.Unsupported does
+    """A cache entry that is not what its meta.json says."""
+
+
+def cache_dir() -> Path:
+    """The cache folder, looked up at each call: $LABKIT_CACHE, else $XDG_CACHE_HOME/labkit, else ~/.cache/labkit."""
+    if own := os.environ.get("LABKIT_CACHE"):
+        return Path(own).expanduser().absolute()
+    if (shared := os.environ.get("XDG_CACHE_HOME")) and Path(shared).is_absolute():
+        return Path(shared) / "labkit"
+    return Path("~/.cache/labkit").expanduser().absolute()
+
+
+def entry_folder(name: str, token: str) -> Path:
+    """The folder of one entry, whether it exists or not."""
+    return cache_dir() / f"{name}-{token}"
+
+
+def content_checksum(digests: dict[str, str]) -> str:
+    """The checksum of a data set, from the digest of each array (`train_images`, …), in a fixed order."""
+    parts = [f"{split}_{kind} {digests[f'{split}_{kind}']}" for split in SPLITS for kind in ("images", "labels")]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """One array of an entry, mapped read-only; raises Damaged unless the file is exactly as long as it should be."""
+    file = folder / f"{name}.npy"
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        size = file.stat().st_size
+    except (OSError, ValueError, EOFError) as error:
+        raise Damaged(f"{file} cannot be mapped ({error}).") from error
+    if array.shape != shape or array.dtype != dtype or array.offset + array.nbytes != size:
+        raise Damaged(f"{file} is not the {dtype.__name__} array of shape {shape} that meta.json says.")
+    return array  # type: ignore[no-any-return]
+
+
+def _read_meta(folder: Path) -> Meta:
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{folder / 'meta.json'} cannot be read ({error}).") from error
+    if not isinstance(meta, dict) or meta.get("format") != CACHE_FORMAT:
+        raise Damaged(f"{folder / 'meta.json'} is not of cache format {CACHE_FORMAT}.")
+    return meta
+
+
+def open_entry(folder: Path, *, verify: bool = False) -> DataSet:
+    """Map an entry, checking its sizes against its meta.json, and with `verify` its contents against its checksum.
+
+    Raises Damaged, a DataError, when it is missing or not whole.
+    """
+    meta = _read_meta(folder)
+    try:
+        counts: dict[SplitName, int] = {split: int(meta[f"{split}_images"]) for split in SPLITS}
+        mean, std = ([float(level) for level in meta[key]] for key in ("mean", "std"))
+        facts = {key: str(meta[key]) for key in ("name", "checksum", "description")}
+        classes = int(meta["classes"])
+        if min(counts.values()) < 1 or len(mean) != 3 or len(std) != 3:
+            raise ValueError("impossible counts, mean or std")
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{folder / 'meta.json'} is incomplete ({error!r}).") from error
+    splits = {
+        split: Split(
+            images=_map(folder, f"{split}_images", (counts[split], *IMAGE_SHAPE), np.uint8),
+            labels=_map(folder, f"{split}_labels", (counts[split],), np.int16),
+        )
+        for split in SPLITS
+    }
+    if verify:
+        digests = {f"{split}_images": array_digest(splits[split].images) for split in SPLITS}
+        digests |= {f"{split}_labels": array_digest(splits[split].labels) for split in SPLITS}
+        if content_checksum(digests) != facts["checksum"]:
+            raise Damaged(f"the contents of {folder} do not have the checksum that its meta.json says.")
+    return DataSet(
+        classes=classes,
+        train=splits["train"],
+        val=splits["val"],
+        mean=(mean[0], mean[1], mean[2]),
+        std=(std[0], std[1], std[2]),
+        **facts,
+    )
+
+
+def cached(source: Source, *, verify: bool = False) -> DataSet:
+    """The data set of a source: its entry if there is a whole one, else the entry it writes now.
+
+    Raises UserError when the cache folder cannot be written, and what reading the source raises.
+    """
+    folder = entry_folder(source.name, source.token)
+    try:
+        return open_entry(folder, verify=verify)
+    except Damaged:
+        pass  # missing, or to be rebuilt
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{folder.name}-", dir=folder.parent))
+        try:
+            _write(source, temporary)
+            _publish(temporary, folder, verify=verify)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
+    except OSError as error:
+        raise UserError(
+            f"the data cache {folder.parent} cannot be written ({error.strerror or error}); "
+            "set LABKIT_CACHE to a folder with room for it."
+        ) from error
+    try:
+        return open_entry(folder)
+    except Damaged:  # a process that found the old entry damaged may be exchanging it at this moment
+        time.sleep(_EXCHANGE_S)
+        return open_entry(folder)
+
+
+def _write(source: Source, folder: Path) -> None:
+    """Write an entry's arrays and meta.json into `folder` and flush them to the disk."""
+    moments = ChannelMoments()
+    counts: dict[SplitName, int] = {}
+    digests: dict[str, str] = {}
+    for split in SPLITS:
+        with (
+            ArrayWriter(folder / f"{split}_images.npy", IMAGE_SHAPE, np.uint8) as images,
+            ArrayWriter(folder / f"{split}_labels.npy", (), np.int16) as labels,
+        ):
+            for chunk_images, chunk_labels in source.chunks(split):
+                for start in range(0, len(chunk_images), _WRITE_IMAGES):
+                    part = chunk_images[start : start + _WRITE_IMAGES]
+                    images.append(part)
+                    if split == "train":
+                        moments.add(part)
+                labels.append(chunk_labels)
+                del chunk_images, chunk_labels  # an archive's batch is large: let it go before the next is read
+        if not images.count:
+            raise DataError(f"{source.name} has no {split} image; both splits need some.")
+        counts[split] = images.count
+        digests |= {f"{split}_images": images.digest(), f"{split}_labels": labels.digest()}
+    mean, std = moments.mean_and_std()
+    meta: Meta = {
+        "format": CACHE_FORMAT,
+        "created_by": f"labkit {__version__}",
+        "name": source.name,
+        "form": source.form,
+        "description": source.describe(counts["train"], counts["val"]),
+        "classes": source.classes,
+        "train_images": counts["train"],
+        "val_images": counts["val"],
+        "mean": mean,
+        "std": std,
+        "checksum": content_checksum(digests),
+    }
+    with (folder / "meta.json").open("w", encoding="utf-8") as stream:
+        json.dump(meta, stream, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
+    _fsync_folder(folder)
+
+
+def _publish(temporary: Path, folder: Path, *, verify: bool) -> None:
+    """Rename a finished entry to its place; a whole entry that is there by then, another process's, stays."""
+    for _attempt in range(5):
+        try:
+            temporary.rename(folder)  # fails unless `folder` is absent or empty
+            _fsync_folder(folder.parent)
+            return
+        except OSError:
+            if not folder.exists():
+                raise
+        try:
+            open_entry(folder, verify=verify)
+            return
+        except Damaged:
+            aside = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}damaged-", dir=folder.parent))
+            with contextlib.suppress(FileNotFoundError):  # another process moved it
+                folder.rename(aside / folder.name)
+            shutil.rmtree(aside, ignore_errors=True)
+    raise OSError(f"{folder} keeps being replaced by damaged entries")
+
+
+def _sweep(cache: Path) -> None:
+    """Remove temporary folders that nothing has written to for a day: of processes that were killed."""
+    for leftover in cache.glob(f"{_TEMPORARY}*"):
+        try:
+            newest_s = max(file.stat().st_mtime for file in (leftover, *leftover.iterdir()))
+        except OSError:
+            continue  # another process is removing it
+        if time.time() - newest_s > _SWEEP_AFTER_S:
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_by_checksum(name: str, checksum: str) -> DataSet:
+    """Open the cached data set of that name and content checksum, reading and drawing nothing anew.
+
+    Worker processes use it, so that a set is made once, by the process that starts them. Raises DataError when no
+    whole entry has that checksum.
+    """
+    for folder in sorted(cache_dir().glob(f"{name}-*")):
+        try:
+            if _read_meta(folder).get("checksum") == checksum:
+                return open_entry(folder)
+        except Damaged:
+            continue
+    raise DataError(
+        f"no whole cache entry of {name!r} in {cache_dir()} has the checksum {checksum}; open the data set by its name "
+        "or path first, or set LABKIT_CACHE to the folder that holds it."
+    )

@@ -1,0 +1,60 @@
+"""`digits`: scikit-learn's handwritten digits, 1,797 real images that every installation has.
+
+They are 8x8 with 17 levels of grey, the test part of E. Alpaydin & C. Kaynak's set (UCI, 1998). Each pixel becomes a
+4x4 block (nearest neighbour, exact), each level is spread over 0..255, and the three colour channels are equal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
+from labkit.errors import UserError
+
+DIGITS_VERSION = 1  # raise it with any change to what follows: it is part of the cache token
+CLASSES = 10
+TRAIN_IMAGES = 1500
+VAL_IMAGES = 297
+_LEVELS = 16  # the brightest level of the original
+_BLOCK = 4
+
+
+def images_and_labels(split: SplitName, *, seed: int = 0) -> tuple[Images, Labels]:
+    """A whole split: 1,500 training or 297 validation images, uint8 (n, 3, 32, 32), and labels int16 (n,), 0..9.
+
+    `seed` decides which images are which, and their order. Raises UserError for a seed outside 0 .. 2**64 - 1.
+    """
+    if not 0 <= seed < 2**64:
+        raise UserError(f"the seed of digits is {seed}; it must be from 0 to 2**64 - 1.")
+    # Here and not above: it takes a second to import, and only this set needs it.
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
+
+    levels, labels = load_digits(return_X_y=True)
+    # A generator's raw stream and a stable sort: the same split with every version of NumPy (NEP 19).
+    draws = np.random.Philox(key=np.array([seed, DIGITS_VERSION], dtype=np.uint64)).random_raw(len(labels))
+    order = np.argsort(draws, kind="stable")
+    chosen = order[:TRAIN_IMAGES] if split == "train" else order[TRAIN_IMAGES:]
+    grey = ((levels[chosen].astype(np.int64) * 255 + _LEVELS // 2) // _LEVELS).astype(np.uint8).reshape(-1, 1, 8, 8)
+    large = grey.repeat(_BLOCK, axis=2).repeat(_BLOCK, axis=3)
+    return np.repeat(large, 3, axis=1), labels[chosen].astype(np.int16)
+
+
+def source(*, train_images: int | None, val_images: int | None, seed: int) -> Source:
+    """The set, or the first so many images of each split, as something the cache can write."""
+    counts = {
+        "train": min(train_images or TRAIN_IMAGES, TRAIN_IMAGES),
+        "val": min(val_images or VAL_IMAGES, VAL_IMAGES),
+    }
+
+    def chunks(split: SplitName) -> Chunks:
+        images, labels = images_and_labels(split, seed=seed)
+        yield images[: counts[split]], labels[: counts[split]]
+
+    def describe(train: int, val: int) -> str:
+        return (
+            f"digits (version {DIGITS_VERSION}, seed {seed}): {train:,} training and {val:,} validation images of "
+            "scikit-learn's handwritten digits scaled from 8x8 to 32x32; accuracies on it are not ImageNet accuracies."
+        )
+
+    token = f"v{DIGITS_VERSION}-s{seed}-{counts['train']}-{counts['val']}"
+    return Source("digits", token, f"digits, version {DIGITS_VERSION}", CLASSES, chunks, describe)

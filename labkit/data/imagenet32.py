@@ -1,0 +1,185 @@
+"""Reads ImageNet32, ImageNet scaled to 32x32 pixels (Chrabaszcz, Loshchilov & Hutter 2017, arXiv:1707.08819).
+
+Both published forms are read from one folder: pickled batches (`train_data_batch_1` .. `_10`, `val_data`) and the same
+as `.npz` files. Each holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the order of
+`map_clsloc.txt`. One batch is in memory at a time, 0.4 GB of the published archive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
+from labkit.data.restricted import Refused, load_plain
+from labkit.errors import DataError
+
+Form: TypeAlias = Literal["npz", "pickle"]
+
+CLASSES = 1000
+PUBLISHED_IMAGES = {"train": 1_281_167, "val": 50_000}
+BATCH_NAMES: dict[SplitName, list[str]] = {
+    "train": [f"train_data_batch_{number}" for number in range(1, 11)],
+    "val": ["val_data"],
+}
+# Where both forms are complete the .npz one is read: a checksum guards each of its files.
+_SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
+
+
+@dataclass(frozen=True)
+class ArchiveReport:
+    """What an archive holds. `classes` counts the labels that occur in training; `subset`: not the published totals."""
+
+    form: Form
+    train_images: int
+    val_images: int
+    classes: int
+    subset: bool
+    sentences: list[str]
+
+
+def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
+    """The form of an archive and its files by split, in reading order; raises DataError naming the missing ones."""
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        raise DataError(f"{folder} does not exist; give the folder that holds the ImageNet32 batches.")
+    if not folder.is_dir():
+        raise DataError(f"{folder} is a file; give the folder that holds the ImageNet32 batches.")
+    names = [name for split in SPLITS for name in BATCH_NAMES[split]]
+    missing: dict[Form, list[str]] = {}
+    for form, suffix in _SUFFIX.items():
+        missing[form] = [name + suffix for name in names if not (folder / (name + suffix)).is_file()]
+        if not missing[form]:
+            return form, {split: [folder / (name + suffix) for name in BATCH_NAMES[split]] for split in SPLITS}
+    if all(len(absent) == len(names) for absent in missing.values()):
+        raise DataError(
+            f"{folder} holds no ImageNet32 batch; expected train_data_batch_1 to train_data_batch_10 and val_data, "
+            "all pickled or all with the ending .npz, in this one folder."
+        )
+    begun = [
+        f"as {form} are missing {', '.join(absent)}" for form, absent in missing.items() if len(absent) < len(names)
+    ]
+    raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this one folder.")
+
+
+def _load(file: Path, form: Form) -> dict[str, Any]:
+    """The `data` and `labels` of one batch file, unchecked."""
+    try:
+        if form == "pickle":
+            with file.open("rb") as stream:
+                return load_plain(stream)
+        with np.load(file, allow_pickle=False) as archive:
+            return {key: archive[key] for key in ("data", "labels") if key in archive.files}
+    except Refused as refusal:
+        raise DataError(
+            f"{file} is refused: {refusal}, where only NumPy arrays, lists, numbers and strings are allowed; "
+            "nothing of it was executed."
+        ) from refusal
+    except (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DataError(f"{file} cannot be read, it is truncated or damaged ({error}); fetch it again.") from error
+    except OSError as error:
+        raise DataError(f"{file} cannot be read ({error.strerror or error}).") from error
+    except Exception as error:  # of a damaged or hostile member NumPy raises nearly anything
+        raise DataError(
+            f"{file} is refused: it is not an .npz archive of plain number arrays; nothing of it was executed."
+        ) from error
+
+
+def _check_images(file: Path, data: object) -> Images:
+    """`data` as images (n, 3, 32, 32)."""
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+        kind = data.dtype if isinstance(data, np.ndarray) else type(data).__name__
+        raise DataError(f"{file} has 'data' of type {kind} where uint8 is expected.")
+    if data.ndim != 2 or data.shape[1] != np.prod(IMAGE_SHAPE):
+        raise DataError(f"{file} has 'data' of shape {data.shape} where (N, 3072), 32x32 in three planes, is expected.")
+    return data.reshape(-1, *IMAGE_SHAPE)
+
+
+def _check_labels(file: Path, labels: object, images: int) -> Labels:
+    """`labels` as int64 (n,), 0..999."""
+    try:
+        array = np.asarray(labels)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise DataError(f"{file} has 'labels' that are not a list of integers.")
+    if array.size != images:
+        raise DataError(f"{file} has {images:,} images and {array.size:,} labels; there must be as many of each.")
+    if array.size and not (array.min() >= 1 and array.max() <= CLASSES):
+        found = f"labels are expected 1..{CLASSES} and {array.min()}..{array.max()} were found"
+        raise DataError(f"{file}: {found}" + ("; add 1 to each label." if array.min() == 0 else "."))
+    return array.astype(np.int64) - 1
+
+
+def read_batches(path: str | Path, split: SplitName) -> Chunks:
+    """Yield each batch of a split as images uint8 (n, 3, 32, 32) and labels int64 (n,), here 0..999; n may vary.
+
+    Raises DataError, in one sentence, for an archive that is incomplete, truncated, of another shape or type, with
+    labels that are not 1..1000, or that names anything but plain arrays.
+    """
+    form, files = archive_files(path)
+    for file in files[split]:
+        batch = _load(file, form)
+        for key in ("data", "labels"):
+            if key not in batch:
+                raise DataError(f"{file} has no {key!r}.")
+        images = _check_images(file, batch.pop("data"))
+        labels = _check_labels(file, batch.pop("labels"), len(images))
+        yield images, labels
+        del images, labels  # or this batch would be kept while the next is read
+
+
+def describe(form: str, train_images: int, val_images: int) -> str:
+    """One sentence on an archive with these totals."""
+    published = {"train": train_images, "val": val_images} == PUBLISHED_IMAGES
+    extent = "as published" if published else "a subset of the published 1,281,167 and 50,000"
+    return (
+        f"ImageNet32 (Chrabaszcz et al. 2017) from a {form} archive: {train_images:,} training and {val_images:,} "
+        f"validation images, {extent}."
+    )
+
+
+def inspect(path: str | Path) -> ArchiveReport:
+    """Read and check a whole archive, and say what it holds; raises DataError as `read_batches` does."""
+    form, _ = archive_files(path)
+    per_class = {split: np.zeros(CLASSES, dtype=np.int64) for split in SPLITS}
+    for split in SPLITS:
+        for _images, labels in read_batches(path, split):
+            per_class[split] += np.bincount(labels, minlength=CLASSES)
+            del _images
+    train_images, val_images = (int(per_class[split].sum()) for split in SPLITS)
+    if not train_images or not val_images:
+        raise DataError(f"{path} holds {train_images:,} training and {val_images:,} validation images; both need some.")
+    seen = per_class["train"] > 0
+    sentences = [describe(form, train_images, val_images), f"{seen.sum():,} of {CLASSES:,} classes occur in training."]
+    unseen = int(((per_class["val"] > 0) & ~seen).sum())
+    if unseen:
+        sentences.append(f"{unseen:,} classes occur in validation but not in training.")
+    subset = {"train": train_images, "val": val_images} != PUBLISHED_IMAGES
+    return ArchiveReport(form, train_images, val_images, int(seen.sum()), subset, sentences)
+
+
+def source(path: str | Path) -> Source:
+    """An archive as something the cache can write; its token follows each file's place, size and time of change."""
+    form, files = archive_files(path)
+    folder = Path(path).expanduser().resolve()
+    stamps = [str(folder)]
+    for file in (file for split in SPLITS for file in files[split]):
+        status = file.stat()
+        stamps.append(f"{file.name} {status.st_size} {status.st_mtime_ns}")
+    token = hashlib.sha256("\n".join(stamps).encode()).hexdigest()[:16]
+    return Source(
+        name="imagenet32",
+        token=token,
+        form=form,
+        classes=CLASSES,
+        chunks=lambda split: read_batches(folder, split),
+        describe=lambda train, val: describe(form, train, val),
+    )

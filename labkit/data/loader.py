@@ -1,0 +1,229 @@
+"""Feeds a split to a model in full, shuffled batches (needs torch, which `labkit.data` alone does not).
+
+    resident    the whole uint8 split lies in the device's memory; a batch is a gather there
+    streaming   a thread gathers the next batch on the host, into pinned memory, while the device works on this one
+
+32x32 images nearly always fit: all of ImageNet32 is 3.9 GB. Both kinds hand out the same samples in the same order.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labkit.data.augment import Augment, Interpolation, Preparation
+from labkit.data.dataset import Split
+from labkit.data.order import START, EpochOrder, Progress
+from labkit.errors import UserError
+
+RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
+_UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
+_NO_AUGMENT = Augment()
+
+Mean: TypeAlias = tuple[float, float, float]
+Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+Fetched: TypeAlias = tuple[torch.Tensor, torch.Tensor, Progress]
+
+
+class Loader:
+    """What every loader does: `next_batch()` without end, `state`, `close()`.
+
+    Batches are always full and go on over the end of an epoch, so that shapes are static and every sample is seen
+    exactly once per epoch. Raises UserError for a batch under 1, or an `image_px` under the images' own side.
+    """
+
+    kind: Literal["resident", "streaming"]
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        batch: int,
+        device: torch.device | str,
+        mean: Mean,
+        std: Mean,
+        seed: int = 0,
+        augment: Augment = _NO_AUGMENT,
+        image_px: int | None = None,
+        interpolation: Interpolation = "bilinear",
+        start: Progress = START,
+    ) -> None:
+        side = split.images.shape[-1]
+        if batch < 1:
+            raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
+        if image_px is not None and image_px < side:
+            raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
+        self.batch = batch
+        self.device = torch.device(device)
+        self.samples = len(split)
+        self._split = split
+        self._order = EpochOrder(len(split), seed=seed, start=start)
+        self._delivered = start
+        self._prepare = Preparation(
+            device=self.device,
+            mean=mean,
+            std=std,
+            seed=seed,
+            augment=augment,
+            image_px=image_px,
+            interpolation=interpolation,
+        )
+        self._open()
+
+    @property
+    def state(self) -> Progress:
+        """Epoch and position after the batches handed out so far."""
+        return self._delivered
+
+    def next_batch(self) -> Batch:
+        """The next batch on the device: images float32 (B, 3, H, W), normalised, and labels int64 (B,).
+
+        Nothing in it waits for the device.
+        """
+        images, labels, self._delivered = self._fetch()
+        return self._prepare(images), labels
+
+    def _open(self) -> None:
+        """Make ready what the kind needs."""
+        raise NotImplementedError
+
+    def _fetch(self) -> Fetched:
+        """uint8 images and int64 labels of the next batch, on the device, and the progress after it."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back threads and memory; the loader cannot be used afterwards."""
+
+
+class ResidentLoader(Loader):
+    """Keeps the whole split in the device's memory; on a CPU that is the memory map itself, not a copy of it."""
+
+    kind = "resident"
+
+    def _open(self) -> None:
+        images = self._split.images
+        if self.device.type != "cpu":
+            self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.device)
+            for first in range(0, self.samples, _UPLOAD_IMAGES):
+                part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
+                self._images[first : first + len(part)] = torch.from_numpy(part).to(self.device)
+            self._labels = torch.from_numpy(self._split.labels.astype(np.int64)).to(self.device)
+
+    def _fetch(self) -> Fetched:
+        chosen = self._order.take(self.batch)
+        if self.device.type == "cpu":
+            images = torch.empty((self.batch, *self._split.images.shape[1:]), dtype=torch.uint8)
+            labels = torch.empty(self.batch, dtype=torch.int64)
+            _gather(self._split, chosen, images, labels)
+            return images, labels, self._order.progress
+        index = torch.from_numpy(chosen).pin_memory().to(self.device, non_blocking=True)
+        return self._images[index], self._labels[index], self._order.progress
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._images = self._labels = torch.empty(0)
+
+
+class _Slot:
+    """One of the two host buffers: pinned for a GPU, and free to be refilled once `copied` has happened."""
+
+    def __init__(self, batch: int, image_shape: tuple[int, ...], *, pinned: bool) -> None:
+        self.images = torch.empty((batch, *image_shape), dtype=torch.uint8, pin_memory=pinned)
+        self.labels = torch.empty(batch, dtype=torch.int64, pin_memory=pinned)
+        self.copied = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call, unused-ignore]
+
+
+class StreamingLoader(Loader):
+    """Gathers batches from the memory map into two host buffers in turn, and copies them while the device works."""
+
+    kind = "streaming"
+    _pending: Future[tuple[_Slot, torch.Tensor, torch.Tensor, Progress]]
+
+    def _open(self) -> None:
+        on_gpu = self.device.type == "cuda"
+        self._slots = [_Slot(self.batch, self._split.images.shape[1:], pinned=on_gpu) for _ in range(2)]
+        self._copies = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call, unused-ignore]
+        self._turn = 0
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="labkit-data")
+        self._pending = self._worker.submit(self._fill)
+
+    def _fill(self) -> tuple[_Slot, torch.Tensor, torch.Tensor, Progress]:
+        """Fill the next buffer and start its copy; runs on the worker thread, the only one to touch order and turn."""
+        slot = self._slots[self._turn]
+        self._turn = 1 - self._turn
+        if slot.copied is not None:
+            slot.copied.synchronize()  # the buffer's last copy, two batches ago; only this thread waits
+        _gather(self._split, self._order.take(self.batch), slot.images, slot.labels)
+        if self._copies is None or slot.copied is None:
+            return slot, slot.images, slot.labels, self._order.progress
+        with torch.cuda.device(self.device), torch.cuda.stream(self._copies):
+            images = slot.images.to(self.device, non_blocking=True)
+            labels = slot.labels.to(self.device, non_blocking=True)
+            slot.copied.record(self._copies)
+        return slot, images, labels, self._order.progress
+
+    def _fetch(self) -> Fetched:
+        slot, images, labels, progress = self._pending.result()
+        if slot.copied is None:
+            labels = labels.clone()  # the caller keeps them; the images are copied when they become float
+        else:
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(slot.copied)
+            for tensor in (images, labels):
+                tensor.record_stream(current)  # made on the copying stream, used on this one
+        self._pending = self._worker.submit(self._fill)
+        return images, labels, progress
+
+    def close(self) -> None:
+        """End the worker thread and give the buffers back."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+        self._slots = []
+
+
+def _gather(split: Split, chosen: NDArray[np.int64], images: torch.Tensor, labels: torch.Tensor) -> None:
+    """Copy the chosen samples from the memory map into host tensors of their size."""
+    # 'clip' because with 'raise' NumPy gathers into a buffer of its own first; the indices are in range.
+    np.take(split.images, chosen, axis=0, out=images.numpy(), mode="clip")
+    labels.copy_(torch.from_numpy(split.labels[chosen]))
+
+
+def resident_bytes(split: Split) -> int:
+    """Device memory that a resident split takes, in bytes: uint8 images and int64 labels."""
+    return int(split.images.nbytes) + 8 * len(split)
+
+
+def make_loader(
+    split: Split,
+    *,
+    batch: int,
+    device: torch.device | str,
+    mean: Mean,
+    std: Mean,
+    seed: int = 0,
+    augment: Augment = _NO_AUGMENT,
+    image_px: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    free_bytes: int | None = None,
+) -> Loader:
+    """A resident loader when the split fits into RESIDENT_SHARE of the device's free memory, else a streaming one.
+
+    `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
+    """
+    if free_bytes is None and torch.device(device).type == "cuda":
+        free_bytes, _total = torch.cuda.mem_get_info(device)
+    fits = free_bytes is None or resident_bytes(split) <= RESIDENT_SHARE * free_bytes
+    return (ResidentLoader if fits else StreamingLoader)(
+        split,
+        batch=batch,
+        device=device,
+        mean=mean,
+        std=std,
+        seed=seed,
+        augment=augment,
+        image_px=image_px,
+        interpolation=interpolation,
+    )

@@ -1,0 +1,55 @@
+"""The order in which a loader hands out samples: every epoch a new permutation, every batch full."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Progress(NamedTuple):
+    """Where a loader stands: `position` samples of epoch `epoch` have been handed out (0 <= position < samples)."""
+
+    epoch: int
+    position: int
+
+
+START = Progress(0, 0)
+
+
+class EpochOrder:
+    """Sample indices in batches of one size; the rest of an epoch begins the batch that the next epoch completes.
+
+    Epoch e's order is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch, and any batch
+    can be found again from `progress` alone.
+    """
+
+    def __init__(self, samples: int, *, seed: int, start: Progress = START) -> None:
+        if samples < 1 or seed < 0 or not 0 <= start.position < samples or start.epoch < 0:
+            raise ValueError(f"no order of {samples} samples with seed {seed} from {start}")
+        self._samples = samples
+        self._seed = seed
+        self._epoch, self._position = start
+        self._permutation = self._permute()
+
+    @property
+    def progress(self) -> Progress:
+        """Where the order stands after what was taken so far."""
+        return Progress(self._epoch, self._position)
+
+    def _permute(self) -> NDArray[np.int64]:
+        return np.random.default_rng((self._seed, self._epoch)).permutation(self._samples)
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """The next `count` indices, int64 (count,)."""
+        parts = []
+        while count:
+            part = self._permutation[self._position : self._position + count]
+            parts.append(part)
+            count -= len(part)
+            self._position += len(part)
+            if self._position == self._samples:
+                self._epoch, self._position = self._epoch + 1, 0
+                self._permutation = self._permute()
+        return np.concatenate(parts)

@@ -1,0 +1,152 @@
+"""Reads a pickle of plain arrays, lists, numbers and strings, and nothing else.
+
+A pickle is a program: loading one can run any command. The usual defence, a list of allowed NumPy functions, still
+hands an archive's arguments to them, and `dtype` and `scalar` can be made to read memory that is not theirs. So no
+NumPy function is reachable here: each name that NumPy's own pickles use is answered with a stand-in of this module,
+which takes down the arguments and checks them. Any other name is refused before anything is called.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PLAIN_CODES = {"b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)), "f2", "f4", "f8"}
+
+
+class Refused(pickle.UnpicklingError):
+    """The pickle holds something other than plain arrays, lists, numbers and strings."""
+
+
+class _StandIn:
+    """What a name in the pickle stands for: it can be called with what NumPy would pickle, and cannot be altered."""
+
+    __slots__ = ("_function",)
+    _function: Callable[..., object]
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        object.__setattr__(self, "_function", function)
+
+    def __call__(self, *arguments: object) -> object:
+        return self._function(*arguments)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise Refused("it alters a function")
+
+    def __setstate__(self, state: object) -> None:
+        raise Refused("it alters a function")
+
+
+class _Dtype:
+    """A NumPy dtype of plain numbers; structured, object and text types are refused."""
+
+    def __init__(self, code: object, *_flags: object) -> None:
+        text = code.decode("latin-1") if isinstance(code, bytes) else code
+        if text not in _PLAIN_CODES:
+            raise Refused(f"it holds an array of type {text!r}, not of plain numbers")
+        self._code = str(text)
+        self._order = "<"
+
+    def __setstate__(self, state: Any) -> None:
+        _version, order, subarray, names, fields, *_rest = state
+        order = order.decode("latin-1") if isinstance(order, bytes) else order
+        if order not in ("<", ">", "|") or (subarray, names, fields) != (None, None, None):
+            raise Refused("it holds an array that is not of plain numbers")
+        self._order = order.replace("|", "<")
+
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(self._order + self._code)
+
+
+class _Array:
+    """A NumPy array as its pickle describes it; `numpy()` makes it, without copying, once the pickle has been read."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[object, object, object, object] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _version, shape, dtype, is_fortran, raw = state
+        self._parts = (raw, dtype, shape, "F" if is_fortran else "C")
+
+    @classmethod
+    def from_buffer(cls, raw: object, dtype: object, shape: object, order: object, axes: object = None) -> _Array:
+        if axes is not None:
+            raise Refused("it holds an array in an unusual memory order")
+        array = cls()
+        array._parts = (raw, dtype, shape, order)
+        return array
+
+    def numpy(self) -> NDArray[Any]:
+        if self._parts is None:
+            raise Refused("it holds an array without contents")
+        raw, dtype, shape, order = self._parts
+        whole = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
+        if not (isinstance(raw, bytes | bytearray) and isinstance(dtype, _Dtype) and whole and order in ("C", "F")):
+            raise Refused("it holds an array that is not of plain numbers")
+        assert isinstance(shape, tuple)
+        kind = dtype.numpy()
+        if len(raw) != math.prod(shape) * kind.itemsize:
+            raise Refused(f"it holds an array of shape {shape} with {len(raw)} bytes")
+        return np.frombuffer(raw, dtype=kind).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _scalar(dtype: object, raw: object) -> object:
+    """A NumPy number, as Python's."""
+    return _Array.from_buffer(raw, dtype, (), "C").numpy().item()
+
+
+def _encode(text: object, encoding: object) -> bytes:
+    """How pickle protocols 0 to 2 write bytes from Python 3: text that stands for its Latin-1 encoding."""
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
+        raise Refused("it encodes text in an unexpected way")
+    return text.encode("latin-1")
+
+
+_NAMES: dict[tuple[str, str], Callable[..., object]] = {
+    ("numpy", "dtype"): _Dtype,
+    ("numpy", "ndarray"): lambda *_: _refuse("it calls numpy.ndarray"),
+    ("_codecs", "encode"): _encode,
+}
+for _core in ("numpy.core", "numpy._core"):
+    _NAMES[f"{_core}.multiarray", "_reconstruct"] = lambda *_: _Array()
+    _NAMES[f"{_core}.multiarray", "scalar"] = _scalar
+    _NAMES[f"{_core}.numeric", "_frombuffer"] = _Array.from_buffer
+
+
+def _refuse(reason: str) -> object:
+    raise Refused(reason)
+
+
+# The unpickler written in Python: the one in C makes room for as many objects as a pickle claims to remember, so that
+# five bytes can take all memory. Its cost here is 0.1 s a batch.
+class _Unpickler(pickle._Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _NAMES:
+            raise Refused(f"it names {module}.{name}")
+        return _StandIn(_NAMES[module, name])
+
+    def persistent_load(self, pid: object) -> Any:
+        raise Refused(f"it refers to an object outside itself, {pid!r}")
+
+
+def load_plain(file: BinaryIO) -> dict[str, Any]:
+    """The dictionary that a pickle of any protocol holds, from Python 2 or 3, its arrays as read-only NumPy arrays.
+
+    Raises Refused when it holds anything but arrays of plain numbers, lists, numbers and strings, and
+    pickle.UnpicklingError when it is truncated or no pickle at all. Nothing that the pickle names is ever executed.
+    """
+    try:
+        content = _Unpickler(file, encoding="bytes").load()
+    except (Refused, OSError):
+        raise
+    except Exception as error:  # a damaged pickle raises nearly anything: EOFError, KeyError, MemoryError, TypeError …
+        raise pickle.UnpicklingError(f"truncated, or not a pickle ({error})") from error
+    if not isinstance(content, dict):
+        raise Refused(f"it holds a {type(content).__name__} where a dictionary was expected")
+    named = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
+    return {key: value.numpy() if isinstance(value, _Array) else value for key, value in named.items()}

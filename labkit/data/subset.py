@@ -1,0 +1,48 @@
+"""A smaller data set drawn from a cached one, an entry of its own, so that it too has a checksum and can be mapped."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from labkit.data.cache import cached
+from labkit.data.dataset import SPLITS, Chunks, DataSet, Source, SplitName
+from labkit.errors import UserError
+
+SUBSET_VERSION = 1  # raise it with any change to how images are drawn: it is part of the cache token
+_CHUNK = 8192
+
+
+def subset(
+    whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int, verify: bool = False
+) -> DataSet:
+    """At most that many images of each split, drawn without replacement with `seed`, in their original order.
+
+    Drawn, because an archive may be ordered by class. None, or at least as many as there are, keeps a split whole, and
+    where both stay whole `whole` itself is returned. The draw for n images contains that for fewer. Raises UserError
+    for a seed outside 0 .. 2**64 - 1.
+    """
+    splits = {"train": whole.train, "val": whole.val}
+    wanted = {"train": train_images, "val": val_images}
+    counts = {split: min(wanted[split] or len(splits[split]), len(splits[split])) for split in SPLITS}
+    if all(counts[split] == len(splits[split]) for split in SPLITS):
+        return whole
+    if not 0 <= seed < 2**64:
+        raise UserError(f"the seed of a subset is {seed}; it must be from 0 to 2**64 - 1.")
+
+    def chunks(split: SplitName) -> Chunks:
+        images, labels = splits[split].images, splits[split].labels
+        key = np.array([seed, SPLITS.index(split)], dtype=np.uint64)
+        draws = np.random.Philox(key=key).random_raw(len(labels))
+        chosen = np.sort(np.argsort(draws, kind="stable")[: counts[split]])
+        for start in range(0, len(chosen), _CHUNK):
+            part = chosen[start : start + _CHUNK]
+            yield images[part], labels[part]
+
+    def describe(train: int, val: int) -> str:
+        return f"{train:,} training and {val:,} validation images drawn with seed {seed} from: {whole.description}"
+
+    facts = f"v{SUBSET_VERSION} {whole.checksum} {counts['train']} {counts['val']} {seed}"
+    token = "subset-" + hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return cached(Source(whole.name, token, "subset", whole.classes, chunks, describe), verify=verify)

@@ -1,0 +1,344 @@
+"""What this machine is, and whether it matches a profile.
+
+A host's id is hashed from its devices' UUIDs; a machine without any gets a random number that is made once and kept in
+the user's state folder. No host name, user name or raw UUID enters a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import secrets
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit import __version__
+from labkit.errors import LabkitError, UserError
+from labkit.profile import PARAMS, Profile, load_profile, profile_names
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "keras": "keras"}
+PACKAGES = (
+    *FRAMEWORKS,
+    *("torchvision", "numpy", "pandas", "papermill", "nbconvert", "scrapbook", "nvidia-ml-py", "jupyterlab", "seaborn"),
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA device as its driver describes it. Memory in bytes, power in watts, clocks in hertz."""
+
+    name: str
+    uuid_hash: str
+    memory_bytes: int
+    compute_capability: str
+    power_limit_w: float | None = None
+    max_sm_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """One concrete machine."""
+
+    id: str
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    cpu: str
+    cpu_cores: int
+    cpu_threads: int
+    cpu_features: tuple[str, ...]
+    memory_bytes: int
+    os: str
+    python: str
+    packages: dict[str, str]
+    commit: str | None
+    source: str
+    foreign_gpus: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def versions(self) -> dict[str, str]:
+        """What a record carries: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/."""
+        values = {name: self.packages.get(name) for name in ("labkit", *FRAMEWORKS, "torchvision")}
+        values |= {"python": self.python, "driver": self.driver, "commit": self.commit, "source": self.source}
+        return {name: value for name, value in values.items() if value}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for `hosts/<id>.json`."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line for people."""
+        what = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
+        cores = f"{self.cpu_cores} cores, {self.memory_bytes / 2**30:.0f} GiB memory"
+        return f"{what} ({cores}{f', driver {self.driver}' if self.driver else ''})"
+
+
+def this_host() -> Host:
+    """Describe the machine this runs on."""
+    gpus, driver, notes = _nvidia()
+    return Host(
+        id=_host_id(gpus),
+        gpus=gpus,
+        driver=driver,
+        cpu=_cpu_model(),
+        cpu_cores=_usable_cores(),
+        cpu_threads=psutil.cpu_count(logical=True) or 1,
+        cpu_features=_cpu_features(),
+        memory_bytes=psutil.virtual_memory().total,
+        os=f"{platform.system()} {platform.release().split('-')[0]}",
+        python=platform.python_version(),
+        packages=_packages(),
+        commit=_commit(),
+        source=source_hash(),
+        foreign_gpus=foreign_gpus(),
+        notes=notes,
+    )
+
+
+def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
+    """The NVIDIA devices, the driver's version, and what could not be read."""
+    try:
+        import pynvml
+    except ImportError:
+        return (), None, ("nvidia-ml-py is not installed: NVIDIA devices can't be seen. `make setup` installs it.",)
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        # No driver library at all is the plain case of a machine without a GPU, and needs no note.
+        absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        return (), None, () if absent else (f"the NVIDIA driver does not answer: {error}.",)
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(_gpu(pynvml, handle) for handle in handles), _text(pynvml.nvmlSystemGetDriverVersion()), ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    def optional(read: Callable[[], float]) -> float | None:
+        try:
+            return read()
+        except nvml.NVMLError:  # a metric this device lacks stays missing
+            return None
+
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid_hash=_hash(_text(nvml.nvmlDeviceGetUUID(handle))),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        compute_capability=f"{major}.{minor}",
+        power_limit_w=optional(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+        max_sm_clock_hz=optional(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+        max_memory_clock_hz=optional(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6),
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _host_id(gpus: tuple[Gpu, ...]) -> str:
+    if gpus:
+        return _hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "labkit"
+    path = state / "host-id"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("x", encoding="ascii") as file:  # exclusive: two first runs at once agree on one number
+                file.write(secrets.token_hex(6))
+        except FileExistsError:
+            pass
+        number = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise UserError(
+            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a folder that "
+            f"can be written."
+        ) from error
+    if not re.fullmatch(r"[0-9a-f]{12}", number):
+        raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
+    return number
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _cpu_features() -> tuple[str, ...]:
+    """Those instruction sets that decide how fast a CPU trains."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return ()
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+    return tuple(name for name in wanted if name in flags)
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on (an affinity mask or container may allow fewer than the machine has)."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+def _packages() -> dict[str, str]:
+    versions = {"labkit": __version__}
+    for name in PACKAGES:
+        for distribution in (name, f"{name}-cpu"):  # tensorflow comes as tensorflow or tensorflow-cpu
+            try:
+                versions[name] = importlib.metadata.version(distribution)
+                break
+            except importlib.metadata.PackageNotFoundError:
+                continue
+    return versions
+
+
+def _commit() -> str | None:
+    """The commit from git, or from LABKIT_COMMIT where the tree came without git; `+` marks uncommitted changes."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--", "labkit", "notebooks", "params"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("LABKIT_COMMIT") or None
+    return head.stdout.strip()[:12] + ("+" if changed.stdout.strip() else "")
+
+
+@cache
+def source_hash() -> str:
+    """Hash of the code that measured: labkit/ and notebooks/ (the commit is missing where git is)."""
+    digest = hashlib.sha256()
+    files = sorted([*(ROOT / "labkit").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")])
+    for path in files:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+INTEGRATED = "0000:00:02.0"  # where Intel's processors carry their own graphics
+
+
+def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
+    """GPUs of vendors that labkit can't measure (a processor's built-in Intel graphics and server VGA chips aside)."""
+    found = []
+    for device in sorted(pci.glob("*")) if pci.is_dir() else []:
+        try:
+            kind, vendor = (device / "class").read_text().strip(), (device / "vendor").read_text().strip()
+        except OSError:
+            continue
+        # 0x03 = display controller, 0x12 = processing accelerator
+        if kind[:4] in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
+            found.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
+    return tuple(found)
+
+
+def mismatch(profile: Profile, host: Host) -> str | None:
+    """Why this host is not what the profile expects; None when it matches."""
+    device = profile.device
+    if not profile.runnable:
+        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {profile.reason}"
+    if device.kind == "cpu":
+        return None
+    matching = _matching(profile, host)
+    here = host.summary()
+    if len(matching) < device.count:
+        return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
+    capability = matching[0].compute_capability
+    if device.compute_capability and capability != device.compute_capability:
+        return (
+            f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
+            f"{capability}"
+        )
+    return None
+
+
+def _matching(profile: Profile, host: Host) -> list[Gpu]:
+    return [gpu for gpu in host.gpus if re.search(profile.device.pattern, gpu.name)] if profile.device.pattern else []
+
+
+def detect(host: Host, params: Path = PARAMS) -> Profile | None:
+    """The profile for this host: the one with most of its devices. None when it has NVIDIA GPUs that no profile knows.
+
+    UserError on a machine whose only GPU is of another vendor.
+    """
+    if not host.gpus:
+        if host.foreign_gpus:
+            raise UserError(
+                f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
+                f"machine's CPU instead, say so: `make report HW=cpu`."
+            )
+        if any("does not answer" in note for note in host.notes):
+            raise UserError(
+                f"{host.notes[0]} Mend the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
+                f"`make report HW=cpu`."
+            )
+        return load_profile("cpu", params)
+    profiles = [load_profile(name, params) for name in profile_names(params)]
+    cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
+    fitting = [profile for profile in cuda if mismatch(profile, host) is None]
+    if not fitting:
+        for profile in cuda:
+            if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
+                require_match(profile, host)  # known, and known not to run: say that, never "unknown device"
+    return max(fitting, key=lambda profile: profile.device.count, default=None)
+
+
+def require_match(profile: Profile, host: Host) -> None:
+    """UserError, with the ways on, when the profile's hardware is not here: numbers are never labelled with others'."""
+    problem = mismatch(profile, host)
+    if problem:
+        raise UserError(
+            f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
+            f"`make render HW={profile.name}` shows what is recorded and published of {profile.title}."
+        )
+
+
+def write_host(host: Host, report: Path) -> None:
+    """Write `hosts/<id>.json`."""
+    folder = report / "hosts"
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{host.id}.{os.getpid()}"
+    temporary.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(folder / f"{host.id}.json")
+
+
+def read_host(report: Path, host_id: str) -> dict[str, Any]:
+    """The description of a recorded host; LabkitError when it is missing or broken."""
+    path = report / "hosts" / f"{host_id}.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+    if not isinstance(values, dict):
+        raise LabkitError(f"{path} does not describe a host: restore it from version control.")
+    return values
+
+
+def device_indices(profile: Profile, host: Host) -> list[int]:
+    """The driver's numbers of the devices a profile uses: the first `count` whose name matches."""
+    matching = _matching(profile, host)
+    return [index for index, gpu in enumerate(host.gpus) if gpu in matching][: profile.device.count]

@@ -1,0 +1,64 @@
+"""Which models there are, at which input sizes, and what was published of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.errors import UserError, unknown
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """One architecture: its family decides how it is adapted to 32x32, `native_px` is the input it was designed for.
+
+    `published_parameters` counts weights and biases at the native input with 1,000 classes, as torchvision's model
+    pages state them (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet).
+    """
+
+    name: str
+    title: str
+    family: str
+    native_px: int
+    small: bool  # whether it also runs at 32x32
+    published_parameters: int
+    paper: str
+
+
+MODELS: dict[str, ModelEntry] = {
+    entry.name: entry
+    for entry in (
+        ModelEntry("resnet18", "ResNet-18", "resnet", 224, True, 11_689_512, "He et al. 2016, arXiv:1512.03385"),
+        ModelEntry("resnet50", "ResNet-50", "resnet", 224, True, 25_557_032, "He et al. 2016, arXiv:1512.03385"),
+        ModelEntry("resnet101", "ResNet-101", "resnet", 224, True, 44_549_160, "He et al. 2016, arXiv:1512.03385"),
+        ModelEntry("resnet152", "ResNet-152", "resnet", 224, True, 60_192_808, "He et al. 2016, arXiv:1512.03385"),
+        ModelEntry("vgg16", "VGG-16", "vgg", 224, True, 138_357_544, "Simonyan & Zisserman 2015, arXiv:1409.1556"),
+        ModelEntry("vgg19", "VGG-19", "vgg", 224, True, 143_667_240, "Simonyan & Zisserman 2015, arXiv:1409.1556"),
+        ModelEntry("alexnet", "AlexNet", "alexnet", 224, True, 61_100_840, "Krizhevsky 2014, arXiv:1404.5997"),
+        ModelEntry("googlenet", "GoogLeNet", "googlenet", 224, True, 6_624_904, "Szegedy et al. 2015, arXiv:1409.4842"),
+        ModelEntry(
+            "inception_v3", "Inception-v3", "inception", 299, False, 27_161_264, "Szegedy et al. 2016, arXiv:1512.00567"
+        ),
+    )
+}
+
+
+def find_model(name: str) -> ModelEntry:
+    """The model of that name; UserError with the valid names otherwise."""
+    if name not in MODELS:
+        raise unknown("model", name, MODELS)
+    return MODELS[name]
+
+
+def input_sizes(name: str) -> tuple[int, ...]:
+    """The input edges in pixels at which a model is built."""
+    entry = find_model(name)
+    return (32, entry.native_px) if entry.small else (entry.native_px,)
+
+
+def check_input(name: str, image_px: int) -> ModelEntry:
+    """The entry, if the model takes that input; UserError with the sizes that it does take otherwise."""
+    entry = find_model(name)
+    if image_px not in input_sizes(name):
+        sizes = " or ".join(map(str, input_sizes(name)))
+        raise UserError(f"{entry.title} is built for inputs of {sizes} pixels, not {image_px}.")
+    return entry

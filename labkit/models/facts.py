@@ -1,0 +1,81 @@
+"""What a model weighs and costs, without importing a framework where the numbers are known.
+
+`counts.json` holds the counts of every model with 1,000 classes; it is written by `python -m labkit.models.facts` and a
+test counts again and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
+counting the same layers. What is not in the file is counted when asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from labkit.models.catalogue import MODELS, check_input, input_sizes
+
+COUNTS = Path(__file__).with_name("counts.json")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """FLOP count a multiply-add as two; per image, without batch norm, activations and pooling."""
+
+    parameters: int
+    parameter_bytes: int
+    flop_forward: int
+    flop_training: int
+
+
+def count(
+    name: str, *, image_px: int = 32, classes: int = 1000, stem: str = "imagenet", head: str = "torchvision"
+) -> ModelFacts:
+    """Parameters and FLOP per image of a model as `build` makes it with the same arguments.
+
+    UserError for a name or size that there is none of.
+    """
+    check_input(name, image_px)
+    known = _counts().get(_key(name, image_px, classes, stem, head))
+    if known is not None:
+        return known
+    from labkit.models.torch_models import count_now
+
+    return count_now(name, image_px=image_px, classes=classes, stem=stem, head=head)
+
+
+def variants(name: str) -> list[tuple[int, str, str]]:
+    """The (input edge, stem, head) combinations of a model that differ from each other."""
+    family = MODELS[name].family
+    found = []
+    for image_px in input_sizes(name):
+        stems = ("imagenet", "cifar") if family == "resnet" and image_px == 32 else ("imagenet",)
+        heads = ("torchvision", "head512") if family == "vgg" and image_px == 32 else ("torchvision",)
+        found += [(image_px, stem, head) for stem in stems for head in heads]
+    return found
+
+
+def count_everything(classes: int = 1000) -> dict[str, ModelFacts]:
+    """Count every variant of every model now (imports PyTorch)."""
+    from labkit.models.torch_models import count_now
+
+    return {
+        _key(name, image_px, classes, stem, head): count_now(
+            name, image_px=image_px, classes=classes, stem=stem, head=head
+        )
+        for name in MODELS
+        for image_px, stem, head in variants(name)
+    }
+
+
+def _key(name: str, image_px: int, classes: int, stem: str, head: str) -> str:
+    return f"{name} {image_px}px {classes} classes, stem {stem}, head {head}"
+
+
+@cache
+def _counts() -> dict[str, ModelFacts]:
+    return {key: ModelFacts(**values) for key, values in json.loads(COUNTS.read_text(encoding="utf-8")).items()}
+
+
+if __name__ == "__main__":
+    everything = {key: asdict(facts) for key, facts in count_everything().items()}
+    COUNTS.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")

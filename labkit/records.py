@@ -1,0 +1,321 @@
+"""Records: what one trial gave in one pass on one host, and the append-only store that keeps them.
+
+One JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`, appended with one write and flushed to the disk
+the moment the trial ends. A line that a power loss cut short is no record: it is dropped before the next one is written.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from labkit.errors import LabkitError
+from labkit.registry import PASSES, SCALES
+from labkit.trial import NO_DATA, Trial, trial_from_dict
+
+SCHEMA = 1
+PROTOCOL = 1  # raised when what is timed changes: records of another protocol never count as done
+
+Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
+# A trial that ran out of memory or cannot run here will do so again; a crash or a hang may pass, so it is tried anew.
+FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Blocks(_Part):
+    """Times of blocks of `steps_per_block` steps each. Every block is kept; rates are derived, never stored.
+
+    `host_s` is the host's clock around a block with one synchronise at its end, `device_s` the device's own events
+    around the same block (None where the device has none). `warmup_s` are the blocks before, each with its own steps.
+    """
+
+    kind: Literal["blocks"] = "blocks"
+    steps_per_block: int
+    images_per_step: int | None = None
+    flop_per_step: int | None = None
+    bytes_per_step: int | None = None
+    host_s: list[float]
+    device_s: list[float] | None = None
+    warmup_s: list[float]
+    warmup_steps: list[int]
+    steady: bool
+    stopped_by: Literal["precision", "time"]
+    loss: list[float | None] = []  # mean loss of each timed block, None where it was not finite
+    warmup_loss: list[float | None] = []
+
+    @property
+    def timed_s(self) -> float:
+        """Seconds in timed blocks, stalls included."""
+        return sum(self.host_s)
+
+    def rate(self, per_step: int | None) -> float | None:
+        """Units per second over the whole timed part (`per_step` units a step); None where there is no such unit."""
+        return None if per_step is None else per_step * self.steps_per_block * len(self.host_s) / self.timed_s
+
+
+class Process(_Part):
+    """The worker process that made a record: passes are fresh processes, and a crash is succeeded by another."""
+
+    id: str
+    position: int  # of the trial in this process, 0 = first
+    startup_s: float  # from the start of the process to the first trial
+
+
+class Planned(_Part):
+    """What the pass was to hold, so that a reader can tell whether a study is complete."""
+
+    trials: int
+    passes: int
+    order_seed: int
+
+
+class Record(_Part):
+    """One trial in one pass on one host."""
+
+    schema_version: int = SCHEMA
+    protocol: int = PROTOCOL
+    study: str
+    scale: str
+    key: str
+    trial: dict[str, Any]
+    pass_number: int
+    planned: Planned
+    process: Process
+    host: str
+    devices_used: int
+    versions: dict[str, str]
+    status: Status
+    reason: str | None = None
+    started_at: str
+    wall_s: float
+    phases_s: dict[str, float] = {}
+    facts: dict[str, Any] = {}  # what the workload says of itself: parameters, FLOP, stem, memory, threads
+    result: Blocks | None = None
+    telemetry: dict[str, Any] | None = None
+
+    @property
+    def as_trial(self) -> Trial:
+        """The trial that was measured."""
+        return trial_from_dict(self.trial)
+
+    @property
+    def framework(self) -> str:
+        """The framework the trial names."""
+        return str(self.trial["framework"])
+
+    @property
+    def framework_version(self) -> str | None:
+        """Its version; None when it was not installed."""
+        return self.versions.get(self.framework)
+
+    @property
+    def data_identity(self) -> tuple[str, str]:
+        """Name and content checksum of the images."""
+        return str(self.trial["data"]), str(self.trial["data_checksum"])
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the (trial, pass) pair needs no further attempt."""
+        return self.status in FINAL
+
+    def line(self) -> str:
+        """The record as the JSON line that stands in the file, with the field names of the contract."""
+        values = self.model_dump(mode="json")
+        ordered = {"schema": values.pop("schema_version"), **values}
+        ordered = {("pass" if name == "pass_number" else name): value for name, value in ordered.items()}
+        return json.dumps(ordered, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def parse_line(line: str) -> Record:
+    """The record of a JSON line. ValueError for one that is none (pydantic's errors are ValueErrors too)."""
+    values = json.loads(line)
+    if not isinstance(values, dict) or "schema" not in values:
+        raise ValueError("not a record: it has no `schema`")
+    if values["schema"] > SCHEMA:
+        raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
+    values["schema_version"], values["pass_number"] = values.pop("schema"), values.pop("pass", None)
+    return Record.model_validate(values)
+
+
+def utc_now() -> str:
+    """The time as ISO 8601 in UTC, to the second."""
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+
+
+class Store:
+    """The records of one report folder (`reports/<hw>`)."""
+
+    def __init__(self, report: Path) -> None:
+        self.report = report
+
+    def path(self, host: str, study: str) -> Path:
+        """Where the records of a study on a host stand."""
+        return self.report / "records" / host / f"{study}.jsonl"
+
+    def hosts(self, study: str | None = None) -> list[str]:
+        """Hosts that have records (of that study), sorted."""
+        pattern = f"*/{study}.jsonl" if study else "*/*.jsonl"
+        return sorted({path.parent.name for path in (self.report / "records").glob(pattern)})
+
+    def append(self, record: Record) -> None:
+        """Write one record and flush it to the disk; whatever a broken write left behind is dropped first."""
+        path = self.path(record.host, record.study)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _drop_torn_tail(file)
+            os.write(file.fileno(), (record.line() + "\n").encode())
+            os.fsync(file.fileno())
+
+    def read(self, study: str, host: str) -> list[Record]:
+        """The records of a study on a host in the order they were written; [] when there are none.
+
+        LabkitError when a whole line is no record: the file was edited, and silently leaving a line out would bias
+        what is shown.
+        """
+        path = self.path(host, study)
+        if not path.is_file():
+            return []
+        records = []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn, or empty
+            try:
+                records.append(parse_line(line))
+            except ValueError as error:
+                problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+                raise LabkitError(
+                    f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
+                    f"move it away and measure again."
+                ) from error
+        return records
+
+    def move_aside(self, study: str, host: str, scale: str) -> int:
+        """Take the records of a scale out of the way (into `aside/`, nothing is deleted); how many there were."""
+        records = self.read(study, host)
+        taken = [record for record in records if record.scale == scale]
+        if not taken:
+            return 0
+        path = self.path(host, study)
+        stamp = utc_now().replace(":", "").replace("+0000", "Z")
+        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.getpid()}.jsonl"
+        aside.parent.mkdir(exist_ok=True)
+        _write_lines(aside, taken)
+        _write_lines(path, [record for record in records if record.scale != scale])
+        return len(taken)
+
+
+def _drop_torn_tail(file: Any) -> None:
+    """Cut what follows the last newline of a file opened for appending."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return
+    file.seek(end - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    keep = file.read().rfind(b"\n") + 1
+    file.truncate(keep)
+
+
+def _write_lines(path: Path, records: Iterable[Record]) -> None:
+    """Write records to a file that appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(record.line() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """The last record of each (scale, key, pass): an attempt after a crash stands for the earlier one."""
+    last: dict[tuple[str, str, int], Record] = {}
+    for record in records:
+        if record.protocol == PROTOCOL:
+            last[(record.scale, record.key, record.pass_number)] = record
+    return list(last.values())
+
+
+def at_scale(records: Iterable[Record], scale: str) -> list[Record]:
+    """The latest records of a scale that belong together: the same data and framework version as the newest of them.
+
+    What was measured on other data, or before an upgrade, stays in the file and is not pooled with the newer.
+    """
+    candidates = [record for record in latest(records) if record.scale == scale]
+    newest: dict[str, Record] = {}
+    for record in sorted(candidates, key=lambda record: record.started_at):
+        newest[f"version of {record.framework}"] = record
+        if record.trial["data"] != NO_DATA:
+            newest["data"] = record
+    return [
+        record
+        for record in candidates
+        if record.framework_version == newest[f"version of {record.framework}"].framework_version
+        and (record.trial["data"] == NO_DATA or record.data_identity == newest["data"].data_identity)
+    ]
+
+
+def done(records: Iterable[Record], *, scale: str, versions: dict[str, str]) -> set[tuple[str, int]]:
+    """The (key, pass) pairs that need no further measuring at this scale with these framework versions.
+
+    `versions` holds the framework versions of now; a record counts only if each framework its trial used is the same.
+    """
+    pairs = set()
+    for record in latest(records):
+        same = record.framework_version == versions.get(record.framework)
+        if record.scale == scale and record.is_final and same:
+            pairs.add((record.key, record.pass_number))
+    return pairs
+
+
+def is_complete(records: Iterable[Record], scale: str) -> bool:
+    """Whether every trial of every pass planned last at this scale has a final record."""
+    together = at_scale(records, scale)
+    if not together:
+        return False
+    planned = max(together, key=lambda record: record.started_at).planned
+    finished = [record for record in together if record.is_final]
+    return all(
+        sum(record.pass_number == number for record in finished) >= planned.trials
+        for number in range(1, planned.passes + 1)
+    )
+
+
+def scale_to_show(records: list[Record]) -> str | None:
+    """The largest complete scale; without one, the one with most passes begun. None without records."""
+    for scale in reversed(SCALES):
+        if is_complete(records, scale):
+            return scale
+    present = {record.scale for record in latest(records)}
+    return max(present, key=lambda scale: PASSES[scale], default=None)
+
+
+def host_to_show(store: Store, study: str, here: str | None) -> str | None:
+    """This host if it has records, else the one with the newest complete records, else the newest; None without any."""
+    hosts = store.hosts(study)
+    if here in hosts:
+        return here
+
+    def rank(host: str) -> tuple[bool, str]:
+        records = store.read(study, host)
+        whole = any(is_complete(records, scale) for scale in SCALES)
+        return whole, max((record.started_at for record in records), default="")
+
+    return max(hosts, key=rank, default=None)
+
+
+def iterate_all(store: Store) -> Iterator[Record]:
+    """Every record of a report, host by host and study by study."""
+    for path in sorted((store.report / "records").glob("*/*.jsonl")):
+        yield from store.read(path.stem, path.parent.name)

@@ -1,0 +1,175 @@
+"""The studies and the metrics: their ids, questions, units and directions. Every other room looks names up here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from labkit.errors import unknown
+
+Better = Literal["more", "less", "neither"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One notebook: one question."""
+
+    id: str
+    title: str
+    question: str
+    measures: str
+
+    @property
+    def name(self) -> str:
+        """The id without its number, as claims use it (`01_training` -> `training`)."""
+        return self.id.split("_", 1)[1]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that records carry: its field name (unit last), how to print it, and which direction is better."""
+
+    name: str
+    label: str
+    unit: str
+    better: Better
+    scale: float = 1.0  # printed value = stored SI value * scale
+
+
+STUDIES: dict[str, Study] = {
+    study.id: study
+    for study in (
+        Study(
+            "01_training",
+            "Training",
+            "How fast does each model train here, and how much of the chip is used?",
+            "images/s, utilisation, memory, fraction of the roofline",
+        ),
+        Study(
+            "02_batch_size",
+            "Batch size",
+            "What does the batch size buy?",
+            "images/s, time per epoch, loss and accuracy per epoch at 64 and 256 and over a sweep",
+        ),
+        Study(
+            "03_multi_gpu",
+            "Several GPUs",
+            "What do more GPUs buy?",
+            "weak and strong scaling, convergence, concurrency, interconnect, several nodes",
+        ),
+        Study(
+            "04_power",
+            "Power and energy",
+            "What does it cost in energy?",
+            "power, temperature, clocks, joules per image, images/s per watt",
+        ),
+        Study(
+            "05_inference",
+            "Inference",
+            "How fast does it predict?",
+            "images/s and latency percentiles at batch 1 to 10,000, utilisation",
+        ),
+        Study(
+            "06_cpu_vs_gpu",
+            "CPU against GPU",
+            "Is the GPU worth it?",
+            "the same models and batches on both: images/s, images per joule, cost where given",
+        ),
+        Study(
+            "07_precision",
+            "Precision",
+            "What does lower precision buy in training?",
+            "FP32, TF32, FP16 and BF16 images/s, loss parity",
+        ),
+        Study(
+            "08_quantization",
+            "Quantization",
+            "What does INT8 buy in inference, and what does it lose?",
+            "images/s and top-1/top-5 against FP32, FP16 and BF16 for seven networks",
+        ),
+        Study(
+            "09_profile",
+            "Profile",
+            "Where does the time go?",
+            "kernel classes, copies, convolution algorithms, API calls, launch gaps, FLOP",
+        ),
+        Study(
+            "10_gan",
+            "WGAN",
+            "How well does a WGAN use the chip?",
+            "compute and FP32 utilisation against the mini-batch",
+        ),
+        Study(
+            "11_frameworks",
+            "Frameworks",
+            "Does the framework matter?",
+            "four networks in PyTorch, TensorFlow and JAX",
+        ),
+        Study(
+            "12_data_pipeline",
+            "Data pipeline",
+            "Can the data keep up?",
+            "storage read rate cold and cached, loader images/s, host CPU and memory",
+        ),
+        Study(
+            "20_comparison",
+            "Comparison",
+            "How do the devices compare, with each other and with the papers?",
+            "every recorded profile and the published numbers side by side",
+        ),
+    )
+}
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("images_per_s", "Throughput", "images/s", "more"),
+        Metric("step_s", "Step time", "ms", "less", 1e3),
+        Metric("epoch_s", "Time per epoch", "s", "less"),
+        Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
+        Metric("compile_s", "Compile and capture time", "s", "less"),
+        Metric("latency_s", "Latency", "ms", "less", 1e3),
+        Metric("flop_per_s", "Arithmetic rate", "TFLOP/s", "more", 1e-12),
+        Metric("bytes_per_s", "Transfer rate", "GB/s", "more", 1e-9),
+        Metric("roofline_fraction", "Fraction of the roofline", "%", "more", 1e2),
+        Metric("speedup", "Speed-up", "x", "more"),
+        Metric("memory_bytes", "Memory used", "GiB", "less", 2.0**-30),
+        Metric("power_w", "Board power", "W", "less"),
+        Metric("energy_per_image_j", "Energy per image", "mJ", "less", 1e3),
+        Metric("images_per_s_per_w", "Efficiency", "images/s/W", "more"),
+        Metric("utilisation", "Utilisation (any kernel active)", "%", "neither", 1e2),
+        Metric("sm_activity", "SM activity", "%", "neither", 1e2),
+        Metric("tensor_activity", "Tensor-core activity", "%", "neither", 1e2),
+        Metric("dram_activity", "DRAM activity", "%", "neither", 1e2),
+        Metric("temperature_c", "Temperature", "°C", "less"),
+        Metric("loss", "Loss", "", "less"),
+        Metric("top1", "Top-1 accuracy", "%", "more", 1e2),
+        Metric("top5", "Top-5 accuracy", "%", "more", 1e2),
+        Metric("cost_per_million_images", "Cost per million images", "currency", "less"),
+    )
+}
+
+SCALES: tuple[str, ...] = ("smoke", "quick", "full")
+PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
+
+
+def find_study(name: str) -> Study:
+    """The study called `01_training`, `training` or `01`; UserError with the valid ids otherwise."""
+    for study in STUDIES.values():
+        if name in (study.id, study.name, study.id.split("_", 1)[0]):
+            return study
+    raise unknown("study", name, STUDIES)
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of that name; UserError with the valid names otherwise."""
+    if name not in METRICS:
+        raise unknown("metric", name, METRICS)
+    return METRICS[name]
+
+
+def check_scale(name: str) -> str:
+    """`name` if it is a scale; UserError with the valid scales otherwise."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return name

@@ -1,0 +1,47 @@
+"""One measurement at a time on a machine: two at once would measure each other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from labkit.errors import UserError
+
+
+def lock_path() -> Path:
+    """The lock file: one a machine and user."""
+    return Path(os.environ.get("LABKIT_LOCK") or Path(tempfile.gettempdir()) / f"labkit-measuring-{os.getuid()}.lock")
+
+
+@contextmanager
+def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
+    """Hold the machine's lock. The kernel frees it when the process ends, however it ends.
+
+    UserError when another measurement still holds it after `wait_s` (a killed one needs a moment to go).
+    """
+    path = lock_path()
+    with path.open("a+") as file:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    file.seek(0)
+                    holder = file.read().strip() or "unknown"
+                    raise UserError(
+                        f"another labkit measurement is running on this machine (process {holder}), and two at once "
+                        f"would slow each other down. Wait for it to end, or stop it, and run this again."
+                    ) from None
+                time.sleep(0.2)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,0 +1,38 @@
+"""What a study has to measure: the order of each pass, and how long it should take."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from labkit.profile import Timing
+from labkit.records import Record, latest
+from labkit.trial import Trial
+
+STARTUP_S = 6.0  # of a worker process, and ...
+OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
+
+
+def order_seed(study: str, scale: str, pass_number: int) -> int:
+    """The seed of a pass's order: the same for a pass that is resumed, another for each pass."""
+    return int.from_bytes(hashlib.sha256(f"{study}/{scale}/{pass_number}".encode()).digest()[:4], "big")
+
+
+def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_number: int) -> list[Trial]:
+    """The trials in this pass's random order, so that drift over time falls on no trial in particular."""
+    shuffled = list(trials)
+    random.Random(order_seed(study, scale, pass_number)).shuffle(shuffled)  # noqa: S311 - not for secrets
+    return shuffled
+
+
+def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], passes: int = 1) -> float:
+    """Seconds that the trials should take: from this host's earlier records, else from the planned lengths."""
+    known: dict[str, list[float]] = {}
+    for record in latest(records):
+        if record.status == "ok":
+            known.setdefault(record.key, []).append(record.wall_s)
+    planned = OVERHEAD_S + timing.warmup_s + timing.timed_s
+    each = [median(known[trial.key]) if trial.key in known else planned for trial in trials]
+    return passes * (sum(each) + STARTUP_S) if each else 0.0

@@ -1,0 +1,193 @@
+"""The runner: turns a study's trials into passes of worker processes and appends each record as it comes.
+
+    trials -> passes 1..n, each in its own random order -> worker -> record
+                     ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.errors import LabkitError
+from labkit.host import Host, device_indices, write_host
+from labkit.profile import Profile, Timing
+from labkit.records import Planned, Process, Record, Store, done, utc_now
+from labkit.run.lock import only_measurement
+from labkit.run.plan import estimate_s, order_of_pass, order_seed
+from labkit.run.process import WorkerProcess
+from labkit.run.progress import Progress, Stopwatch
+from labkit.trial import Trial
+
+STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call of `measure` did: (trial, pass) pairs measured now, found done before, and failed now."""
+
+    measured: int
+    resumed: int
+    failed: int
+    seconds: float
+
+    def sentence(self) -> str:
+        """For people."""
+        said = f"Measured {self.measured} trials in {self.seconds:.0f} s"
+        if self.resumed:
+            said += f"; {self.resumed} were measured before and are kept"
+        if self.failed:
+            said += f"; {self.failed} failed and stand in the table with their reasons"
+        return said + "."
+
+
+def measure(
+    trials: Sequence[Trial],
+    *,
+    study: str,
+    scale: str,
+    profile: Profile,
+    host: Host,
+    store: Store,
+) -> Outcome:
+    """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version."""
+    passes, timing = profile.passes(scale), profile.timing_at(scale)
+    if len({trial.key for trial in trials}) < len(trials):
+        raise LabkitError(f"{study} lists a trial twice: each key may stand once in a pass.")
+    finished = done(store.read(study, host.id), scale=scale, versions=host.versions())
+    pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
+    missing = {(trial.key, number) for trial, number in pairs} - finished
+    resumed = len(pairs) - len(missing)
+    if not missing:
+        return Outcome(0, resumed, 0, 0.0)
+    write_host(host, store.report)
+    run = _Run(study, scale, profile, host, store, timing, Progress(study, len(pairs), resumed))
+    began = time.monotonic()
+    try:
+        with only_measurement():
+            for number in range(1, passes + 1):
+                order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
+                planned = Planned(trials=len(trials), passes=passes, order_seed=order_seed(study, scale, number))
+                run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
+    finally:
+        run.progress.close()
+    return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
+
+
+class _Run:
+    """The state of one call of `measure`."""
+
+    def __init__(
+        self,
+        study: str,
+        scale: str,
+        profile: Profile,
+        host: Host,
+        store: Store,
+        timing: Timing,
+        progress: Progress,
+    ) -> None:
+        self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
+        self.timing, self.progress = timing, progress
+        self.failed = 0
+        self.passes_left = profile.passes(scale)
+        self.clock = Stopwatch()
+        self.log = store.report / "logs" / f"{study}.log"
+
+    def one_pass(self, pending: list[Trial], number: int, planned: Planned) -> None:
+        """Run the trials of one pass, in as many processes as it takes."""
+        self.pass_number, self.planned = number, planned
+        self.passes_left = planned.passes - number
+        self.whole_pass_s = estimate_s(pending, self.timing, self.store.read(self.study, self.host.id))
+        while pending:
+            with WorkerProcess(pending, self.timing, log=self.log, environment=self._environment()) as worker:
+                pending = self._follow(worker, pending)
+
+    def _environment(self) -> dict[str, str]:
+        """The worker sees the profile's devices and no others."""
+        if self.profile.device.kind == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        indices = ",".join(map(str, device_indices(self.profile, self.host)))
+        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+    def _follow(self, worker: WorkerProcess, pending: list[Trial]) -> list[Trial]:
+        """Record what a worker reports until it ends or must be ended; what is left of `pending` then."""
+        hello: dict[str, Any] = {}
+        position, started = 0, time.monotonic()
+        deadline = started + STARTUP_LIMIT_S
+        while pending:
+            trial = pending[0]
+            try:
+                event = worker.next_event(deadline - time.monotonic())
+            except TimeoutError:
+                if not hello:
+                    raise LabkitError(
+                        f"a worker process did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
+                    ) from None
+                reason = f"no result within {self.timing.limit_s:.0f} s"
+                self._record(trial, worker, position, hello, {"status": "timeout", "reason": reason}, started)
+                return pending[1:]
+            if event is None:
+                status, reason = worker.why_it_died()
+                if not hello:
+                    raise LabkitError(f"a worker process did not start: {reason}. Its log: {self.log}.")
+                self._record(trial, worker, position, hello, {"status": status, "reason": reason}, started)
+                return pending[1:]
+            if event["event"] == "hello":
+                hello = event
+            elif event["event"] == "start":
+                started = time.monotonic()
+                deadline = started + self.timing.limit_s
+                self._show(pending, "preparing", 0.0)
+            elif event["event"] == "progress":
+                self._show(pending, event["phase"], event["share"])
+            elif event["event"] == "done":
+                self._record(trial, worker, position, hello, event, started)
+                pending, position = pending[1:], position + 1
+                started = time.monotonic()
+                deadline = started + STARTUP_LIMIT_S
+                if event["status"] in ("oom", "crashed"):
+                    return pending
+        return pending
+
+    def _record(
+        self,
+        trial: Trial,
+        worker: WorkerProcess,
+        position: int,
+        hello: dict[str, Any],
+        outcome: dict[str, Any],
+        started: float,
+    ) -> None:
+        wall_s = outcome.get("wall_s", time.monotonic() - started)
+        record = Record(
+            study=self.study,
+            scale=self.scale,
+            key=trial.key,
+            trial=trial.as_dict(),
+            pass_number=self.pass_number,
+            planned=self.planned,
+            process=Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0)),
+            host=self.host.id,
+            devices_used=self.profile.device.count,
+            versions={**self.host.versions(), **hello.get("details", {})},
+            status=outcome["status"],
+            reason=outcome["reason"],
+            started_at=outcome.get("started_at") or utc_now(),
+            wall_s=wall_s,
+            phases_s=outcome.get("phases_s", {}),
+            facts=outcome.get("facts", {}),
+            result=outcome.get("result"),
+        )
+        self.store.append(record)
+        self.failed += record.status in ("crashed", "timeout")
+        self.clock.add(estimate_s([trial], self.timing, []), wall_s)
+        self.progress.finished_one()
+
+    def _show(self, pending: list[Trial], phase: str, share: float) -> None:
+        rest_s = estimate_s(pending, self.timing, []) - share * (self.timing.timed_s if phase == "timed" else 0)
+        left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
+        what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
+        self.progress.show(what, left_s)

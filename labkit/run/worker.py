@@ -1,0 +1,174 @@
+"""One process of a pass: runs the trials it is given, one after the other, and reports each the moment it ends.
+
+Started by the runner as `python -m labkit.run.worker`. The job comes as one JSON line on stdin, which then stays open:
+when it closes, the runner is gone and this process ends by itself. Events go out as JSON lines on what was stdout at
+the start; whatever libraries print goes to stderr, which the runner keeps as a log.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from labkit.data import DataSet, open_by_checksum
+from labkit.errors import GateError, LabkitError, Unsupported
+from labkit.measure import CudaClock, HostClock, free_memory, peak_memory, reset_compiler, time_blocks
+from labkit.profile import Timing
+from labkit.records import utc_now
+from labkit.trial import NO_DATA, Trial, trial_from_dict
+from labkit.workloads import build_workload
+
+Event = dict[str, Any]
+
+
+def main() -> int:
+    """Run the job on stdin."""
+    faulthandler.enable()
+    events = _Events()
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    events.send(event="hello", details=_framework_details(job["trials"]), startup_s=_since(job["spawned_s"]))
+    data = _Data()
+    for values in job["trials"]:
+        trial = trial_from_dict(values)
+        events.send(event="start", key=trial.key)
+        outcome = _run(trial, Timing(**job["timing"]), data, events)
+        events.send(event="done", key=trial.key, **outcome)
+        if outcome["status"] in ("oom", "crashed"):
+            return 3  # what such a trial leaves behind must not reach the next: the runner starts a fresh process
+    return 0
+
+
+def _run(trial: Trial, timing: Timing, data: _Data, events: _Events) -> Event:
+    """One trial from a clean state to its result, or to the status and reason of its failure."""
+    began = time.perf_counter()
+    started_at = utc_now()
+    phases: dict[str, float] = {}
+    outcome: Event
+    try:
+        outcome = {"status": "ok", "reason": None, **_measure(trial, timing, data, events, phases)}
+    except Unsupported as error:
+        outcome = _failed("unsupported", str(error))
+    except GateError as error:
+        outcome = _failed("crashed", f"correctness gate: {error}")
+    except LabkitError as error:
+        outcome = _failed("crashed", str(error))
+    except MemoryError as error:
+        outcome = _failed("oom", f"out of memory: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
+        traceback.print_exc()
+        outcome = _failed("oom" if _is_out_of_memory(error) else "crashed", f"{type(error).__name__}: {error}")
+    return {**outcome, "started_at": started_at, "wall_s": time.perf_counter() - began, "phases_s": phases}
+
+
+def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases: dict[str, float]) -> Event:
+    mark = time.perf_counter()
+
+    def close_phase(name: str) -> None:
+        nonlocal mark
+        now = time.perf_counter()
+        phases[name], mark = now - mark, now
+
+    if trial.framework == "torch":
+        if trial.engine != "eager":  # importing Dynamo takes seconds, and an eager trial leaves nothing in it
+            reset_compiler()
+        free_memory(trial.device)
+    workload = build_workload(trial, data.of(trial))
+    close_phase("build")
+    workload.check()
+    if workload.read_loss:
+        workload.read_loss()  # of the gate's step, which is not part of the warm-up
+    close_phase("first_step")
+    result = time_blocks(
+        workload.step,
+        CudaClock() if trial.device == "cuda" else HostClock(),
+        timing,
+        images_per_step=workload.images_per_step,
+        flop_per_step=workload.flop_per_step,
+        bytes_per_step=workload.bytes_per_step,
+        read_loss=workload.read_loss,
+        on_block=lambda phase, share: events.progress(phase, share),
+    )
+    close_phase("blocks")
+    phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
+    facts = {**workload.facts, **peak_memory(trial.device)}
+    return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def _failed(status: str, reason: str) -> Event:
+    first = " ".join(reason.split())
+    return {"status": status, "reason": first[:500]}
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """PyTorch has a type for it on CUDA, and only a message on the CPU."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def _framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
+    """Versions that only the frameworks themselves can tell."""
+    if not any(values.get("framework", "torch") == "torch" for values in trials):
+        return {}
+    import torch
+
+    details = {"torch_build": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+    return {name: str(value) for name, value in details.items() if value is not None}
+
+
+def _since(spawned_s: float) -> float:
+    """Seconds since the runner spawned this process: the monotonic clock is one for the whole machine."""
+    return time.monotonic() - spawned_s
+
+
+def _die_with_parent() -> None:
+    """Block until stdin closes, which it does when the runner ends, however it ends."""
+    sys.stdin.read()
+    os._exit(4)
+
+
+class _Data:
+    """The images of a pass, opened once a process."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], DataSet] = {}
+
+    def of(self, trial: Trial) -> DataSet | None:
+        """The trial's data set, None for a workload without one."""
+        if trial.data == NO_DATA:
+            return None
+        identity = (trial.data, trial.data_checksum)
+        if identity not in self._open:
+            self._open[identity] = open_by_checksum(*identity)
+        return self._open[identity]
+
+
+class _Events:
+    """The way back to the runner: a copy of stdout made before anything else could print to it."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+        self._last_s = 0.0
+
+    def send(self, **event: Any) -> None:
+        """One event, as one line in one write."""
+        data = (json.dumps(event, allow_nan=False) + "\n").encode()
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def progress(self, phase: str, share: float) -> None:
+        """Twice a second at most."""
+        now = time.monotonic()
+        if now - self._last_s >= 0.5:
+            self._last_s = now
+            self.send(event="progress", phase=phase, share=share)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

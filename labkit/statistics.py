@@ -1,0 +1,86 @@
+"""Intervals and dispersion, as "How a number is made" has them.
+
+Throughputs and times are positive and their noise is multiplicative, so means and intervals are formed on logarithms
+(the point is a geometric mean). Over passes the interval is Student's t: passes are fresh processes, so their values
+are independent, which blocks within a pass are not (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15, rules 5 and 6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A point with its confidence interval over `n` values; `low` and `high` are None where n < 2."""
+
+    point: float
+    low: float | None
+    high: float | None
+    n: int
+    confidence: float = CONFIDENCE
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the interval relative to the point (0.02 = ±2 %), None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return (self.high - self.low) / 2 / self.point
+
+
+def log_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Geometric mean of positive `values` with Student's t interval on the logarithm.
+
+    One value gives a point without an interval. Raises ValueError for no values or one that is not positive and finite.
+    """
+    logs = np.log(_positive(values))
+    mean = float(logs.mean())
+    if len(logs) < 2:
+        return Interval(math.exp(mean), None, None, 1, confidence)
+    half = t_quantile(confidence, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs), confidence)
+
+
+def ratio_interval(numerator: dict[int, float], denominator: dict[int, float]) -> Interval | None:
+    """Interval of a ratio taken within each pass first: both arguments map a pass's number to its value.
+
+    Passes that hold only one of the two are left out; None when no pass holds both. Raises ValueError
+    as `log_interval` does.
+    """
+    shared = sorted(set(numerator) & set(denominator))
+    if not shared:
+        return None
+    ratios = _positive([numerator[n] for n in shared]) / _positive([denominator[n] for n in shared])
+    return log_interval(ratios.tolist())
+
+
+def _positive(values: Sequence[float]) -> NDArray[np.float64]:
+    """`values` as an array; ValueError for none, or for one that has no logarithm."""
+    array = np.asarray(values, dtype=float)
+    if not len(array):
+        raise ValueError("an interval needs at least one value")
+    if not np.all(np.isfinite(array)) or np.any(array <= 0):
+        raise ValueError(f"an interval on the logarithm needs positive finite values, not {list(values)}")
+    return array
+
+
+def coefficient_of_variation(values: Sequence[float]) -> float | None:
+    """Standard deviation over mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    array = np.asarray(values, dtype=float)
+    return float(array.std(ddof=1) / array.mean())
+
+
+def t_quantile(confidence: float, degrees: int) -> float:
+    """The two-sided quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # scipy.stats holds the same and takes a second to import
+
+    return float(stdtrit(degrees, 0.5 + confidence / 2))

@@ -1,0 +1,151 @@
+"""What a notebook holds in its hand: one study of one profile, its trials, and the one call that measures.
+
+    lab = open_study("01_training", hw=hw, scale=scale, mode=mode, data=data)
+    trials = lab.trials(model=lab.sweep["models"], batch=lab.sweep["batch"])
+    results = lab.measure(trials)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from labkit.analysis.results import Results
+from labkit.data import DataSet, open_data
+from labkit.errors import LabkitError, unknown
+from labkit.host import ROOT, Host, detect, mismatch, read_host, require_match, this_host
+from labkit.profile import Profile, SweepValue, load_profile
+from labkit.records import Store, at_scale, host_to_show, scale_to_show
+from labkit.registry import Study, check_scale, find_study
+from labkit.run import Outcome, measure
+from labkit.trial import NO_DATA, Trial, grid
+
+Mode = Literal["auto", "measure", "render", "plan"]
+MODES = ("auto", "measure", "render", "plan")
+
+# Training and validation images of synthetic32 at each scale; other data sets are used whole.
+SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
+
+
+def reports_folder() -> Path:
+    """Where reports stand: `reports/` beside the package, or LABKIT_REPORTS."""
+    return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
+
+
+def data_at_scale(name_or_path: str, scale: str) -> DataSet:
+    """The images of a report: the user's folder or an embedded set, as large as the scale has it.
+
+    DataError or UserError for a folder that cannot be used.
+    """
+    if name_or_path in ("", "synthetic32"):
+        train, val = SYNTHETIC_IMAGES[check_scale(scale)]
+        return open_data("synthetic32", train_images=train, val_images=val)
+    return open_data(name_or_path)
+
+
+@dataclass
+class OpenStudy:
+    """One study of one profile. `mode`: `auto` measures what is missing when the hardware is here."""
+
+    study: Study
+    profile: Profile
+    scale: str
+    mode: Mode
+    data: str
+    host: Host
+    store: Store
+    outcome: Outcome | None = field(default=None, init=False)
+
+    @property
+    def sweep(self) -> dict[str, SweepValue]:
+        """The sizes that the profile gives this study at this scale."""
+        return self.profile.sweep(self.study.id, self.scale)
+
+    @cached_property
+    def measures_here(self) -> bool:
+        """Whether this call may measure: the mode says so and the profile's hardware is here."""
+        if self.mode == "measure":
+            require_match(self.profile, self.host)
+            return True
+        return self.mode == "auto" and mismatch(self.profile, self.host) is None
+
+    @cached_property
+    def images(self) -> DataSet | None:
+        """The data set; None when nothing can be measured here (records name theirs)."""
+        planned_here = self.mode == "plan" and mismatch(self.profile, self.host) is None
+        return data_at_scale(self.data, self.scale) if self.measures_here or planned_here else None
+
+    def trials(self, **axes: Any) -> list[Trial]:
+        """Every combination of the given fields on this profile's device and data; a list is an axis."""
+        device = {"device": self.profile.device.kind}
+        if axes.get("data") == NO_DATA:
+            return grid(**{**device, **axes})
+        images = self.images
+        known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
+        return grid(**{**device, **known, **axes})
+
+    def ceilings(self) -> list[Trial]:
+        """The trials that measure this device's own ceilings: an FP32 matrix product and a copy in its memory."""
+        cuda = self.profile.device.kind == "cuda"
+        edge, copied_bytes = (8192, 2**32) if cuda else (2048, 2**28)
+        return [
+            *self.trials(workload="matmul", size=edge, data=NO_DATA),
+            *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA),
+        ]
+
+    def measure(self, trials: Sequence[Trial]) -> Results:
+        """Measure what is missing (if this call may) and give the records that the page shows."""
+        if self.mode == "plan":
+            raise LabkitError("a plan measures nothing: the cells up to the one tagged `trials` are its input.")
+        if self.measures_here:
+            self.outcome = measure(
+                trials,
+                study=self.study.id,
+                scale=self.scale,
+                profile=self.profile,
+                host=self.host,
+                store=self.store,
+            )
+        return self.results()
+
+    def results(self) -> Results:
+        """The records to show: this host's if it has any, else the newest complete host's; the largest complete scale."""
+        host_id = host_to_show(self.store, self.study.id, self.host.id)
+        if host_id is None:
+            return Results(study=self.study, profile=self.profile, scale=self.scale, host_id=None, host={}, records=[])
+        records = self.store.read(self.study.id, host_id)
+        scale = scale_to_show(records) or self.scale
+        return Results(
+            study=self.study,
+            profile=self.profile,
+            scale=scale,
+            host_id=host_id,
+            host=read_host(self.store.report, host_id),
+            records=at_scale(records, scale),
+            measured_here=host_id == self.host.id,
+        )
+
+
+def open_study(
+    study: str, *, hw: str = "", scale: str = "quick", mode: str = "auto", data: str = "", host: Host | None = None
+) -> OpenStudy:
+    """Open a study. `hw` names a profile, empty detects it. UserError for an unknown study, profile, scale or mode."""
+    if mode not in MODES:
+        raise unknown("mode", mode, MODES)
+    here = host or this_host()
+    profile = load_profile(hw) if hw else detect(here)
+    if profile is None:
+        raise LabkitError(f"no profile knows {here.summary()}: `make profile` writes one.")
+    return OpenStudy(
+        study=find_study(study),
+        profile=profile,
+        scale=check_scale(scale),
+        mode=mode,  # type: ignore[arg-type]
+        data=data,
+        host=here,
+        store=Store(reports_folder() / profile.name),
+    )

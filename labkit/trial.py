@@ -1,0 +1,115 @@
+"""A trial: one configuration to measure, its stable key, and grids of trials.
+
+The key is the canonical JSON of the fields that differ from their defaults. A field added later, whose default is the
+old behaviour, therefore changes no key that stands in a committed record (`tests/unit/test_trial.py` pins some).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
+
+from labkit.errors import UserError, unknown
+
+ENGINES = ("eager", "compile", "graph", "compile+graph")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
+MEMORY_FORMATS = ("contiguous", "channels_last")
+DEVICES = ("cuda", "cpu")
+NO_DATA = "none"  # of workloads that take no images
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One configuration to measure. `batch` is per device; sizes are counts; `image_px` is the edge of the input.
+
+    `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
+    """
+
+    workload: str = "train"
+    model: str = "resnet50"
+    image_px: int = 32
+    classes: int = 1000
+    stem: str = "imagenet"  # ResNets at 32x32: torchvision's stem, or `cifar` (3x3, stride 1, no pooling)
+    head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`
+    batch: int = 64
+    precision: str = "fp32"
+    engine: str = "eager"
+    memory_format: str = "contiguous"
+    optimizer: str = "sgd"
+    learning_rate: float = 0.01
+    framework: str = "torch"
+    device: str = "cuda"
+    devices: int = 1
+    data: str = "synthetic32"
+    data_checksum: str = ""  # of the content: records on other data never count as done
+    augment: bool = False
+    seed: int = 0
+    size: int = 0  # of workloads without a model: matrix edge (matmul) or bytes (copy)
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
+            value, kind = getattr(self, f.name), type(f.default)
+            if kind is float and type(value) is int:
+                object.__setattr__(self, f.name, float(value))
+            elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                raise UserError(f"a trial's {f.name} is of type {kind.__name__}, not {value!r}.")
+        for name, valid in (
+            ("engine", ENGINES),
+            ("precision", PRECISIONS),
+            ("memory_format", MEMORY_FORMATS),
+            ("device", DEVICES),
+        ):
+            if getattr(self, name) not in valid:
+                raise unknown(f"trial {name}", str(getattr(self, name)), valid)
+        for name in ("batch", "devices", "image_px", "classes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON of the fields that differ from their defaults."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return json.dumps(changed, sort_keys=True, separators=(",", ":"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field, defaults too, as plain values."""
+        return asdict(self)
+
+    def label(self, *, beside: Iterable[Trial] = ()) -> str:
+        """A short name for people: model and batch, and whatever differs among `beside`."""
+        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer") else [self.workload]
+        if self.size:
+            parts.append(f"size {self.size}")
+        for name in ("image_px", "precision", "engine", "memory_format", "devices", "device", "framework"):
+            if any(getattr(other, name) != getattr(self, name) for other in beside):
+                parts.append(str(getattr(self, name)))
+        return " ".join(parts)
+
+
+def trial_from_dict(values: dict[str, Any]) -> Trial:
+    """The trial a record holds. Fields that this version does not know are an error: the record is from a newer one."""
+    known = {f.name for f in fields(Trial)}
+    for name in values:
+        if name not in known:
+            raise unknown("trial field", name, known, hint="The record was written by a newer labkit: update this one.")
+    return Trial(**values)
+
+
+def grid(**axes: Any) -> list[Trial]:
+    """Every combination of the given fields; a list or tuple is an axis, anything else is held constant.
+
+    >>> [t.batch for t in grid(model="vgg16", batch=[64, 256])]
+    [64, 256]
+    """
+    known = {f.name for f in fields(Trial)}
+    for name in axes:
+        if name not in known:
+            raise unknown("trial field", name, known)
+    values: list[Sequence[Any]] = [v if isinstance(v, (list, tuple)) else [v] for v in axes.values()]
+    return [Trial(**dict(zip(axes, combination, strict=True))) for combination in itertools.product(*values)]
+
+
+assert all(f.default is not MISSING for f in fields(Trial)), "each field needs a default, or keys are not stable"

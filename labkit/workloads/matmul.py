@@ -1,0 +1,54 @@
+"""The measured ceiling of arithmetic: C = A B for square matrices of edge `trial.size`, random entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from labkit.data import DataSet
+from labkit.errors import GateError, Unsupported
+from labkit.trial import Trial
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+# Relative error in the Frobenius norm against float64: unit roundoff of the inputs, with room for the accumulation.
+TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2}
+
+
+def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
+    """The matrix product of a trial; Unsupported for a precision without one."""
+    if trial.precision not in DTYPES or (trial.precision == "tf32" and trial.device == "cpu"):
+        raise Unsupported(f"no {trial.precision} matrix product on {trial.device}")
+    return MatmulWorkload(trial)
+
+
+class MatmulWorkload:
+    """Two random matrices and the place for their product."""
+
+    def __init__(self, trial: Trial) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = trial.precision == "tf32"
+        torch.manual_seed(trial.seed)
+        shape = (trial.size, trial.size)
+        dtype = DTYPES[trial.precision]
+        # Random, never zeros: a matrix product of zeros draws less power and runs faster than one of data.
+        self.a, self.b = (torch.randn(shape, device=trial.device).to(dtype) for _ in range(2))
+        self.out = torch.empty(shape, device=trial.device, dtype=dtype)
+        self.precision = trial.precision
+        self.images_per_step: int | None = None
+        self.flop_per_step: int | None = 2 * trial.size**3
+        self.bytes_per_step: int | None = 3 * self.out.nbytes
+        self.read_loss = None
+        self.facts: dict[str, Any] = {"threads": torch.get_num_threads()}
+
+    def step(self) -> torch.Tensor:
+        """One product."""
+        return torch.mm(self.a, self.b, out=self.out)
+
+    def check(self) -> None:
+        """Sixteen rows against float64, the output poisoned before."""
+        self.out.fill_(float("nan"))
+        self.step()
+        expected = self.a[:16].double() @ self.b.double()
+        error = float((self.out[:16].double() - expected).norm() / expected.norm())
+        if not error < TOLERANCE[self.precision]:
+            raise GateError(f"the {self.precision} product differs from float64's by {error:.1e}")

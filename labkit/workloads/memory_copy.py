@@ -1,0 +1,40 @@
+"""The measured ceiling of memory: copy `trial.size` bytes within the device's own memory; read plus written count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from labkit.data import DataSet
+from labkit.errors import GateError
+from labkit.trial import Trial
+
+
+def build(trial: Trial, data: DataSet | None) -> CopyWorkload:
+    """The copy of a trial."""
+    return CopyWorkload(trial)
+
+
+class CopyWorkload:
+    """A source far larger than any cache, and its destination."""
+
+    def __init__(self, trial: Trial) -> None:
+        torch.manual_seed(trial.seed)
+        self.source = torch.randn(trial.size // 4, device=trial.device)
+        self.target = torch.full_like(self.source, float("nan"))
+        self.images_per_step: int | None = None
+        self.flop_per_step: int | None = None
+        self.bytes_per_step: int | None = 2 * self.source.nbytes
+        self.read_loss = None
+        self.facts: dict[str, Any] = {"threads": torch.get_num_threads()}
+
+    def step(self) -> torch.Tensor:
+        """One copy."""
+        return self.target.copy_(self.source)
+
+    def check(self) -> None:
+        """Every element arrived."""
+        self.step()
+        if not torch.equal(self.source, self.target):
+            raise GateError("the copy differs from its source")

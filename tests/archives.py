@@ -1,0 +1,76 @@
+"""Writes small ImageNet32 archives for tests, in every form in which the real one is found."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+Batch = dict[str, Any]
+
+
+def batches(per_batch: int, val: int, seed: int, labels_from: int) -> Iterator[tuple[str, Batch]]:
+    """The eleven batches by name, the same for every form. Sizes differ: batch k of training has `per_batch` + k."""
+    rng = np.random.default_rng(seed)
+    for number in range(1, 12):
+        count = val if number == 11 else per_batch + number
+        labels = rng.integers(labels_from, labels_from + 1000, size=count)
+        labels[:1] = labels_from  # so that a wrong offset is there to be found
+        batch: Batch = {"data": rng.integers(0, 256, size=(count, 3072), dtype=np.uint8), "labels": labels}
+        if number <= 10:
+            batch["mean"] = batch["data"].mean(axis=0)
+        yield ("val_data" if number == 11 else f"train_data_batch_{number}"), batch
+
+
+def write_pickled(
+    folder: Path,
+    *,
+    per_batch: int = 12,
+    val: int = 15,
+    seed: int = 0,
+    labels_from: int = 1,
+    dumps: Callable[[Batch], bytes] = pickle.dumps,
+) -> Path:
+    """Write pickled batches, labels as a list of int, as published; `dumps` makes the bytes of one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, batch in batches(per_batch, val, seed, labels_from):
+        (folder / name).write_bytes(dumps({**batch, "labels": batch["labels"].tolist()}))
+    return folder
+
+
+def write_npz(
+    folder: Path, *, per_batch: int = 12, val: int = 15, seed: int = 0, labels_from: int = 1, compressed: bool = False
+) -> Path:
+    """Write `.npz` batches, labels as an array, of the same content as `write_pickled` with the same arguments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, batch in batches(per_batch, val, seed, labels_from):
+        (np.savez_compressed if compressed else np.savez)(folder / f"{name}.npz", **batch)
+    return folder
+
+
+class _Python2Pickler(pickle._Pickler):
+    """Pickles text and bytes as Python 2 did its `str`, so that they come back as bytes."""
+
+    write: Any
+    memoize: Any
+    dispatch: ClassVar[dict[Any, Any]] = dict(pickle._Pickler.dispatch)
+
+    def _save_string(self, text: str | bytes) -> None:
+        raw = text.encode("latin-1") if isinstance(text, str) else text
+        self.write(pickle.BINSTRING + len(raw).to_bytes(4, "little") + raw)
+        self.memoize(text)
+
+    dispatch[bytes] = _save_string
+    dispatch[str] = _save_string
+
+
+def python2_dumps(batch: Batch) -> bytes:
+    """The pickle that Python 2 with NumPy 1 would have written, protocol 2."""
+    stream = io.BytesIO()
+    _Python2Pickler(stream, protocol=2).dump(batch)
+    return re.sub(rb"numpy\._core", b"numpy.core", stream.getvalue())

@@ -1,0 +1,309 @@
+"""The cache holds whole entries or none: interrupted, raced, damaged, full, or unwritable."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labkit import data
+from labkit.data import cache
+from labkit.data.dataset import Chunks, DataSet, Source, SplitName
+from labkit.errors import DataError, UserError
+from tests.archives import write_npz, write_pickled
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("LABKIT_CACHE", str(folder))
+    return folder
+
+
+class Made:
+    """A source of 60 and 20 images that counts how often it is read; `chunk` is how many images come at once."""
+
+    def __init__(self, chunk: int = 7, token: str = "t") -> None:
+        rng = np.random.default_rng(1)
+        self.arrays: dict[SplitName, tuple[np.ndarray, np.ndarray]] = {
+            "train": (rng.integers(0, 256, (60, 3, 32, 32), np.uint8), rng.integers(0, 9, 60)),
+            "val": (rng.integers(0, 256, (20, 3, 32, 32), np.uint8), rng.integers(0, 9, 20)),
+        }
+        self.chunk = chunk
+        self.reads = 0
+        self.source = Source("made", token, "test", 9, self.chunks, lambda train, val: f"{train} and {val} images.")
+
+    def chunks(self, split: SplitName) -> Chunks:
+        self.reads += split == "train"
+        images, labels = self.arrays[split]
+        for start in range(0, len(images), self.chunk):
+            yield images[start : start + self.chunk], labels[start : start + self.chunk]
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def assert_holds(found: DataSet, made: Made) -> None:
+    assert np.array_equal(found.train.images, made.arrays["train"][0])
+    assert np.array_equal(found.val.labels, made.arrays["val"][1])
+
+
+def test_an_entry_gives_back_what_was_written_with_its_statistics(folder: Path) -> None:
+    made = Made()
+    found = cache.cached(made.source, verify=True)
+    assert_holds(found, made)
+    assert isinstance(found.train.images, np.memmap) and not found.train.images.flags.writeable
+    assert found.train.labels.dtype == np.int16
+    assert found.mean == pytest.approx(made.arrays["train"][0].mean(axis=(0, 2, 3)), rel=1e-12)
+    assert found.std == pytest.approx(made.arrays["train"][0].std(axis=(0, 2, 3)), rel=1e-12)
+    assert (found.name, found.classes, found.description) == ("made", 9, "60 and 20 images.")
+    assert entries(folder) == ["made-t"]
+
+
+def test_the_second_opening_reads_nothing_anew() -> None:
+    made = Made()
+    first, second = cache.cached(made.source), cache.cached(made.source, verify=True)
+    assert made.reads == 1 and first.checksum == second.checksum
+
+
+def test_checksum_and_statistics_do_not_depend_on_the_chunks() -> None:
+    facts = {(found.checksum, found.mean, found.std) for found in map(whole, (1, 7, 60))}
+    assert len(facts) == 1
+
+
+def whole(chunk: int) -> DataSet:
+    return cache.cached(Made(chunk, token=str(chunk)).source)
+
+
+def test_the_checksum_follows_every_array() -> None:
+    checksums = set()
+    for change in ("none", "images", "labels", "val"):
+        made = Made(token=change)
+        if change == "images":
+            made.arrays["train"][0][59, 2, 31, 31] ^= 1
+        if change == "labels":
+            made.arrays["train"][1][0] += 1
+        if change == "val":
+            made.arrays["val"][0][0] ^= 1
+        checksums.add(cache.cached(made.source).checksum)
+    assert len(checksums) == 4
+
+
+def damage_truncate(entry: Path) -> None:
+    file = entry / "train_images.npy"
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def damage_append(entry: Path) -> None:
+    with (entry / "val_labels.npy").open("ab") as stream:
+        stream.write(b"x")
+
+
+def damage_meta(entry: Path) -> None:
+    (entry / "meta.json").write_text("{")
+
+
+def damage_count(entry: Path) -> None:
+    meta = json.loads((entry / "meta.json").read_text())
+    (entry / "meta.json").write_text(json.dumps({**meta, "train_images": 59}))
+
+
+def damage_missing(entry: Path) -> None:
+    (entry / "val_images.npy").unlink()
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_append, damage_meta, damage_count, damage_missing])
+def test_a_damaged_entry_is_rebuilt(damage: object, folder: Path) -> None:
+    made = Made()
+    checksum = cache.cached(made.source).checksum
+    assert callable(damage)
+    damage(folder / "made-t")
+    with pytest.raises(cache.Damaged):
+        cache.open_entry(folder / "made-t")
+    with pytest.raises(DataError):
+        cache.open_by_checksum("made", checksum)
+    assert_holds(cache.cached(made.source), made)
+    assert made.reads == 2 and entries(folder) == ["made-t"]
+
+
+def test_a_changed_byte_is_found_by_verifying_and_rebuilt(folder: Path) -> None:
+    made = Made()
+    cache.cached(made.source)
+    file = folder / "made-t" / "train_images.npy"
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(raw)
+    cache.cached(made.source)
+    assert made.reads == 1
+    assert_holds(cache.cached(made.source, verify=True), made)
+    assert made.reads == 2
+
+
+def test_of_two_writers_at_once_the_slower_discards_its_own(folder: Path) -> None:
+    winner, loser = Made(), Made()
+
+    def interrupted(split: SplitName) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for number, chunk in enumerate(loser.chunks(split)):
+            if split == "val" and number == 1:
+                cache.cached(winner.source)  # another process finishes first
+                written.append((folder / "made-t" / "meta.json").stat().st_ino)
+            yield chunk
+
+    written: list[int] = []
+    found = cache.cached(Source("made", "t", "test", 9, interrupted, lambda train, val: ""))
+    assert_holds(found, winner)
+    assert winner.reads == loser.reads == 1
+    assert (folder / "made-t" / "meta.json").stat().st_ino == written[0]
+    assert entries(folder) == ["made-t"]
+
+
+def test_two_processes_at_once_both_end_with_the_entry(folder: Path) -> None:
+    code = "from labkit import data; print(data.open_data(train_images=3000, val_images=500, verify=True).checksum)"
+    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    checksums = {process.communicate(timeout=30)[0] for process in processes}
+    assert [process.returncode for process in processes] == [0, 0] and len(checksums) == 1
+    assert len(entries(folder)) == 1
+
+
+def test_a_killed_writer_leaves_nothing_that_is_read_and_is_swept_after_a_day(folder: Path) -> None:
+    code = """
+        import os, signal
+        from labkit.data import cache
+        from tests.unit.test_data_cache import Made
+        made = Made()
+        def chunks(split):
+            for chunk in made.chunks(split):
+                yield chunk
+                if split == "val":
+                    os.kill(os.getpid(), signal.SIGKILL)
+        cache.cached(cache.Source("made", "t", "test", 9, chunks, str))
+    """
+    root = Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=root, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (leftover,) = folder.iterdir()
+    assert leftover.name.startswith(".tmp-made-t-") and (leftover / "train_images.npy").exists()
+
+    made = Made()
+    assert_holds(cache.cached(made.source), made)
+    assert leftover.exists()  # perhaps still being written
+
+    yesterday_s = time.time() - 25 * 3600
+    for path in (*leftover.iterdir(), leftover):
+        os.utime(path, (yesterday_s, yesterday_s))
+    cache.cached(Made(token="other").source)
+    assert entries(folder) == ["made-other", "made-t"]
+
+
+def test_a_source_that_fails_leaves_nothing(folder: Path) -> None:
+    def chunks(split: SplitName) -> Chunks:
+        yield from Made().chunks(split)
+        raise DataError("the archive ends here.")
+
+    with pytest.raises(DataError, match="ends here"):
+        cache.cached(Source("made", "t", "test", 9, chunks, lambda train, val: ""))
+    assert entries(folder) == []
+
+
+def test_a_split_without_images_is_refused(folder: Path) -> None:
+    made = Made()
+    made.arrays["val"] = (made.arrays["val"][0][:0], made.arrays["val"][1][:0])
+    with pytest.raises(DataError, match="no val image"):
+        cache.cached(made.source)
+    assert entries(folder) == []
+
+
+def test_a_cache_without_room_says_to_set_labkit_cache_and_leaves_nothing(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # the writes fail as on a full disk
+    try:
+        with pytest.raises(UserError, match="set LABKIT_CACHE to a folder with room"):
+            cache.cached(Made().source)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert entries(folder) == []
+
+
+def test_a_cache_folder_that_cannot_be_made_says_to_set_labkit_cache(folder: Path) -> None:
+    folder.write_text("a file is in the way")
+    with pytest.raises(UserError, match="LABKIT_CACHE"):
+        cache.cached(Made().source)
+
+
+def test_the_cache_folder_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", "/own")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache.cache_dir() == Path("/own")
+    monkeypatch.setenv("LABKIT_CACHE", "")
+    assert cache.cache_dir() == Path("/xdg/labkit")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the XDG specification
+    assert cache.cache_dir() == Path("/home/someone/.cache/labkit")
+
+
+def test_an_entry_is_opened_by_checksum_without_its_source(folder: Path) -> None:
+    made = Made()
+    checksum = cache.cached(made.source).checksum
+    cache.cached(Made(token="a-damaged-one-of-the-same-name").source)
+    damage_meta(folder / "made-a-damaged-one-of-the-same-name")
+    assert_holds(data.open_by_checksum("made", checksum), made)
+    assert made.reads == 1
+    for name, wrong in (("made", "0" * 64), ("digits", checksum)):
+        with pytest.raises(DataError, match="no whole cache entry"):
+            data.open_by_checksum(name, wrong)
+
+
+def test_both_forms_of_an_archive_have_one_checksum(tmp_path: Path) -> None:
+    pickled, npz = (data.open_data(str(write(tmp_path / write.__name__))) for write in (write_pickled, write_npz))
+    assert pickled.checksum == npz.checksum and (pickled.mean, pickled.std) == (npz.mean, npz.std)
+    assert pickled.name == "imagenet32" and pickled.classes == 1000
+    assert "subset" in pickled.description and pickled.train.labels.min() >= 0 and pickled.train.labels.max() <= 999
+    assert data.open_data(str(write_npz(tmp_path / "other", seed=1))).checksum != npz.checksum
+
+
+def test_a_changed_archive_is_read_again(tmp_path: Path) -> None:
+    archive = write_npz(tmp_path / "archive")
+    first = data.open_data(str(archive))
+    assert data.open_data(str(archive)).checksum == first.checksum
+    write_npz(archive, seed=1)  # same names and sizes, another time of change
+    assert data.open_data(str(archive)).checksum != first.checksum
+
+
+def test_fewer_images_of_an_archive_are_a_seeded_sample_with_a_checksum_of_its_own(tmp_path: Path) -> None:
+    archive = str(write_npz(tmp_path / "archive"))
+    every = data.open_data(archive)
+    few, same, other = (data.open_data(archive, train_images=20, val_images=5, seed=seed) for seed in (0, 0, 1))
+    assert (len(few.train), len(few.val)) == (20, 5)
+    assert few.checksum == same.checksum != other.checksum
+    assert data.open_by_checksum("imagenet32", few.checksum).train.labels.tolist() == few.train.labels.tolist()
+    where = [
+        next(i for i, image in enumerate(every.train.images) if np.array_equal(image, one)) for one in few.train.images
+    ]
+    assert where == sorted(set(where)) and where != list(range(20))
+    assert every.train.labels[where].tolist() == few.train.labels.tolist()
+    assert data.open_data(archive, train_images=10**6).checksum == every.checksum
+
+
+def test_an_unknown_name_says_what_is_valid() -> None:
+    with pytest.raises(UserError) as caught:
+        data.open_data("digit")
+    assert "valid: digits, synthetic32." in str(caught.value) and "train_data_batch_1" in str(caught.value)
+    for count in (0, -1):
+        with pytest.raises(UserError, match="at least 1"):
+            data.open_data("digits", train_images=count)
+
+
+def test_the_room_is_entered_without_torch() -> None:
+    code = "import labkit.data, sys; assert 'torch' not in sys.modules and 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

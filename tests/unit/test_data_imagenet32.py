@@ -1,0 +1,269 @@
+"""ImageNet32 archives of every published form are read alike; a damaged or hostile one is refused in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.data import imagenet32
+from labkit.data.restricted import load_plain
+from labkit.errors import DataError
+from tests.archives import batches, python2_dumps, write_npz, write_pickled
+
+PER_BATCH, VAL = 12, 15
+TRAIN = sum(PER_BATCH + number for number in range(1, 11))
+
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    "npz": write_npz,
+    "npz-compressed": partial(write_npz, compressed=True),
+    "python2": partial(write_pickled, dumps=python2_dumps),
+    **{f"protocol{n}": partial(write_pickled, dumps=partial(pickle.dumps, protocol=n)) for n in range(6)},
+}
+
+
+@pytest.fixture(scope="module")
+def pickled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pickled(tmp_path_factory.mktemp("pickled"))
+
+
+@pytest.fixture
+def archive(pickled: Path, tmp_path: Path) -> Path:
+    """A whole pickled archive that the test may spoil."""
+    return shutil.copytree(pickled, tmp_path / "archive")
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        imagenet32.inspect(path)
+    return str(caught.value)
+
+
+def good_batch() -> dict[str, Any]:
+    return next(iter(batches(PER_BATCH, VAL, 0, 1)))[1]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_every_form_gives_the_images_and_labels_that_were_written(form: str, tmp_path: Path) -> None:
+    folder = WRITERS[form](tmp_path)
+    expected = [batch for _name, batch in batches(PER_BATCH, VAL, 0, 1)]
+    read = [*imagenet32.read_batches(folder, "train"), *imagenet32.read_batches(folder, "val")]
+    assert len(read) == 11
+    for (images, labels), batch in zip(read, expected, strict=True):
+        assert images.dtype == np.uint8 and labels.dtype == np.int64
+        # Plane by plane: red is the first 1,024 values, row by row.
+        assert np.array_equal(images[:, 0, 1, 2], batch["data"][:, 34])
+        assert np.array_equal(images[:, 2, 31, 31], batch["data"][:, 3071])
+        assert np.array_equal(images.reshape(len(images), -1), batch["data"])
+        assert np.array_equal(labels, batch["labels"] - 1)
+
+
+@pytest.mark.parametrize(("form", "expected"), [("npz", "npz"), ("protocol4", "pickle")])
+def test_the_report_says_what_is_there_and_that_it_is_a_subset(form: str, expected: str, tmp_path: Path) -> None:
+    report = imagenet32.inspect(WRITERS[form](tmp_path))
+    train = [batch for name, batch in batches(PER_BATCH, VAL, 0, 1) if name != "val_data"]
+    assert (report.form, report.train_images, report.val_images) == (expected, TRAIN, VAL)
+    assert report.classes == len(np.unique(np.concatenate([batch["labels"] for batch in train])))
+    assert report.subset
+    assert "a subset of the published" in report.sentences[0]
+
+
+def test_the_published_totals_are_called_as_published() -> None:
+    assert imagenet32.describe("npz", 1_281_167, 50_000).endswith("as published.")
+
+
+def test_missing_batches_are_named(archive: Path) -> None:
+    (archive / "train_data_batch_7").unlink()
+    (archive / "val_data").unlink()
+    message = refusal(archive)
+    assert "train_data_batch_7, val_data." in message and "train_data_batch_6" not in message
+
+
+def test_the_complete_form_is_read_where_the_other_is_begun(archive: Path) -> None:
+    whole = write_npz(archive.parent / "npz")
+    shutil.copy(whole / "val_data.npz", archive)
+    assert imagenet32.inspect(archive).form == "pickle"
+    (archive / "val_data").unlink()
+    message = refusal(archive)
+    assert "as pickle are missing val_data" in message and "as npz are missing train_data_batch_1.npz" in message
+
+
+def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert "does not exist" in refusal(tmp_path / "absent")
+    assert "is a file" in refusal(tmp_path / "file")
+    assert "holds no ImageNet32 batch" in refusal(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("write", [write_pickled, write_npz])
+def test_labels_from_zero_are_refused_with_the_range_found(write: Callable[..., Path], tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, labels_from=0))
+    highest = max(next(iter(batches(PER_BATCH, VAL, 0, 0)))[1]["labels"])
+    assert f"labels are expected 1..1000 and 0..{highest} were found" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"data": good_batch()["data"][:-1]}, "12 images and 13 labels"),
+        ({"labels": good_batch()["labels"][:-1]}, "13 images and 12 labels"),
+        ({"data": good_batch()["data"][:, :1024]}, "shape (13, 1024)"),
+        ({"data": good_batch()["data"].astype(np.float32)}, "type float32 where uint8"),
+        ({"data": [1, 2, 3]}, "type list where uint8"),
+        ({"data": None}, "type NoneType where uint8"),
+        ({"labels": good_batch()["labels"] + 1000}, "labels are expected 1..1000 and 1001.."),
+        ({"labels": -good_batch()["labels"]}, "labels are expected 1..1000 and -"),
+        ({"labels": good_batch()["labels"] * 1.0}, "not a list of integers"),
+        ({"labels": [[1], [2, 3]]}, "not a list of integers"),
+        ({"labels": [2**80] * 13}, "not a list of integers"),
+        ({"labels": ["1"] * 13}, "not a list of integers"),
+        ({"labels": "1"}, "not a list of integers"),
+    ],
+)
+def test_a_batch_that_is_not_as_published_is_refused(changes: dict[str, Any], expected: str, archive: Path) -> None:
+    (archive / "train_data_batch_3").write_bytes(pickle.dumps({**good_batch(), **changes}))
+    message = refusal(archive)
+    assert expected in message and "train_data_batch_3" in message
+
+
+@pytest.mark.parametrize("key", ["data", "labels"])
+def test_a_batch_without_a_key_is_refused(key: str, archive: Path) -> None:
+    batch = good_batch()
+    del batch[key]
+    (archive / "val_data").write_bytes(pickle.dumps(batch))
+    assert f"no {key!r}" in refusal(archive)
+
+
+def test_labels_may_be_numpy_numbers(archive: Path) -> None:
+    batch = good_batch()
+    (archive / "train_data_batch_1").write_bytes(pickle.dumps({**batch, "labels": list(batch["labels"])}))
+    _images, labels = next(iter(imagenet32.read_batches(archive, "train")))
+    assert np.array_equal(labels, batch["labels"] - 1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+@pytest.mark.parametrize("write", [write_pickled, write_npz])
+def test_a_truncated_file_is_refused(write: Callable[..., Path], share: float, tmp_path: Path) -> None:
+    write(tmp_path)
+    file = next(tmp_path.glob("train_data_batch_4*"))
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    message = refusal(tmp_path)
+    assert "train_data_batch_4" in message and ("truncated" in message or "not an .npz archive" in message)
+
+
+def test_a_changed_byte_in_an_npz_is_noticed(tmp_path: Path) -> None:
+    file = write_npz(tmp_path) / "train_data_batch_4.npz"
+    raw = bytearray(file.read_bytes())
+    raw[5000] ^= 1
+    file.write_bytes(raw)
+    assert "damaged" in refusal(tmp_path)
+
+
+def test_a_pickle_or_a_bare_array_under_an_npz_name_is_refused(tmp_path: Path) -> None:
+    file = write_npz(tmp_path) / "val_data.npz"
+    file.write_bytes(pickle.dumps(good_batch()))
+    assert "not an .npz archive" in refusal(tmp_path)
+    with file.open("wb") as stream:
+        np.save(stream, good_batch()["data"])
+    assert "not an .npz archive" in refusal(tmp_path)
+
+
+class Call:
+    """Pickles as a call of `function`, which happens on loading."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.call
+
+
+def attacks(marker: Path) -> dict[str, bytes]:
+    """Pickles that would make the file `marker`, or read memory that is not theirs, when loaded plainly."""
+    batch, command, code = good_batch(), f"touch {marker}", f"open({str(marker)!r}, 'w')"
+    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+    run = b"(S" + repr(command).encode() + b"\nt"
+    return {
+        "os.system": pickle.dumps({**batch, "labels": Call(os.system, command)}),
+        "subprocess.run": pickle.dumps({**batch, "mean": Call(subprocess.run, ["touch", str(marker)])}),
+        "builtins.exec": pickle.dumps({**batch, "data": Call(exec, code)}, protocol=2),
+        "builtins.eval as a key": pickle.dumps({Call(eval, code): 1}),
+        "not even a dictionary": pickle.dumps(Call(os.system, command)),
+        "numpy's own runstring": b"cnumpy.testing\nrunstring\n(S" + repr(code).encode() + b"\n(dtR.",
+        "a dotted name": b"\x80\x04\x8c\x05numpy\x8c\x0flib.npyio.np.os\x93.",
+        "reconstruct of a command": b"cnumpy.core.multiarray\n_reconstruct\n(cposix\nsystem\n" + run + b"S'b'\ntR.",
+        "an instance opcode": b"(S" + repr(command).encode() + b"\nios\nsystem\n.",
+        "state with a command": array + b"(I1\n(I1\ntcposix\nsystem\n" + run + b"RI00\nS'x'\ntb.",
+        "a scalar of object type": b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'O8'\ntRS'AAAAAAAA'\ntR.",
+        "a structured type": b"cnumpy\ndtype\n(S'V8'\ntR(I3\nS'|'\nN(S'a'\nt(dI8\nI1\nI0\ntb.",
+        "an altered stand-in": b"cnumpy\ndtype\n(dS'_function'\nI1\nsb.",
+        "an altered array": array + b"(NN(dS'numpy'\nI1\nstb.",
+        "a called array": b"cnumpy\nndarray\n((I1\nttR.",
+        "a persistent id": b"Pevil\n.",
+        "an extension code": b"\x80\x02\x82\x01.",
+    }
+
+
+@pytest.mark.parametrize("name", attacks(Path("marker")))
+def test_a_hostile_pickle_is_refused_and_nothing_runs(name: str, archive: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    (archive / "train_data_batch_2").write_bytes(attacks(marker)[name])
+    message = refusal(archive)
+    assert "train_data_batch_2" in message
+    assert not marker.exists()
+
+
+def test_the_refusal_names_what_the_pickle_names(archive: Path, tmp_path: Path) -> None:
+    (archive / "val_data").write_bytes(attacks(tmp_path / "marker")["os.system"])
+    message = refusal(archive)
+    assert f"it names {os.system.__module__}.system" in message and "nothing of it was executed" in message
+
+
+@pytest.mark.parametrize("name", ["os.system", "subprocess.run", "builtins.exec", "an instance opcode"])
+def test_the_attacks_are_real(name: str, tmp_path: Path) -> None:
+    """Loaded plainly, these do run: the tests above would notice."""
+    marker = tmp_path / "marker"
+    pickle.loads(attacks(marker)[name], encoding="bytes" if name == "builtins.exec" else "ASCII")
+    assert marker.exists()
+
+
+def test_five_bytes_of_a_pickle_cannot_take_all_memory() -> None:
+    """`r` with a number remembers an object under it; the unpickler in C would make room for twice that many."""
+    tracemalloc.start()
+    load_plain(io.BytesIO(b"}r\x00\x00\x40\x00."))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1e6
+
+
+def test_an_npz_with_objects_is_refused_and_nothing_runs(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    file = write_npz(tmp_path / "archive") / "train_data_batch_5.npz"
+    np.savez(file, data=good_batch()["data"], labels=np.array([Call(os.system, f"touch {marker}")], dtype=object))
+    assert "nothing of it was executed" in refusal(file.parent)
+    assert not marker.exists()
+    with np.load(file, allow_pickle=True) as plainly:
+        assert plainly["labels"].size and marker.exists()
+
+
+@given(position=st.integers(0, 10**6), value=st.integers(0, 255), content=st.sampled_from([0, 2, 4, 5]))
+def test_any_changed_byte_gives_a_dictionary_or_a_pickle_error(position: int, value: int, content: int) -> None:
+    """Whatever is done to a pickle, reading it either works or says that it does not."""
+    raw = bytearray(pickle.dumps({"data": np.arange(6, dtype=np.uint8), "labels": [1, np.int64(2)]}, protocol=content))
+    raw[position % len(raw)] = value
+    with contextlib.suppress(pickle.UnpicklingError):
+        assert isinstance(load_plain(io.BytesIO(bytes(raw))), dict)

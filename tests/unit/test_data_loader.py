@@ -1,0 +1,184 @@
+"""Loaders: every sample once per epoch, batches always full, both kinds alike, augmentation that only moves pixels."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.data.dataset import Split
+from labkit.data.order import EpochOrder, Progress
+from labkit.errors import UserError
+
+torch = pytest.importorskip("torch")
+
+from labkit.data.augment import Augment  # noqa: E402 - they need torch
+from labkit.data.loader import Loader, ResidentLoader, StreamingLoader, make_loader, resident_bytes  # noqa: E402
+
+KINDS = [ResidentLoader, StreamingLoader]
+Make = Callable[..., Loader]
+
+
+def numbered(samples: int) -> Split:
+    """Sample i has label i, and every pixel of its image is i % 256."""
+    labels = np.arange(samples, dtype=np.int16)
+    images = np.broadcast_to((labels % 256).astype(np.uint8)[:, None, None, None], (samples, 3, 32, 32)).copy()
+    images.flags.writeable = False
+    return Split(images, labels)
+
+
+def patterned(samples: int) -> Split:
+    """Every pixel of an image is another, none is 0, and all images are the same."""
+    image = np.arange(3 * 32 * 32).reshape(1, 3, 32, 32) % 251 + 1
+    return Split(np.repeat(image.astype(np.uint8), samples, axis=0), np.zeros(samples, dtype=np.int16))
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    made: list[Loader] = []
+
+    def make(kind: type[Loader], split: Split, **options: Any) -> Loader:
+        plain = {"device": "cpu", "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+        made.append(kind(split, **(plain | options)))
+        return made[-1]
+
+    yield make
+    for loader in made:
+        loader.close()
+
+
+@given(samples=st.integers(1, 50), batch=st.integers(1, 120), seed=st.integers(0, 2**32))
+def test_every_sample_comes_exactly_once_per_epoch_in_full_batches(samples: int, batch: int, seed: int) -> None:
+    order = EpochOrder(samples, seed=seed)
+    taken: list[int] = []
+    while len(taken) < 4 * samples:
+        part = order.take(batch)
+        assert len(part) == batch
+        taken += part.tolist()
+        assert order.progress == divmod(len(taken), samples)
+    for epoch in range(4):
+        assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+
+
+@given(samples=st.integers(2, 50), batch=st.integers(1, 60), batches=st.integers(0, 5))
+def test_an_order_goes_on_from_its_progress(samples: int, batch: int, batches: int) -> None:
+    order = EpochOrder(samples, seed=7)
+    for _ in range(batches):
+        order.take(batch)
+    again = EpochOrder(samples, seed=7, start=order.progress)
+    assert np.array_equal(order.take(2 * samples), again.take(2 * samples))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    order = EpochOrder(100, seed=0)
+    orders = [order.take(100), order.take(100), EpochOrder(100, seed=1).take(100), np.arange(100)]
+    assert len(np.unique(orders, axis=0)) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_holds_normalised_images_with_their_labels(kind: type[Loader], make: Make) -> None:
+    mean, std = (1.0, 2.0, 3.0), (4.0, 5.0, 6.0)
+    loader = make(kind, numbered(300), batch=64, mean=mean, std=std)
+    kept = [loader.next_batch() for _ in range(6)]  # kept, so that a reused buffer would be noticed
+    for images, labels in kept:
+        assert images.shape == (64, 3, 32, 32) and images.dtype == torch.float32 and images.is_contiguous()
+        assert labels.shape == (64,) and labels.dtype == torch.int64
+        for channel in range(3):
+            expected = ((labels % 256).float() - mean[channel]) / std[channel]
+            assert torch.equal(images[:, channel], expected[:, None, None].expand(64, 32, 32))
+    assert loader.state == Progress(*divmod(6 * 64, 300))
+
+
+@pytest.mark.parametrize("augment", [Augment(), Augment(flip=True, crop=True)])
+def test_both_kinds_hand_out_the_same_batches(augment: Augment, make: Make) -> None:
+    both = [make(kind, numbered(45), batch=20, seed=3, augment=augment) for kind in KINDS]
+    for _ in range(7):
+        (images, labels), (other_images, other_labels) = (loader.next_batch() for loader in both)
+        assert torch.equal(labels, other_labels) and torch.equal(images, other_images)
+        assert both[0].state == both[1].state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loader_goes_on_from_the_state_of_another(kind: type[Loader], make: Make) -> None:
+    loader = make(kind, numbered(45), batch=20)
+    for _ in range(4):
+        loader.next_batch()
+    again = make(kind, numbered(45), batch=20, start=loader.state)
+    assert torch.equal(loader.next_batch()[1], again.next_batch()[1])
+
+
+def test_a_flip_mirrors_about_half_of_the_images(make: Make) -> None:
+    images, _ = make(ResidentLoader, patterned(400), batch=400, augment=Augment(flip=True)).next_batch()
+    original = torch.from_numpy(patterned(1).images[0]).float()
+    same, mirrored = (images == original).all(dim=(1, 2, 3)), (images == original.flip(-1)).all(dim=(1, 2, 3))
+    assert (same ^ mirrored).all()
+    assert 150 < mirrored.sum() < 250
+
+
+def test_a_crop_shifts_by_up_to_four_pixels_and_shows_black_beyond_the_edge(make: Make) -> None:
+    images, _ = make(ResidentLoader, patterned(2000), batch=2000, augment=Augment(crop=True)).next_batch()
+    padded = torch.nn.functional.pad(torch.from_numpy(patterned(1).images[0]).float(), (4, 4, 4, 4))
+    counts = [
+        int((images == padded[:, y : y + 32, x : x + 32]).all(dim=(1, 2, 3)).sum()) for y in range(9) for x in range(9)
+    ]
+    assert sum(counts) == 2000  # each image is one of the 81 windows
+    assert min(counts) >= 5 and max(counts) <= 60  # 25 expected of each
+
+
+def test_augmentation_follows_the_seed(make: Make) -> None:
+    augment = Augment(flip=True, crop=True)
+    first, same, other = (
+        make(ResidentLoader, patterned(20), batch=20, augment=augment, seed=seed).next_batch()[0] for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, same) and not torch.equal(first, other)
+
+
+def test_images_are_scaled_up_on_request(make: Make) -> None:
+    plain = make(ResidentLoader, patterned(4), batch=2).next_batch()[0]
+    nearest = make(ResidentLoader, patterned(4), batch=2, image_px=64, interpolation="nearest").next_batch()[0]
+    assert torch.equal(nearest, plain.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3))
+    large = make(ResidentLoader, patterned(4), batch=2, image_px=224).next_batch()[0]
+    assert large.shape == (2, 3, 224, 224)
+    assert torch.allclose(torch.nn.functional.avg_pool2d(large, 7).mean(), plain.mean(), rtol=1e-3)
+
+
+def test_a_constant_channel_stays_finite(make: Make) -> None:
+    images, _ = make(ResidentLoader, numbered(1), batch=2, std=(0.0, 0.0, 0.0)).next_batch()
+    assert torch.isfinite(images).all()
+
+
+def test_options_that_make_no_sense_are_refused(make: Make) -> None:
+    for options in ({"batch": 0}, {"batch": 1, "image_px": 31}):
+        with pytest.raises(UserError):
+            make(ResidentLoader, numbered(3), **options)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.51, "streaming"), (0.5, "resident"), (None, "resident")])
+def test_the_kind_follows_the_free_memory(share: float | None, expected: str) -> None:
+    split = numbered(100)
+    assert resident_bytes(split) == 100 * (3072 + 8)
+    free_bytes = None if share is None else round(resident_bytes(split) / share)
+    loader = make_loader(
+        split, batch=8, device="cpu", mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), seed=0, free_bytes=free_bytes
+    )
+    assert loader.kind == expected and len(loader.next_batch()[1]) == 8
+    loader.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mapped_set_is_not_copied_on_a_cpu(kind: type[Loader], tmp_path: Path, make: Make) -> None:
+    file = np.lib.format.open_memmap(tmp_path / "images.npy", "w+", np.uint8, (20_000, 3, 32, 32))  # 61 MB, sparse
+    del file
+    split = Split(np.load(tmp_path / "images.npy", mmap_mode="r"), np.zeros(20_000, dtype=np.int16))
+    tracemalloc.start()
+    loader = make(kind, split, batch=32)
+    loader.next_batch()
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 4e6

@@ -1,0 +1,110 @@
+"""synthetic32: an image is a function of (seed, split, index) alone, made fast, and can be learned with effort."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit import data
+from labkit.data import synthetic
+from labkit.errors import UserError
+
+# Of images 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
+PINNED = {
+    "train": "b30348aa3154bf61693a325e8bd90143132823486307c715eff5e11375901e81",
+    "val": "e606b67ab3db1dc2f18f65d6a50d2272b9717c850c7a66389ecf08a0abc02e45",
+}
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_version_1_is_these_bytes_on_every_machine(split: str) -> None:
+    images, labels = synthetic.generate(0, split, 0, 1000)  # type: ignore[arg-type]
+    assert synthetic.SYNTHETIC_VERSION == 1
+    assert hashlib.sha256(images.tobytes() + labels.astype("<i2").tobytes()).hexdigest() == PINNED[split]
+
+
+@settings(max_examples=25, deadline=None)
+@given(start=st.integers(0, 600), count=st.integers(0, 300), before=st.integers(0, 300), after=st.integers(0, 300))
+def test_an_image_does_not_depend_on_what_else_is_made(start: int, count: int, before: int, after: int) -> None:
+    images, labels = synthetic.generate(3, "train", start, start + count)
+    first = max(0, start - before)
+    more_images, more_labels = synthetic.generate(3, "train", first, start + count + after)
+    assert np.array_equal(images, more_images[start - first :][:count])
+    assert np.array_equal(labels, more_labels[start - first :][:count])
+
+
+def test_seed_split_and_index_all_matter() -> None:
+    made = [synthetic.generate(*which)[0] for which in ((0, "train", 0, 300), (1, "train", 0, 300), (0, "val", 0, 300))]
+    images = np.concatenate(made).reshape(900, -1)
+    assert len(np.unique(images, axis=0)) == 900
+
+
+def test_an_image_shows_its_class_under_noise() -> None:
+    """Averaged over many images, a class's pattern is what it should be where nothing is clipped."""
+    images, labels = synthetic.generate(0, "train", 0, 20_000)
+    means = np.stack([images[labels == label].mean(axis=0) for label in range(10)])
+    noise = 46 / np.sqrt(20)  # about 20 images of a class
+    assert 5 < means.std(axis=(2, 3)).mean() < 3 * noise
+    assert images.mean() == pytest.approx(127, abs=2)
+    assert np.mean((images == 0) | (images == 255)) < 0.02
+
+
+def test_classes_are_balanced() -> None:
+    counts = np.bincount(
+        np.concatenate([synthetic.generate(0, "train", i, i + 20_000)[1] for i in (0, 20_000, 40_000)])
+    )
+    assert len(counts) == 1000
+    chi_squared = ((counts - 60) ** 2 / 60).sum()  # 999 degrees of freedom: 999 +- 45
+    assert 999 - 5 * 45 < chi_squared < 999 + 5 * 45
+
+
+def test_at_least_40_000_images_are_made_per_second_and_core() -> None:
+    synthetic.generate(0, "train", 0, 1)  # the patterns, once
+    taken_s = []
+    for start in (0, 8000, 16000):
+        begun_s = time.process_time()
+        synthetic.generate(0, "train", start, start + 8000)
+        taken_s.append(time.process_time() - begun_s)
+    assert 8000 / min(taken_s) > 40_000
+
+
+def test_ten_classes_are_learnable_by_nearest_mean_but_far_from_solved() -> None:
+    """Chance is 10 %. Shifts hide the patterns from a template, so that it takes more than this to do well."""
+
+    def ten(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+        kept = []
+        for start in range(0, count, 20_000):
+            images, labels = synthetic.generate(0, split, start, start + 20_000)  # type: ignore[arg-type]
+            kept.append((images[labels < 10], labels[labels < 10]))
+        images, labels = (np.concatenate(part) for part in zip(*kept, strict=True))
+        pixels = images.reshape(len(images), -1).astype(np.float32)
+        return pixels - pixels.mean(axis=1, keepdims=True), labels
+
+    train, train_labels = ten("train", 80_000)
+    val, val_labels = ten("val", 40_000)
+    means = np.stack([train[train_labels == label].mean(axis=0) for label in range(10)])
+    nearest = ((means**2).sum(axis=1) - 2 * val @ means.T).argmin(axis=1)
+    assert 0.3 < (nearest == val_labels).mean() < 0.7
+
+
+def test_seeds_and_ranges_that_make_no_sense_are_refused() -> None:
+    for seed, start, stop in ((-1, 0, 1), (2**64, 0, 1), (0, -1, 1), (0, 2, 1)):
+        with pytest.raises(UserError):
+            synthetic.generate(seed, "train", start, stop)
+    assert len(synthetic.generate(2**64 - 1, "val", 5, 5)[0]) == 0
+
+
+def test_the_data_set_holds_these_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    found = data.open_data(None, train_images=9000, val_images=30, seed=5)
+    images, labels = synthetic.generate(5, "train", 0, 9000)
+    assert np.array_equal(found.train.images, images) and np.array_equal(found.train.labels, labels)
+    assert (found.name, found.classes, len(found.val)) == ("synthetic32", 1000, 30)
+    assert "version 1, seed 5" in found.description and "not ImageNet accuracies" in found.description
+    assert data.open_data("synthetic32", train_images=9000, val_images=30, seed=5).checksum == found.checksum

@@ -1,0 +1,250 @@
+"""params/ holds the profiles that are promised, with patterns that tell them apart and peaks that have a source."""
+
+import re
+
+import pytest
+
+from labkit.profile import PARAMS, Profile, Sourced, load_profile, profile_names, read_yaml
+from labkit.registry import SCALES
+
+PROMISED = [
+    "cpu",
+    "k20xm",
+    "k40c",
+    "k40m",
+    "k80",
+    "p40",
+    "p100_12gb",
+    "p100_16gb",
+    "p100_16gb_x4",
+    "p100_sxm2",
+    "v100_pcie",
+    "v100_sxm2",
+    "v100_x4",
+    "h200",
+    "h200_x2",
+    "h200_x4",
+    "h200_x8",
+]
+
+# NVML's name without the "NVIDIA " that newer drivers put first, and the profile of one such device.
+SINGLE = {
+    "Tesla K20Xm": "k20xm",
+    "Tesla K40c": "k40c",
+    "Tesla K40m": "k40m",
+    "Tesla K80": "k80",
+    "Tesla P40": "p40",
+    "Tesla P100-PCIE-12GB": "p100_12gb",
+    "Tesla P100-PCIE-16GB": "p100_16gb",
+    "Tesla P100-SXM2-16GB": "p100_sxm2",
+    "Tesla V100-PCIE-16GB": "v100_pcie",
+    "Tesla V100-PCIE-32GB": "v100_pcie",
+    "Tesla V100-SXM2-16GB": "v100_sxm2",
+    "Tesla V100-SXM2-32GB": "v100_sxm2",
+    "H200": "h200",
+}
+SEVERAL = {
+    ("Tesla P100-PCIE-16GB", 4): "p100_16gb_x4",
+    ("Tesla V100-SXM2-16GB", 4): "v100_x4",
+    ("H200", 2): "h200_x2",
+    ("H200", 4): "h200_x4",
+    ("H200", 8): "h200_x8",
+}
+BASE_OF = {"p100_16gb_x4": "p100_16gb", "v100_x4": "v100_sxm2", "h200_x2": "h200", "h200_x4": "h200", "h200_x8": "h200"}
+KEPLER = ("k20xm", "k40c", "k40m", "k80")
+# Other devices that a looser pattern would take for one of ours.
+STRANGERS = (
+    "NVIDIA H200 NVL",
+    "NVIDIA GH200 480GB",
+    "NVIDIA H20",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA H200 MIG 1g.18gb",
+    "GRID V100-PCIE-16C",
+    "Tesla V100S-PCIE-32GB",
+    "Tesla V100-SXM3-32GB",
+    "Tesla V100-FHHL-16GB",
+    "Tesla V100-DGXS-16GB",
+    "Tesla V100-SXM2-32GB-LS",
+    "Tesla K20m",
+    "Tesla K20c",
+    "Tesla K40t",
+    "Tesla K40s",
+    "Tesla P4",
+    "Tesla M40",
+    "Tesla T4",
+    "Quadro P4000",
+)
+
+ALL = {name: load_profile(name) for name in profile_names()}
+GPUS = {name: profile for name, profile in ALL.items() if profile.device.kind == "cuda"}
+
+
+def matching(device_name: str, count: int) -> list[str]:
+    return [n for n, p in GPUS.items() if p.device.count == count and re.search(p.device.pattern, device_name)]
+
+
+def cores_per_multiprocessor(profile: Profile) -> int:
+    """CUDA C++ Programming Guide, "Arithmetic Instructions": FP32 results a clock and multiprocessor."""
+    by_capability = {"3.5": 192, "3.7": 192, "6.0": 64, "6.1": 128, "7.0": 64, "9.0": 128}
+    return by_capability[profile.device.compute_capability]
+
+
+def numbers(profile: Profile) -> dict[str, Sourced]:
+    device, peaks = profile.device, profile.peaks
+    found = {f"flop_per_s.{k}": v for k, v in peaks.flop_per_s.items()} | dict(profile.sensor_error)
+    found |= {
+        "memory_bytes": device.memory_bytes,
+        "multiprocessors": device.multiprocessors,
+        "board_power_w": device.board_power_w,
+        "memory_bytes_per_s": peaks.memory_bytes_per_s,
+    }
+    return found
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_a_promised_profile_exists(name):
+    assert ALL[name].name == name
+
+
+@pytest.mark.parametrize("path", sorted(PARAMS.rglob("*.yaml")), ids=lambda p: p.stem)
+def test_every_file_in_params_is_a_profile_or_what_profiles_extend(path):
+    assert read_yaml(path)["title"]
+    if path.parent == PARAMS:
+        assert ALL[path.stem].title == read_yaml(path)["title"], "each profile has a title of its own"
+    else:
+        relative = str(path.relative_to(PARAMS).with_suffix(""))
+        assert any(read_yaml(other).get("extends") == relative for other in PARAMS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("prefix", ["", "NVIDIA "])
+@pytest.mark.parametrize(("device_name", "profile"), SINGLE.items())
+def test_a_device_has_exactly_its_own_profile_with_old_and_new_drivers_names(device_name, profile, prefix):
+    assert matching(prefix + device_name, 1) == [profile]
+
+
+@pytest.mark.parametrize("prefix", ["", "NVIDIA "])
+@pytest.mark.parametrize(("devices", "profile"), SEVERAL.items())
+def test_several_devices_have_exactly_their_own_profile(devices, profile, prefix):
+    device_name, count = devices
+    assert matching(prefix + device_name, count) == [profile]
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_similar_device_is_taken_for_none_of_ours(stranger):
+    assert [match for count in (1, 2, 4, 8) for match in matching(stranger, count)] == []
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_pattern_means_the_whole_name_however_it_is_applied(name):
+    pattern = GPUS[name].device.pattern
+    assert pattern.startswith("^")
+    assert pattern.endswith("$")
+
+
+@pytest.mark.parametrize("name", PROMISED[1:])
+def test_every_nominal_number_of_a_gpu_is_there_and_names_a_document(name):
+    for key, number in numbers(ALL[name]).items():
+        assert number is not None, key
+        assert re.search(r"datasheet|whitepaper|reference|github\.com|NVML", number.source), (key, number.source)
+
+
+def test_a_cpu_has_no_nominal_peaks_because_they_are_measured():
+    assert ALL["cpu"].peaks.flop_per_s == {}
+    assert ALL["cpu"].device.memory_bytes is None
+
+
+@pytest.mark.parametrize("name", PROMISED[1:])
+def test_the_fp32_peak_is_two_flop_a_core_at_a_clock_that_the_chips_have(name):
+    profile = ALL[name]
+    cores = profile.device.multiprocessors.value * cores_per_multiprocessor(profile)
+    clock_hz = profile.peaks.flop_per_s["fp32"].value / (2 * cores)
+    lowest, highest = {
+        "Kepler": (0.73e9, 0.875e9),  # base of K20X; highest boost of K40 and K80
+        "Pascal": (1.126e9, 1.531e9),  # base of P100 PCIe; boost of P40
+        "Volta": (1.23e9, 1.53e9),
+        "Hopper": (1.59e9, 1.98e9),
+    }[profile.device.architecture]
+    assert 0.99 * lowest <= clock_hz <= 1.025 * highest  # datasheets round: P40 says 12 for 11.76
+
+
+@pytest.mark.parametrize("name", PROMISED[1:])
+def test_a_narrower_number_is_never_slower(name):
+    peaks = {precision: number.value for precision, number in ALL[name].peaks.flop_per_s.items()}
+    order = [peaks[precision] for precision in ("fp64", "fp32", "tf32", "fp16", "int8") if precision in peaks]
+    assert order == sorted(order)
+    assert peaks.get("bf16", peaks.get("fp16")) == peaks.get("fp16")
+
+
+@pytest.mark.parametrize("name", ["v100_pcie", "v100_sxm2", "h200"])
+def test_tensor_cores_are_well_above_fp32(name):
+    peaks = ALL[name].peaks.flop_per_s
+    assert peaks["fp16"].value >= 7 * peaks["fp32"].value
+    assert peaks["fp64"].value == pytest.approx(peaks["fp32"].value / 2, rel=0.02)
+
+
+def test_peaks_are_dense_not_with_sparsity():
+    # Above the 773 TFLOP/s (BF16) and 907 TOP/s (INT8) that a matrix product reached here, below the sparse figures.
+    assert 773e12 < ALL["h200"].peaks.flop_per_s["bf16"].value < 1000e12
+    assert 907e12 < ALL["h200"].peaks.flop_per_s["int8"].value < 2000e12
+
+
+@pytest.mark.parametrize("name", ["p100_16gb", "p100_12gb", "p100_sxm2"])
+def test_a_p100_is_twice_as_fast_in_fp16(name):
+    peaks = ALL[name].peaks.flop_per_s
+    assert peaks["fp16"].value == pytest.approx(2 * peaks["fp32"].value, rel=0.01)
+
+
+@pytest.mark.parametrize("name", PROMISED[1:])
+def test_memory_holds_what_the_papers_had_in_use(name):
+    in_use_mib = {"k40m": 11_019, "p100_12gb": 11_837, "p100_16gb": 15_715, "v100_sxm2": 15_772, "v100_pcie": 15_772}
+    capacity = ALL[name].device.memory_bytes.value
+    assert capacity >= in_use_mib.get(name, 0) * 2**20
+    assert capacity >= 6 * 2**30
+
+
+@pytest.mark.parametrize(("several", "one"), BASE_OF.items())
+def test_several_are_the_same_device_but_for_the_count(several, one):
+    many, single = ALL[several], ALL[one]
+    assert many.device.count == int(several.rsplit("_x", 1)[1])
+    assert many.device.model_copy(update={"count": 1}) == single.device
+    assert (many.peaks, many.timing, many.sweeps) == (single.peaks, single.timing, single.sweeps)
+
+
+@pytest.mark.parametrize("name", KEPLER)
+def test_kepler_cannot_run_and_says_why_and_what_is_still_shown(name):
+    profile = ALL[name]
+    assert profile.device.compute_capability in ("3.5", "3.7")
+    assert not profile.runnable
+    assert "CUDA 11.8" in profile.reason
+    assert f"make render HW={name}`" in profile.reason
+
+
+def test_everything_but_kepler_can_run():
+    assert [name for name, profile in ALL.items() if not profile.runnable] == sorted(KEPLER)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_a_chip_that_the_default_wheels_have_dropped_says_which_do_work(name):
+    profile = GPUS[name]
+    too_old = float(profile.device.compute_capability) < 7.5
+    assert ("make report TORCH_INDEX=https://download.pytorch.org/whl/cu126" in profile.description) == (
+        too_old and profile.runnable
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_profile_has_times_and_a_training_sweep_at_each_scale(name, scale):
+    timing = ALL[name].timing_at(scale)
+    assert timing.warmup_s + timing.timed_s < timing.limit_s
+    assert timing.block_s < timing.timed_s
+    assert set(ALL[name].sweep("training", scale)) >= {"models", "batch"}
+
+
+def test_sweeps_of_gpus_stand_in_one_place():
+    assert [path.stem for path in PARAMS.glob("*.yaml") if "sweeps" in read_yaml(path)] == ["cpu"]
+
+
+def test_only_kepler_has_a_sensor_error_that_its_vendor_states():
+    stated = {name: p.sensor_error["power_w"].value for name, p in ALL.items() if "power_w" in p.sensor_error}
+    assert stated == dict.fromkeys(KEPLER, 0.05)
