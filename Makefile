@@ -62,7 +62,7 @@ lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .
 	@"$$LABKIT_PYTHON" -m ruff format --check .
 	@"$$LABKIT_PYTHON" -m mypy
-	@"$$LABKIT_PYTHON" -m importlinter.cli lint 2>/dev/null || .venv/bin/lint-imports
+	@"$$LABKIT_PYTHON" -c "from importlinter.cli import lint_imports_command as lint; lint()" --no-logo 2>&1
 	@"$$LABKIT_PYTHON" -m nbstripout --verify notebooks/*.ipynb
 
 clean:  ## remove what reports built (records stay)

@@ -25,21 +25,23 @@ def main() -> int:
         if other:
             return subprocess.call([other, "-I", __file__, sys.argv[1]])
         return _refuse(
-            "labkit needs Python 3.11, 3.12 or 3.13, and this is %d.%d. Install one of them (for example the packages "
-            "python3.12 and python3.12-venv), or name an interpreter that has the packages: make PYTHON=/path/python3"
-            % sys.version_info[:2]
+            f"labkit needs Python 3.11, 3.12 or 3.13, and this is {_version()}. Install one of them (for example the "
+            "packages python3.12 and python3.12-venv), or name an interpreter that has the packages: "
+            "make report PYTHON=/path/python3"
         )
     folder = Path(sys.argv[1]).absolute()
     python = folder / "bin" / "python"
     if subprocess.call([str(python), "-c", "import pip"], stderr=subprocess.DEVNULL) if python.exists() else True:
-        _say("[1/3] making %s with Python %d.%d" % (folder.name, *sys.version_info[:2]))
+        _say(f"[1/3] making {folder.name} with Python {_version()}")
         if subprocess.call([sys.executable, "-m", "venv", "--clear", str(folder)]):
             return _refuse("no virtual environment could be made: install Python's venv (Debian: python3-venv).")
     pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
     pip += ["-c", str(ROOT / "constraints.txt")]
     _say("[2/3] installing torch")
     if not _install_torch(pip):
-        return _refuse("torch could not be installed: pip's message is above. Mend that and run the same command again.")
+        return _refuse(
+            "torch could not be installed: pip's message is above. Mend that and run the same command again."
+        )
     _say("[3/3] installing JupyterLab, TensorFlow and the rest (a few minutes)")
     if subprocess.call([*pip, "-e", f"{ROOT}[dev]"]):
         return _refuse("pip failed: its message is above. Mend that and run the same command again; it goes on.")
@@ -80,9 +82,13 @@ def _answers(url: str) -> bool:
         return False
 
 
+def _version() -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
 def _supported_python() -> str:
     for minor in range(SUPPORTED[1][1], SUPPORTED[0][1] - 1, -1):
-        found = shutil.which("python3.%d" % minor)
+        found = shutil.which(f"python3.{minor}")
         # A shim may exist for a version that is not installed.
         if found and subprocess.call([found, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
             return found

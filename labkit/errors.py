@@ -22,7 +22,7 @@ class DataError(UserError):
     """An image archive or data folder that cannot be used as it is."""
 
 
-class Unsupported(LabkitError):
+class Unsupported(LabkitError):  # noqa: N818 - it is the name of a record's status
     """A trial that this device, build or package set cannot run; it becomes a row with this reason, never a number."""
 
 

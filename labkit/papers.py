@@ -1,4 +1,4 @@
-"""`papers/*.yaml` -> Paper: citation, hardware and published numbers, as printed, with where in the paper they stand."""
+"""`papers/*.yaml` -> Paper: citation, hardware and published numbers as printed, with where they stand."""
 
 from __future__ import annotations
 

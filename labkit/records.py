@@ -1,7 +1,7 @@
 """Records: what one trial gave in one pass on one host, and the append-only store that keeps them.
 
 One JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`, appended with one write and flushed to the disk
-the moment the trial ends. A line that a power loss cut short is no record: it is dropped before the next one is written.
+the moment the trial ends. A line that a power loss cut short is no record: it is dropped before the next is written.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def parse_line(line: str) -> Record:
 
 def utc_now() -> str:
     """The time as ISO 8601 in UTC, to the second."""
-    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
 class Store:

@@ -1,8 +1,8 @@
 """What a notebook holds in its hand: one study of one profile, its trials, and the one call that measures.
 
-    lab = open_study("01_training", hw=hw, scale=scale, mode=mode, data=data)
-    trials = lab.trials(model=lab.sweep["models"], batch=lab.sweep["batch"])
-    results = lab.measure(trials)
+lab = open_study("01_training", hw=hw, scale=scale, mode=mode, data=data)
+trials = lab.trials(model=lab.sweep["models"], batch=lab.sweep["batch"])
+results = lab.measure(trials)
 """
 
 from __future__ import annotations
@@ -79,6 +79,11 @@ class OpenStudy:
         planned_here = self.mode == "plan" and mismatch(self.profile, self.host) is None
         return data_at_scale(self.data, self.scale) if self.measures_here or planned_here else None
 
+    @property
+    def did(self) -> str:
+        """What the call that measures did just now."""
+        return self.outcome.sentence() if self.outcome else "Nothing was measured now: this page shows records."
+
     def trials(self, **axes: Any) -> list[Trial]:
         """Every combination of the given fields on this profile's device and data; a list is an axis."""
         device = {"device": self.profile.device.kind}
@@ -113,7 +118,7 @@ class OpenStudy:
         return self.results()
 
     def results(self) -> Results:
-        """The records to show: this host's if it has any, else the newest complete host's; the largest complete scale."""
+        """The records to show: this host's, else the newest complete host's; at the largest complete scale."""
         host_id = host_to_show(self.store, self.study.id, self.host.id)
         if host_id is None:
             return Results(study=self.study, profile=self.profile, scale=self.scale, host_id=None, host={}, records=[])

@@ -33,7 +33,7 @@ def time_blocks(
     images_per_step: int | None = None,
     flop_per_step: int | None = None,
     bytes_per_step: int | None = None,
-    on_block: OnBlock = lambda phase, share: None,
+    on_block: OnBlock = lambda _phase, _share: None,
     read_loss: Callable[[], float | None] | None = None,
 ) -> Blocks:
     """Warm `step` up and time it.
@@ -77,7 +77,7 @@ def time_blocks(
         warmup_s=warmup_s,
         warmup_steps=warmup_steps,
         steady=steady,
-        stopped_by=stopped_by,  # type: ignore[arg-type]
+        stopped_by=stopped_by,
         loss=losses["timed"],
         warmup_loss=losses["warmup"],
     )
@@ -110,6 +110,6 @@ def _warm_up(
 
 
 def _half_width(times: list[float]) -> float:
-    """Relative half-width of the 95 % interval of the mean block time, blocks taken as independent (they hardly are)."""
+    """Relative half-width of the 95 % interval of the mean block time, as if blocks were independent."""
     variation = coefficient_of_variation(times) or 0.0
     return t_quantile(0.95, len(times) - 1) * variation / math.sqrt(len(times))

@@ -46,4 +46,7 @@ def peak_memory(device: str) -> dict[str, Any]:
             "memory_reserved_bytes": torch.cuda.max_memory_reserved(),
             "memory_method": "peak of PyTorch's CUDA allocator",
         }
-    return {"memory_bytes": psutil.Process().memory_info().rss, "memory_method": "resident set of the process at the end"}
+    return {
+        "memory_bytes": psutil.Process().memory_info().rss,
+        "memory_method": "resident set of the process at the end",
+    }

@@ -1,7 +1,7 @@
 """What a model weighs and costs, without importing a framework where the numbers are known.
 
-`counts.json` holds the counts of every model with 1,000 classes; it is written by `python -m labkit.models.facts` and a
-test counts again and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
+`counts.json` holds the counts of every model with 1,000 classes; `write_counts` writes it, and a test counts again
+and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
 counting the same layers. What is not in the file is counted when asked for.
 """
 
@@ -76,6 +76,7 @@ def _counts() -> dict[str, ModelFacts]:
     return {key: ModelFacts(**values) for key, values in json.loads(COUNTS.read_text(encoding="utf-8")).items()}
 
 
-if __name__ == "__main__":
+def write_counts() -> None:
+    """Write `counts.json` anew: `python -c "from labkit.models.facts import write_counts; write_counts()"`."""
     everything = {key: asdict(facts) for key, facts in count_everything().items()}
     COUNTS.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")

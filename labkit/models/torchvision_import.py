@@ -7,6 +7,7 @@ and transforms need none of them. Declaring the two operators' schemas first, wh
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,4 @@ def import_torchvision() -> ModuleType:
             if not hasattr(torch.ops.torchvision, name):
                 library.define(schema)
         _declared.append(library)
-    import torchvision
-
-    return torchvision
+    return importlib.import_module("torchvision")

@@ -36,7 +36,7 @@ class Progress:
         self._file = Path(path) if (path := os.environ.get(VARIABLE)) else None
         self._bar: Any = None
         if self._file is None and (sys.stderr.isatty() or _in_jupyterlab()):
-            from tqdm.auto import tqdm
+            from tqdm import tqdm  # plain text: the widget needs ipywidgets, and shows nothing in a page
 
             self._bar = tqdm(total=total, initial=done, desc=study, unit="trial")
 

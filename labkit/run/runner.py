@@ -1,7 +1,7 @@
 """The runner: turns a study's trials into passes of worker processes and appends each record as it comes.
 
-    trials -> passes 1..n, each in its own random order -> worker -> record
-                     ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
+trials -> passes 1..n, each in its own random order -> worker -> record
+                 ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""A figure as a reader needs it: the picture in light and dark, a caption, a text for those who can't see it, the data.
+
+In a notebook a Figure shows itself as HTML that loads nothing: two inlined SVGs, of which the reader's colour scheme
+picks one, and the numbers behind it in a folded table.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis.table import table_html
+
+# Okabe & Ito's palette, told apart with every common colour vision, the black one replaced by the theme's ink.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours that change between light and dark."""
+
+    ink: str
+    faint: str
+    paper: str
+
+
+LIGHT = Theme(ink="#1d2330", faint="#c9ced8", paper="#ffffff")
+DARK = Theme(ink="#e4e8f0", faint="#475063", paper="#151a23")
+
+Draw = Callable[[Any, Theme], None]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`draw(figure, theme)` paints on an empty matplotlib figure; `data` holds the numbers that it shows."""
+
+    name: str
+    draw: Draw
+    caption: str
+    alt: str
+    data: pd.DataFrame
+    size_in: tuple[float, float] = (8.0, 3.6)
+
+    def svg(self, theme: Theme = LIGHT) -> str:
+        """The picture as SVG, text as outlines so that it looks alike everywhere."""
+        import matplotlib as mpl
+        import seaborn as sns
+        from cycler import cycler
+        from matplotlib.figure import Figure as Canvas
+
+        style = {
+            **sns.axes_style("ticks"),
+            **sns.plotting_context("paper", font_scale=1.05),
+            **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), theme.ink),
+            **dict.fromkeys(("axes.edgecolor", "grid.color", "legend.edgecolor"), theme.faint),
+            "axes.facecolor": "none",
+            "figure.facecolor": "none",
+            "savefig.facecolor": "none",
+            "legend.frameon": False,
+            "svg.fonttype": "path",
+            "svg.hashsalt": self.name,  # the same picture gives the same bytes
+            "axes.prop_cycle": cycler(color=PALETTE),
+        }
+        with mpl.rc_context(style):
+            canvas = Canvas(figsize=self.size_in, layout="constrained")
+            self.draw(canvas, theme)
+            buffer = io.StringIO()
+            canvas.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        light, dark = (_data_uri(self.svg(theme)) for theme in (LIGHT, DARK))
+        text = html.escape(self.caption)
+        return {
+            "text/plain": self.caption,
+            "text/html": (
+                f'<figure class="lk-figure" id="figure-{html.escape(self.name)}"><picture>'
+                f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
+                f'<img src="{light}" alt="{html.escape(self.alt)}"></picture>'
+                f"<figcaption>{text}</figcaption>"
+                f"<details><summary>The numbers in this figure</summary>{table_html(self.data)}</details></figure>"
+            ),
+        }
+
+
+def _data_uri(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

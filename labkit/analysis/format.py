@@ -1,0 +1,52 @@
+"""Numbers for people: rounded only here, with their unit and their interval."""
+
+from __future__ import annotations
+
+from labkit.registry import Metric, find_metric
+from labkit.statistics import Interval
+
+MISSING = "–"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`digits` significant digits, thousands separated, no exponent from 0.001 to 10^15: 1234.5 -> '1,230'."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    if not 1e-3 <= abs(rounded) < 1e15:
+        return f"{value:.{digits - 1}e}"
+    whole = len(str(int(abs(rounded)))) if abs(rounded) >= 1 else 0
+    if abs(rounded) >= 1:
+        return f"{rounded:,.{max(digits - whole, 0)}f}"
+    return f"{rounded:.{digits}g}"
+
+
+def quantity(value: float | None, metric: str | Metric, digits: int = 3) -> str:
+    """A stored SI value in the metric's printed unit."""
+    about = find_metric(metric) if isinstance(metric, str) else metric
+    if value is None:
+        return MISSING
+    return f"{number(value * about.scale, digits)} {about.unit}".strip()
+
+
+def with_interval(interval: Interval | None, metric: str | Metric, digits: int = 4) -> str:
+    """Point and 95 % interval: `1,234 images/s [1,200, 1,270]`; without one it says so."""
+    about = find_metric(metric) if isinstance(metric, str) else metric
+    if interval is None:
+        return MISSING
+    point = quantity(interval.point, about, digits)
+    if interval.low is None or interval.high is None:
+        return f"{point} (one pass, no interval)"
+    return f"{point} [{number(interval.low * about.scale, digits)}, {number(interval.high * about.scale, digits)}]"
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """A fraction as a percentage."""
+    return MISSING if value is None else f"{number(value * 100, digits)} %"
+
+
+def listing(names: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"

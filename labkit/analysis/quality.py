@@ -1,0 +1,190 @@
+"""Pictures of how good the numbers are: steadiness over the run, the loss trained, where the time went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from labkit.analysis.figure import PALETTE, Figure, Theme
+from labkit.analysis.format import number, percent
+from labkit.analysis.results import Results
+from labkit.analysis.speed import NOTHING, conditions, title
+from labkit.analysis.table import Text
+from labkit.records import Record
+from labkit.statistics import coefficient_of_variation
+from labkit.trial import Trial
+
+PARTS = ("start", "build", "first step", "warm-up", "timed", "other")
+
+
+def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Images/s of every timed block relative to its pass's mean, over the seconds since timing began."""
+    if not trials:
+        return NOTHING
+    data = _blocks(results, trials)
+
+    def draw(figure: Any, theme: Theme) -> None:
+        grid = figure.subplots(1, max(len(trials), 1), sharey=True, squeeze=False)[0]
+        for axes, trial in zip(grid, trials, strict=False):
+            part = data[data["trial"] == _short(trial)]
+            for number_, one in part.groupby("pass"):
+                axes.plot(
+                    one["seconds"],
+                    one["relative"],
+                    lw=0.9,
+                    marker=".",
+                    ms=4,
+                    color=PALETTE[(number_ - 1) % len(PALETTE)],
+                )
+            axes.axhline(1, color=theme.faint, linewidth=0.8)
+            axes.set_title(_short(trial), fontsize=8.5, color=theme.ink)
+            axes.set_xlabel("s")
+            axes.spines[["top", "right"]].set_visible(False)
+        grid[0].set_ylabel("images/s over the pass's mean")
+
+    spread = [
+        variation
+        for _, one in data.groupby(["trial", "pass"])
+        if (variation := coefficient_of_variation(list(one["relative"]))) is not None
+    ]
+    said = f"The coefficient of variation within a pass is {percent(max(spread))} at most." if spread else ""
+    return Figure(
+        name="steadiness",
+        draw=draw,
+        caption=f"Every timed block, relative to its pass's mean; a line a pass. {said} {conditions(results, trials)}.",
+        alt=f"Line plots of block throughput over time, one panel a configuration, one line a pass. {said}",
+        data=data,
+        size_in=(max(8.0, 1.6 * len(trials)), 2.8),
+    )
+
+
+def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Training loss against the images seen, warm-up and timed blocks of the first pass."""
+    if not trials:
+        return NOTHING
+    rows = []
+    for trial in trials:
+        for record in results.ok(trial)[:1]:
+            blocks = record.result
+            assert blocks is not None
+            steps = [*blocks.warmup_steps, *[blocks.steps_per_block] * len(blocks.host_s)]
+            seen = np.cumsum(steps) * trial.batch
+            for images, loss in zip(seen, [*blocks.warmup_loss, *blocks.loss], strict=True):
+                rows.append({"trial": _short(trial), "images seen": int(images), "loss": loss})
+    data = pd.DataFrame(rows, columns=["trial", "images seen", "loss"])
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        for index, (name, one) in enumerate(data.groupby("trial", sort=False)):
+            axes.plot(
+                one["images seen"], one["loss"].astype(float), lw=1.2, color=PALETTE[index % len(PALETTE)], label=name
+            )
+        classes = max((trial.classes for trial in trials), default=1)
+        axes.axhline(np.log(classes), color=theme.faint, ls="--", lw=1, label=f"guessing among {classes} classes")
+        axes.set_xlabel("images seen")
+        axes.set_ylabel("cross-entropy loss")
+        axes.legend(fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return Figure(
+        name="loss",
+        draw=draw,
+        caption=f"Loss of the training that was timed (block means, first pass): the steps do train. "
+        f"{conditions(results, trials)}; this is not ImageNet accuracy.",
+        alt="Line plot of training loss against images seen for each configuration, with the loss of guessing dashed.",
+        data=data,
+    )
+
+
+def pass_time(results: Results) -> Figure | Text:
+    """Where the time of each pass went: start of the process, building, first step, warm-up, timed blocks, the rest."""
+    if not results:
+        return NOTHING
+    data = pass_parts(results)
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        left = np.zeros(len(data))
+        colours = (theme.faint, PALETTE[3], PALETTE[4], PALETTE[5], PALETTE[0], theme.ink)
+        labels = [f"pass {number_}" for number_ in data["pass"]]
+        for part, colour in zip(PARTS, colours, strict=True):
+            axes.barh(labels, data[f"{part} (s)"], left=left, color=colour, label=part, height=0.6)
+            left = left + data[f"{part} (s)"].to_numpy()
+        axes.invert_yaxis()
+        axes.set_xlabel("seconds")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=len(PARTS), fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    shares = [percent(share) for share in data["share measuring"]] or ["–"]
+    return Figure(
+        name="pass-time",
+        draw=draw,
+        caption=f"Time of each pass. Warm-up and timed blocks are {', '.join(shares)} of it (the first step, which "
+        f"the correctness gate checks, counts as warm-up). {results.describe()}.",
+        alt="Stacked bars, one a pass, of the seconds spent starting, building, the first step, warm-up, timed blocks "
+        "and the rest.",
+        data=data,
+        size_in=(8.0, 1.1 + 0.42 * max(len(data), 1)),
+    )
+
+
+def pass_parts(results: Results) -> pd.DataFrame:
+    """Seconds of each pass by part, and the share of warm-up and timed blocks (first step included)."""
+    rows = []
+    for number_ in results.passes():
+        records = [record for record in results.records if record.pass_number == number_]
+        starts = {record.process.id: record.process.startup_s for record in records}
+        seconds = dict.fromkeys(PARTS, 0.0)
+        seconds["start"] = sum(starts.values())
+        for record in records:
+            for part, value in _parts(record).items():
+                seconds[part] += value
+        total = sum(seconds.values())
+        share = (seconds["first step"] + seconds["warm-up"] + seconds["timed"]) / total if total else None
+        rows.append(
+            {
+                "pass": number_,
+                **{f"{part} (s)": seconds[part] for part in PARTS},
+                "total (s)": total,
+                "share measuring": share,
+            }
+        )
+    columns = ["pass", *(f"{part} (s)" for part in PARTS), "total (s)", "share measuring"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _parts(record: Record) -> dict[str, float]:
+    phases = record.phases_s
+    named = {
+        "build": phases.get("build", 0.0),
+        "first step": phases.get("first_step", 0.0),
+        "warm-up": phases.get("warmup", 0.0),
+        "timed": phases.get("timed", 0.0),
+    }
+    return {**named, "other": max(record.wall_s - sum(named.values()), 0.0)}
+
+
+def _blocks(results: Results, trials: list[Trial]) -> pd.DataFrame:
+    rows = []
+    for trial in trials:
+        for record in results.ok(trial):
+            blocks = record.result
+            assert blocks is not None
+            times = np.array(blocks.host_s)
+            relative = times.mean() / times
+            for seconds, value in zip(np.cumsum(times), relative, strict=True):
+                rows.append(
+                    {
+                        "trial": _short(trial),
+                        "pass": record.pass_number,
+                        "seconds": float(seconds),
+                        "relative": float(value),
+                    }
+                )
+    return pd.DataFrame(rows, columns=["trial", "pass", "seconds", "relative"])
+
+
+def _short(trial: Trial) -> str:
+    return f"{title(trial)}, {number(trial.batch)}"

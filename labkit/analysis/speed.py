@@ -1,0 +1,224 @@
+"""Pictures of speed: throughput beside its bounds, and the published order of devices beside their nominal bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis import roofline
+from labkit.analysis.figure import MARKERS, PALETTE, Figure, Theme
+from labkit.analysis.format import listing, number, percent
+from labkit.analysis.results import Results
+from labkit.analysis.table import Text
+from labkit.models import MODELS
+from labkit.papers import Paper, PublishedOrder
+from labkit.profile import load_profile
+from labkit.trial import Trial
+
+NOTHING = Text("Nothing was measured, so there is no picture.")
+
+
+def throughput_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
+    """One row a trial: images/s with interval, step time, the bounds and the fraction of each that was reached."""
+    rows = []
+    for trial in trials:
+        rate, step = results.interval(trial, "images_per_s"), results.interval(trial, "step_s")
+        work = roofline.work_of(results, trial)
+        nominal = roofline.bound(work, roofline.nominal(results.profile.peaks, trial.precision)) if work else None
+        measured = roofline.bound(work, roofline.measured(results)) if work else None
+        point = rate.point if rate else math.nan
+        rows.append(
+            {
+                "model": title(trial),
+                "batch": trial.batch,
+                "images/s": point,
+                "low": rate.low if rate else None,
+                "high": rate.high if rate else None,
+                "n": rate.n if rate else 0,
+                "step (ms)": step.point * 1e3 if step else None,
+                "nominal bound": nominal.images_per_s if nominal else None,
+                "measured bound": measured.images_per_s if measured else None,
+                "limited by": measured.limited_by if measured else nominal.limited_by if nominal else None,
+                "of nominal": percent(point / nominal.images_per_s) if rate and nominal else None,
+                "of measured": percent(point / measured.images_per_s) if rate and measured else None,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Images/s of each trial with its interval, beside what the arithmetic and the memory would allow."""
+    if not trials:
+        return NOTHING
+    data = throughput_table(results, trials)
+    labels = [f"{row['model']}\nbatch {row['batch']}" for _, row in data.iterrows()]
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        places = range(len(data))
+        for column, marker, colour in (
+            ("nominal bound", "_", PALETTE[4]),
+            ("measured bound", "_", PALETTE[1]),
+        ):
+            known = data[column].notna()
+            if known.any():
+                axes.plot(
+                    [p for p, k in zip(places, known, strict=True) if k],
+                    data[column][known],
+                    linestyle="none",
+                    marker=marker,
+                    markersize=22,
+                    markeredgewidth=2,
+                    color=colour,
+                    label=f"{column.split()[0]} roofline",
+                )
+        axes.errorbar(
+            list(places),
+            data["images/s"],
+            yerr=_error_bars(data),
+            fmt=MARKERS[0],
+            color=PALETTE[0],
+            markersize=7,
+            capsize=5,
+            label="measured here (95 % interval)",
+        )
+        for place, value in zip(places, data["images/s"], strict=True):
+            if not math.isnan(value):
+                axes.annotate(
+                    number(value), (place, value), xytext=(9, -3), textcoords="offset points", color=theme.ink, size=8.5
+                )
+        axes.set_yscale("log")
+        axes.set_ylabel("images/s (log scale)")
+        axes.set_xticks(list(places), labels)
+        axes.set_xlim(-0.5, len(data) - 0.4)
+        axes.grid(axis="y", color=theme.faint, linewidth=0.6)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.17), ncols=3)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    fastest = data.loc[data["images/s"].idxmax()] if data["images/s"].notna().any() else None
+    said = f"{fastest['model']} is fastest with {number(fastest['images/s'])} images/s." if fastest is not None else ""
+    return Figure(
+        name="throughput",
+        draw=draw,
+        caption=f"Training throughput and the rooflines. {conditions(results, trials)}. Bars: 95 % interval.",
+        alt=f"Dot plot of training images per second, log scale, for {len(data)} configurations, each with the bound "
+        f"that the roofline sets above it. {said}",
+        data=data,
+    )
+
+
+def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | Text:
+    """The published order of devices, best first, beside the bound that each one's nominal peaks set.
+
+    images/s were published only as pictures, so no published figure stands here: the bars are bounds, not measurements.
+    """
+    found = [(paper, order) for paper in papers for order in paper.orders if order.study == results.study.id]
+    if not found:
+        return Text("No paper published an order of devices for this study.")
+    paper, order = found[0]
+    rows = _bounds_by_device(paper, order, batch)
+    here = _measured_rows(results, paper, batch)
+    data = pd.DataFrame(rows + here)
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        models = list(dict.fromkeys(data["model"]))
+        devices = list(dict.fromkeys(data["device"]))
+        for index, model in enumerate(models):
+            part = data[data["model"] == model]
+            places = [devices.index(device) + (index - (len(models) - 1) / 2) * 0.18 for device in part["device"]]
+            colour, marker = PALETTE[index % len(PALETTE)], MARKERS[index % len(MARKERS)]
+            hollow = part["kind"] == "nominal bound"
+            for place, value, is_bound in zip(places, part["images/s"], hollow, strict=True):
+                axes.plot(
+                    place, value, marker=marker, color=colour, fillstyle="none" if is_bound else "full", markersize=8
+                )
+            axes.plot([], [], marker=marker, linestyle="none", color=colour, label=model)
+        axes.plot([], [], marker="o", linestyle="none", color=theme.ink, fillstyle="none", label="hollow: bound")
+        axes.plot([], [], marker="o", linestyle="none", color=theme.ink, label="filled: measured")
+        axes.set_yscale("log")
+        axes.set_ylabel("images/s (log scale)")
+        axes.set_xticks(range(len(devices)), devices)
+        axes.grid(axis="y", color=theme.faint, linewidth=0.6)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.26), ncols=3)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return Figure(
+        name="device-order",
+        draw=draw,
+        caption=f"What nominal FP32 peaks allow on the devices of '{paper.citation.title}', in the paper's published "
+        f"order of images/s, best first ({order.where}), and what was measured here. Batch {batch} at 32x32; hollow "
+        f"marks are bounds from data sheets, not measurements: the paper prints no images/s. Measured: "
+        f"{results.describe()}.",
+        alt="Dot plot: for each device of the paper the bound on images/s that its nominal peaks set, and this "
+        "machine's measured values in filled marks.",
+        data=data,
+        size_in=(8.0, 4.0),
+    )
+
+
+def _bounds_by_device(paper: Paper, order: PublishedOrder, batch: int) -> list[dict[str, Any]]:
+    rows = []
+    for name in order.order:
+        profile = load_profile(name)
+        printed = next((device.printed for device in paper.devices if device.profile == name), profile.title)
+        for model in paper.setup.models:
+            limit = roofline.bound(roofline.model_work(model, batch), roofline.nominal(profile.peaks, "fp32"))
+            if limit:
+                rows.append(
+                    {
+                        "device": printed.removeprefix("Nvidia "),
+                        "model": MODELS[model].title,
+                        "images/s": limit.images_per_s,
+                        "kind": "nominal bound",
+                        "limited by": limit.limited_by,
+                    }
+                )
+    return rows
+
+
+def _measured_rows(results: Results, paper: Paper, batch: int) -> list[dict[str, Any]]:
+    rows = []
+    for trial in results.trials(workload="train", batch=batch, precision="fp32", engine="eager"):
+        rate = results.interval(trial, "images_per_s")
+        if rate and trial.model in paper.setup.models:
+            rows.append(
+                {
+                    "device": results.profile.name,
+                    "model": title(trial),
+                    "images/s": rate.point,
+                    "kind": "measured",
+                    "limited by": None,
+                }
+            )
+    return rows
+
+
+def _error_bars(data: pd.DataFrame) -> list[list[float]] | None:
+    """Matplotlib's (below, above), zero where there is no interval; None when there is none at all."""
+    if data["low"].isna().all():
+        return None
+    below = (data["images/s"] - data["low"].astype(float)).fillna(0)
+    above = (data["high"].astype(float) - data["images/s"]).fillna(0)
+    return [list(below), list(above)]
+
+
+def title(trial: Trial) -> str:
+    """The model's name as its paper writes it."""
+    return MODELS[trial.model].title if trial.model in MODELS else trial.model
+
+
+def conditions(results: Results, trials: list[Trial]) -> str:
+    """What a caption must name: precision, engine, input, data, device, host, scale, n."""
+    if not trials:
+        return results.describe()
+
+    def values(name: str) -> str:
+        return listing(list(dict.fromkeys(str(getattr(trial, name)) for trial in trials)))
+
+    return (
+        f"{values('precision').upper()}, {values('engine')}, {values('memory_format').replace('_', ' ')}, "
+        f"{values('image_px')} px, batch {values('batch')}, on {values('data')}; {results.describe()}"
+    )

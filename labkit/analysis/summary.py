@@ -1,0 +1,243 @@
+"""Tables and sentences of a page: trials, predictions, throughput, failures, method, what was published, limitations.
+
+Every number in a sentence is rendered from records or profiles; nothing is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis import roofline
+from labkit.analysis.format import listing, percent, quantity, with_interval
+from labkit.analysis.quality import pass_parts
+from labkit.analysis.results import Results
+from labkit.analysis.speed import conditions, throughput_table, title
+from labkit.analysis.table import Table, Text
+from labkit.models import MODELS
+from labkit.papers import Paper
+from labkit.profile import Profile
+from labkit.registry import METRICS
+from labkit.trial import NO_DATA, Trial
+
+SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
+
+
+def trials_table(trials: Sequence[Trial], passes: int) -> Table:
+    """The trials of a pass."""
+    rows = []
+    for trial in trials:
+        about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
+        if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
+            about |= {"model": None, "image_px": None, "batch": None}
+        rows.append({**about, "size": trial.size or None})
+    frame = pd.DataFrame(rows).dropna(axis=1, how="all").astype(object)
+    of = f"in {passes} passes, each in another random order" if passes > 1 else "in one pass, in a random order"
+    return Table(frame.where(frame.notna(), None), f"The {len(trials)} trials, measured {of}.")
+
+
+def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
+    """The bound that the profile's nominal peaks set for each training trial, before anything is measured."""
+    rows = []
+    for trial in trials:
+        if trial.workload != "train" or trial.model not in MODELS:
+            continue
+        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px)
+        limit = roofline.bound(work, roofline.nominal(profile.peaks, trial.precision))
+        rows.append(
+            {
+                "model": title(trial),
+                "batch": trial.batch,
+                "GFLOP/image": work.flop / work.images / 1e9,
+                "unavoidable MB/step": work.unavoidable_bytes / 1e6,
+                "images/s at most": limit.images_per_s if limit else None,
+                "limited by": limit.limited_by if limit else None,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    if not len(frame) or frame["images/s at most"].isna().all():
+        frame = frame.drop(columns=["images/s at most", "limited by"], errors="ignore")
+        return Table(
+            frame,
+            f"The work of each trial. The profile {profile.name!r} has no nominal peaks, so the bound comes from the "
+            f"ceilings that this report measures.",
+        )
+    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.")
+
+
+def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
+    """The table of a training study: images/s with interval, bounds, memory."""
+    if not trials:
+        return Text(f"There are no training records of {results.profile.title} yet: nothing to show here.")
+    data = throughput_table(results, trials)
+    memory = METRICS["memory_bytes"]
+    frame = pd.DataFrame(
+        {
+            "model": data["model"],
+            "batch": data["batch"],
+            "images/s [95 % interval]": [
+                with_interval(results.interval(trial, "images_per_s"), "images_per_s").replace(" images/s", "")
+                for trial in trials
+            ],
+            "step (ms)": data["step (ms)"],
+            "memory (GiB)": [
+                value * memory.scale if (value := results.fact(trial, "memory_bytes")) else None for trial in trials
+            ],
+            "parameters (M)": [
+                value / 1e6 if (value := results.fact(trial, "parameters")) else None for trial in trials
+            ],
+            "of the nominal roofline": data["of nominal"],
+            "of the measured roofline": data["of measured"],
+            "limited by": data["limited by"],
+        }
+    ).dropna(axis=1, how="all")
+    method = results.fact(trials[0], "memory_method")
+    return Table(frame, f"{conditions(results, trials)}. Memory: {method or 'not recorded'}.")
+
+
+def headline(results: Results, trials: list[Trial]) -> Text:
+    """The answer first: fastest and slowest model, and how much of the measured roofline was reached."""
+    known = [(trial, rate) for trial in trials if (rate := results.interval(trial, "images_per_s"))]
+    if not known:
+        return Text(
+            f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and what "
+            f"was published of it."
+        )
+    fastest, slowest = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
+    said = (
+        f"{title(fastest[0])} trains fastest here, {with_interval(fastest[1], 'images_per_s')} at batch "
+        f"{fastest[0].batch}; {title(slowest[0])} slowest, {with_interval(slowest[1], 'images_per_s')} at batch "
+        f"{slowest[0].batch}."
+    )
+    ceilings = roofline.measured(results)
+    fractions = []
+    for trial, rate in known:
+        work = roofline.work_of(results, trial)
+        limit = roofline.bound(work, ceilings) if work else None
+        if limit:
+            fractions.append((rate.point / limit.images_per_s, trial))
+    if fractions:
+        least, most = min(fractions, key=lambda pair: pair[0]), max(fractions, key=lambda pair: pair[0])
+        said += (
+            f"\n\n{ceilings_sentence(results)} Of what these ceilings would allow, {title(least[1])} at batch "
+            f"{least[1].batch} reaches {percent(least[0])} and {title(most[1])} at batch {most[1].batch} "
+            f"{percent(most[0])}."
+        )
+    return Text(said)
+
+
+def ceilings_sentence(results: Results) -> str:
+    """The measured ceilings beside the nominal ones."""
+    measured, nominal = roofline.measured(results), roofline.nominal(results.profile.peaks, "fp32")
+    parts = []
+    for name, here, there, metric in (
+        ("FP32 matrix product", measured.flop_per_s, nominal.flop_per_s, "flop_per_s"),
+        (
+            "copy in the device's own memory (read plus written)",
+            measured.bytes_per_s,
+            nominal.bytes_per_s,
+            "bytes_per_s",
+        ),
+    ):
+        if here is None:
+            continue
+        said = f"{name} {quantity(here, metric)}"
+        if there is not None:
+            said += f", which is {percent(here / there)} of the nominal {quantity(there, metric)}"
+        parts.append(said)
+    return f"Measured ceilings: {'; '.join(parts)}." if parts else "No ceilings were measured."
+
+
+def method_sentence(results: Results, did: str) -> Text:
+    """What the call that measures did just now, and how the numbers shown were made."""
+    if not results:
+        return Text(did)
+    ok = [record for record in results.records if record.status == "ok" and record.result]
+    blocks = [len(record.result.host_s) for record in ok if record.result]
+    unsteady = [record for record in ok if record.result and not record.result.steady]
+    parts = pass_parts(results)
+    processes = {record.process.id for record in results.records}
+    count, made = len(results.passes()), len(processes)
+    said = (
+        f"{did}\n\nShown: {results.describe()}. {count} {'passes' if count > 1 else 'pass'} in {made} worker "
+        f"{'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
+        f"{min(blocks, default=0)} to {max(blocks, default=0)} timed blocks a trial, every one kept. "
+        f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
+    )
+    if len(parts):
+        said += (
+            f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
+        )
+    if unsteady:
+        names = sorted({f"{record.as_trial.label()} (pass {record.pass_number})" for record in unsteady})
+        said += (
+            f"\n\nNot steady when timing began (the last warm-up blocks differed by more than 5 %): {listing(names)}. "
+            f"Their blocks are kept like all others."
+        )
+    return Text(said)
+
+
+def failures_table(results: Results) -> Table | Text:
+    """The trials without a result, with their reasons."""
+    failed = results.failures()
+    if not failed:
+        return Text("No trial failed." if results else "Nothing was tried.")
+    rows = [
+        {"trial": record.as_trial.label(), "pass": record.pass_number, "status": record.status, "reason": record.reason}
+        for record in failed
+    ]
+    return Table(pd.DataFrame(rows), "Trials without a result. A failure is a row, never a number.")
+
+
+def published_tables(
+    papers: Sequence[Paper], study: str, *, device: str | None = None
+) -> list[tuple[str, pd.DataFrame, str]]:
+    """(title, frame, where it stands) of each published table of a study, numbers as printed.
+
+    With `device`, only the tables in which that profile's hardware stands.
+    """
+    found = []
+    for paper in papers:
+        printed = {device.profile: device.printed for device in paper.devices}
+        for table in paper.tables:
+            if table.study != study or (device and device not in table.columns):
+                continue
+            frame = pd.DataFrame(
+                [
+                    {"": row, **{printed.get(c, c): v for c, v in zip(table.columns, values, strict=True)}}
+                    for row, values in table.rows.items()
+                ]
+            )
+            metric = METRICS[table.metric]
+            model = MODELS[table.model].title if table.model in MODELS else table.model
+            where = f"{paper.citation.title}, {table.where}" + (f"; {table.note}" if table.note else "")
+            found.append((f"Published: {metric.label.lower()} in {table.unit}, {model}", frame, where))
+    return found
+
+
+def published(papers: Sequence[Paper], study: str) -> list[Table]:
+    """The same as tables that show themselves."""
+    return [Table(frame, f"{name} ({where}).") for name, frame, where in published_tables(papers, study)]
+
+
+def limitations(results: Results, trials: list[Trial]) -> Text:
+    """What these numbers do not say, as far as the records know."""
+    said = []
+    if trials:
+        description = results.fact(trials[0], "data_description")
+        if description:
+            said.append(str(description))
+        said.append(
+            f"The papers trained with TensorFlow on ImageNet32; this page has "
+            f"{listing(sorted({trial.framework for trial in trials}))} on {listing(sorted({t.data for t in trials}))}."
+        )
+        threads = results.fact(trials[0], "threads")
+        if results.profile.device.kind == "cpu" and threads:
+            said.append(f"The CPU worked with {threads} threads.")
+    if results and not results.measured_here:
+        said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")
+    if results and len(results.passes()) < 2:
+        said.append("With one pass there are no intervals: use SCALE=quick or full before quoting a number.")
+    said.append("Utilisation, power and clocks are not sampled in this version, so none is claimed here.")
+    return Text("\n\n".join(said))

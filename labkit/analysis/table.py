@@ -1,0 +1,67 @@
+"""Tables as HTML that can be read aloud and copied: a caption, header cells with scope, every cell escaped."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis.format import MISSING, number
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that shows itself in a notebook. Cells are texts already, or numbers (shown to 4 digits)."""
+
+    frame: pd.DataFrame
+    caption: str
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {
+            "text/plain": f"{self.caption}\n{self.frame.to_string(index=False)}",
+            "text/html": table_html(self.frame, self.caption),
+        }
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences rendered from records. `body` is plain text; blank lines part paragraphs."""
+
+    body: str
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        paragraphs = "".join(f"<p>{html.escape(part)}</p>" for part in self.body.split("\n\n"))
+        return {"text/plain": self.body, "text/html": f'<div class="lk-text">{paragraphs}</div>'}
+
+
+def table_html(frame: pd.DataFrame, caption: str = "") -> str:
+    """A frame as an HTML table; the first column heads its row. Missing cells show a dash, never 0."""
+    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
+    body = []
+    for row in frame.itertuples(index=False):
+        first, *rest = (_cell(value) for value in row)
+        cells = "".join(f"<td{' class=n' if _is_number(text) else ''}>{text}</td>" for text in rest)
+        body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+    said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or "table")}">'
+        f'<table class="lk-table">{said}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and pd.isna(value)):
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return number(value, 4)
+    return html.escape(str(value))
+
+
+def _is_number(text: str) -> bool:
+    return text[:1].isdigit() or text == MISSING

@@ -1,0 +1,147 @@
+"""The command line: `labkit report|render|compare|plan|doctor|profile|data`. The Makefile only calls this.
+
+Exit codes: 0; 1 when a study failed; 2 for a user's mistake, with one message and no traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from labkit.errors import LabkitError, UserError, unknown
+from labkit.registry import check_scale
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+data_app = typer.Typer(no_args_is_help=True, help="Image archives.")
+app.add_typer(data_app, name="data")
+
+Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending.")]
+StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies, comma-separated; empty = all.")]
+Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
+Data = Annotated[str, typer.Option("--data", envvar="DATA", help="A folder with ImageNet32, or synthetic32 or digits.")]
+Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
+On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
+Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on.")]
+
+
+def _request(hw: str, study: str, scale: str, data: str, force: str = "") -> Any:
+    from labkit.report.make import Request
+
+    if force not in ("", "0", "1"):
+        raise unknown("FORCE", force, ["0", "1"])
+    return Request(hw=hw, study=study, scale=check_scale(scale or "quick"), data=data, force=force == "1")
+
+
+@app.command()
+def report(
+    hw: Hw = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    on: On = "",
+    nodes: Nodes = "",
+) -> None:
+    """Measure what is missing on this machine and render the site."""
+    from labkit.report.make import make_report
+
+    if on or nodes:
+        raise UserError("ON= and NODES= (reports on a cluster) are not in this version: leave them out.")
+    raise typer.Exit(make_report(_request(hw, study, scale, data, force)))
+
+
+@app.command()
+def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
+    """The site of a profile from its records, measuring nothing."""
+    from labkit.report.make import make_render
+
+    raise typer.Exit(make_render(_request(hw, study, scale, "")))
+
+
+@app.command()
+def compare() -> None:
+    """All recorded profiles side by side (20_comparison)."""
+    raise UserError("the comparison (20_comparison) is not in this version; available: report, render, plan.")
+
+
+@app.command()
+def plan(hw: Hw = "", study: StudyName = "", scale: Scale = "quick", data: Data = "", force: Force = "") -> None:
+    """The trials that a report would run, and the time they should take."""
+    from labkit.report.make import make_plan
+    from labkit.run.progress import duration
+
+    _, _, plans = make_plan(_request(hw, study, scale, data, force))
+    for one in plans:
+        print(one.line())
+        for trial in one.trials:
+            print(f"      {trial.label(beside=one.trials)}")
+    print(f"Together about {duration(sum(one.seconds for one in plans))}.")
+
+
+@app.command()
+def profile() -> None:
+    """Write a params/<name>.yaml for the hardware found here."""
+    from labkit.host import this_host
+    from labkit.report.generate import write_profile
+
+    path = write_profile(this_host())
+    print(f"Wrote params/{path.name}. Add the nominal peaks from the data sheet, then: make report HW={path.stem}")
+
+
+@app.command()
+def doctor() -> None:
+    """What was found, what matches, what is missing and how to get it."""
+    from labkit.doctor import examine
+
+    marks = {True: "ok  ", False: "MEND", None: "note"}
+    broken = 0
+    for fine, sentence in examine():
+        broken += fine is False
+        print(f"{marks[fine]} {sentence}")
+    raise typer.Exit(1 if broken else 0)
+
+
+@data_app.command("check")
+def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
+    """Say what an image archive holds, or refuse it."""
+    from labkit.data import inspect_archive
+
+    if not path:
+        raise UserError("say which folder to look at: `labkit data check /folder`, or `make data-check DATA=/folder`.")
+    for sentence in inspect_archive(path).sentences:
+        print(sentence)
+
+
+def main() -> None:
+    """Run the command line and turn errors into exit codes."""
+    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES"):
+        if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
+            del os.environ[name]
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = app(standalone_mode=False)
+    except LabkitError as error:
+        print(f"labkit: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("\nlabkit: interrupted. What was measured is kept; the same command goes on from there.", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        # Typer's and Click's usage errors have no common base over their versions, but all say their message this way.
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"labkit: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""`make doctor`: what was found, what matches, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import sys
+from collections.abc import Iterator
+
+from labkit.errors import UserError
+from labkit.host import PACKAGES, ROOT, Host, detect, mismatch, this_host
+from labkit.profile import load_profile, profile_names
+
+GIB = 2.0**30
+REPORT_BYTES = 2 * GIB  # caches and pages of a quick report, generously
+
+
+def examine() -> Iterator[tuple[bool | None, str]]:
+    """(True = fine, False = must be mended, None = worth knowing) and a sentence, one finding after the other."""
+    host = this_host()
+    yield True, f"This machine: {host.summary()}; {host.os}, Python {host.python}; host id {host.id}."
+    for note in host.notes:
+        yield False, note
+    for gpu in host.foreign_gpus:
+        yield (
+            None,
+            f"{gpu}: not supported. labkit measures NVIDIA GPUs and CPUs; `make report HW=cpu` measures the CPU.",
+        )
+    yield from _profiles(host)
+    yield from _packages(host)
+    if host.gpus:
+        yield from _torch_and_gpu(host)
+    free = shutil.disk_usage(ROOT).free
+    yield free > REPORT_BYTES, f"Free disk: {free / GIB:.0f} GiB (a quick report wants {REPORT_BYTES / GIB:.0f})."
+
+
+def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
+    try:
+        detected = detect(host)
+    except UserError as error:
+        yield False, str(error)
+        return
+    if detected is None:
+        yield None, "No profile knows this GPU: `make report` writes one; `make profile` does it without measuring."
+        return
+    yield True, f"`make report` will use the profile {detected.name!r}: {detected.title}."
+    fitting = [name for name in profile_names() if mismatch(load_profile(name), host) is None]
+    others = [name for name in fitting if name != detected.name]
+    if others:
+        yield None, f"Profiles that also fit: {', '.join(others)} (HW=…)."
+
+
+def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
+    lacking = [name for name in PACKAGES if name not in host.packages and name != "jax"]
+    here = ", ".join(f"{name} {version}" for name, version in host.packages.items())
+    yield True, f"Packages: {here}."
+    for name in lacking:
+        # A GPU host with a torch of its own runs the workbook without TensorFlow and JupyterLab.
+        needed = name not in ("tensorflow", "keras", "jupyterlab")
+        yield (
+            False if needed else None,
+            f"{name} is not installed: `make setup`, or {sys.executable} -m pip install {name}.",
+        )
+    try:
+        importlib.metadata.version("pynvml")
+        yield None, "The distribution `pynvml` is deprecated and shadows nvidia-ml-py: pip uninstall pynvml."
+    except importlib.metadata.PackageNotFoundError:
+        pass
+
+
+def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
+    try:
+        import torch
+    except ImportError:
+        return  # said among the packages
+    capability = host.gpus[0].compute_capability
+    if torch.version.cuda is None:
+        yield (
+            False,
+            (
+                f"torch {torch.__version__} is a CPU build and can't use {host.gpus[0].name}: remove .venv and run "
+                f"`make setup` on this machine, or give TORCH_INDEX."
+            ),
+        )
+        return
+    architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
+    numbers = [int(name.rstrip("af")) for name in architectures]
+    wanted = int(capability.replace(".", ""))
+    # Machine code runs on later minor versions of the same major one.
+    fits = any(number <= wanted and number // 10 == wanted // 10 for number in numbers)
+    if fits:
+        yield (
+            True,
+            f"torch {torch.__version__} (CUDA {torch.version.cuda}) has code for compute capability {capability}.",
+        )
+    else:
+        yield (
+            False,
+            (
+                f"torch {torch.__version__} has no code for compute capability {capability} (it has "
+                f"{', '.join(architectures)}): remove .venv and run "
+                f"`make setup TORCH_INDEX=https://download.pytorch.org/whl/cu126`, which serves Pascal and Volta."
+            ),
+        )

@@ -1,0 +1,128 @@
+"""Execute one notebook headlessly, and judge by what happened rather than by what its metadata says.
+
+After a dead kernel or a timeout papermill's output calls every cell completed, so success here means: no exception, and
+every code cell has an execution count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import LabkitError, UserError, unknown
+
+START_TIMEOUT_S = 120
+KERNEL = "labkit"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a notebook ended: `reason` is None when it ran through; `user_mistake` when the user can mend it."""
+
+    reason: str | None
+    user_mistake: bool = False
+
+
+def parameters_of(notebook: Path) -> dict[str, Any]:
+    """The notebook's parameters and their defaults, as papermill finds them in the cell tagged `parameters`."""
+    import papermill
+
+    found = papermill.inspect_notebook(str(notebook))
+    return {name: entry["default"] for name, entry in found.items()}
+
+
+def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout_s: float) -> Execution:
+    """Run `notebook` with `parameters` into `output` (which appears even when a cell fails).
+
+    The kernel talks over sockets in a private folder, not over TCP, which other users of the host could reach. An
+    unknown parameter is an error: papermill alone would only warn. KeyboardInterrupt ends the kernel and passes on.
+    """
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+    from traitlets.config import Config
+
+    valid = parameters_of(notebook)
+    for name in parameters:
+        if name not in valid:
+            raise unknown(f"parameter of {notebook.name}", name, valid)
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    # Unix socket paths may have about 100 characters, and two runs need two prefixes.
+    sockets = Path(tempfile.mkdtemp(prefix="lk-", dir="/tmp"))
+    _offer_kernel(sockets)
+    try:
+        papermill.execute_notebook(
+            str(notebook),
+            str(output),
+            parameters=parameters,
+            kernel_name=KERNEL,
+            cwd=str(notebook.parent),
+            progress_bar=False,
+            start_timeout=START_TIMEOUT_S,
+            execution_timeout=max(60, round(timeout_s)),
+            coalesce_streams=True,
+            config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
+        )
+    except PapermillExecutionError as error:
+        kinds = (UserError.__name__, "DataError")
+        return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
+    except DeadKernelError:
+        return Execution("the notebook's kernel died; the log of its worker is in logs/")
+    except CellTimeoutError:
+        return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
+    skipped = _never_ran(output)
+    return Execution(f"{skipped} code cells never ran" if skipped else None)
+
+
+def _offer_kernel(folder: Path) -> None:
+    """A kernel of this very interpreter: one called `python3` may be the user's own, from another environment."""
+    specification = folder / "kernels" / KERNEL
+    specification.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python"})
+    (specification / "kernel.json").write_text(text, encoding="utf-8")
+    os.environ["JUPYTER_PATH"] = str(folder)
+
+
+def _never_ran(notebook: Path) -> int:
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return sum(
+        cell["cell_type"] == "code" and cell["execution_count"] is None and bool("".join(cell["source"]).strip())
+        for cell in cells
+    )
+
+
+def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
+    """The trials a notebook would measure: its cells tagged `imports`, `parameters` and `trials`, run in this process.
+
+    The notebook stays the one place that says what a study measures. LabkitError when it lacks one of those cells.
+    """
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {"__name__": "__labkit_plan__"}
+    for tag in ("imports", "parameters", "trials"):
+        tagged = [cell for cell in cells if tag in cell["metadata"].get("tags", [])]
+        if not tagged:
+            raise LabkitError(f"{notebook.name} has no cell tagged {tag!r}: a study needs one.")
+        for cell in tagged:
+            exec(compile("".join(cell["source"]), f"{notebook.name}:{tag}", "exec"), names)  # noqa: S102 - our notebooks
+        if tag == "parameters":
+            names.update(parameters)
+    if "trials" not in names:
+        raise LabkitError(f"{notebook.name}: the cell tagged 'trials' must assign `trials`.")
+    return names["trials"]
+
+
+def atomic_copy(source: Path, target: Path) -> None:
+    """Put a finished notebook where the report shows it, whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copyfile(source, temporary)
+    temporary.replace(target)

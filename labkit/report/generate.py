@@ -1,0 +1,53 @@
+"""`make profile`: write a params/<name>.yaml for the hardware found here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from labkit.errors import UserError
+from labkit.host import Host, detect
+from labkit.profile import PARAMS
+
+
+def write_profile(host: Host, params: Path = PARAMS) -> Path:
+    """Write a profile for this machine's GPUs and give its path.
+
+    Nominal peaks are left out: they stand on a data sheet, not in the driver; the report measures its own ceilings.
+    UserError on a machine that a profile knows already.
+    """
+    known = detect(host, params)
+    if known is not None:
+        raise UserError(
+            f"this machine ({host.summary()}) is known already, as {known.name!r}: params/{known.name}.yaml. "
+            f"`make report` uses it."
+        )
+    gpu = host.gpus[0]
+    count = sum(other.name == gpu.name for other in host.gpus)
+    slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_")
+    path = params / f"{slug}{f'_x{count}' if count > 1 else ''}.yaml"
+    device: dict[str, object] = {
+        "pattern": f"^{re.escape(gpu.name)}$",
+        "count": count,
+        "memory_bytes": {"value": float(gpu.memory_bytes), "source": "NVML on the machine that wrote this profile"},
+        "compute_capability": gpu.compute_capability,
+    }
+    if gpu.power_limit_w:
+        device["board_power_w"] = {"value": gpu.power_limit_w, "source": "NVML's enforced power limit on that machine"}
+    values = {
+        "title": f"{count} x {gpu.name}" if count > 1 else gpu.name,
+        "description": "Written by `make profile`. Add the nominal peaks, with their source, from the data sheet.",
+        "extends": "base/gpu",
+        "device": device,
+    }
+    try:
+        with path.open("x", encoding="utf-8") as file:  # never over a file that somebody wrote
+            yaml.safe_dump(values, file, sort_keys=False, allow_unicode=True)
+    except FileExistsError:
+        raise UserError(
+            f"params/{path.name} exists but does not match {host.summary()}: mend its `device`, or move it "
+            f"away and run this again."
+        ) from None
+    return path

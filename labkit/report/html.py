@@ -1,0 +1,221 @@
+"""Notebook -> page: one HTML file that shows everything from disk and loads nothing.
+
+The template in `template/` has no script, and its content security policy lets a browser run none and load nothing.
+Before a page is written it is also searched for URLs outside itself, so that a mistake is an error and not a blank.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from labkit.errors import LabkitError
+
+TEMPLATE = Path(__file__).resolve().parent / "template"
+
+_TERMINAL = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # a title or a hyperlink
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # a colour, or a movement of the cursor
+    r"|\x1b[ -/]*[0-~]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
+)
+_HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+
+# Where an element's attribute names something that the browser fetches by itself; `a` and `area` only link.
+_URL_ATTRIBUTES = ("src", "href", "xlink:href", "poster", "background", "manifest")
+_SET_ATTRIBUTES = ("srcset", "imagesrcset")
+_STYLE_ATTRIBUTES = (
+    *("style", "fill", "stroke", "filter", "mask", "clip-path", "cursor"),
+    *("marker", "marker-start", "marker-mid", "marker-end"),
+)
+_LINKING_RELS = frozenset("alternate author bookmark canonical help license me next nofollow prev search tag".split())
+_DOCUMENTS = ("iframe", "frame", "object", "embed", "link")  # what these show may load things in its turn
+_CSS_URL = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)"']*))|@import\b[^;"'{}]*(?:"([^"]*)"|'([^']*)')""", re.I)
+_CSS_IMAGE_SET = re.compile(r"image-set\(([^;{}]*)", re.I)
+_CSS_STRING = re.compile(r""""([^"]*)"|'([^']*)'""")
+_CSS_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.I | re.DOTALL)
+_CANDIDATE = re.compile(r"[\s,]*(?:(\S*[^\s,]),+(?=\s|$)|(\S*[^\s,])[^,]*)")
+
+
+def render_notebook(
+    notebook: Path, page: Path, *, title: str, strip: dict[str, str], links: list[tuple[str, str]]
+) -> None:
+    """Write the page of an executed notebook, also of one that failed or never ran.
+
+    `title` names the study, `strip` is the provenance under it (label -> value), `links` are more links for the head,
+    (text, address) each. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
+    LabkitError when the notebook can't be read, or when the page would load a URL: then nothing is written.
+    """
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    try:
+        node = nbformat.read(notebook, as_version=4)
+    except (OSError, ValueError) as error:  # nbformat's own errors are ValueErrors
+        raise LabkitError(f"{notebook} can't be read as a notebook: {error}. Run the study again.") from error
+    exporter = HTMLExporter(
+        template_name=TEMPLATE.name,
+        extra_template_basedirs=[str(TEMPLATE.parent)],
+        embed_images=True,
+        exclude_anchor_links=True,
+    )
+    headings = Headings()
+    environment = exporter.environment
+    environment.autoescape = True  # nbconvert leaves it off; this template relies on it
+    environment.filters |= {"plain": plain, "headings": headings.mark}
+    shown = {"title": title, "strip": strip, "links": links, "notice": _notice(node)}
+    environment.globals |= {"page": shown, "headings": headings}
+    text, _ = exporter.from_notebook_node(
+        node, {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
+    )
+    write_page(page, text)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write a page whole or not at all; LabkitError when it would load a URL from outside itself."""
+    urls = external_urls(text)
+    if urls:
+        raise LabkitError(
+            f"{page.name} was not written, because it would load {', '.join(urls[:5])}"
+            f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
+        )
+    page.parent.mkdir(parents=True, exist_ok=True)
+    temporary = page.with_name(f".{page.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(page)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Headings:
+    """Takes the notebook's title out of its text and gives each other heading an id; the h2s make the contents."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.contents: list[tuple[str, str]] = []  # (id, text)
+        self._ids = {"content", "contents", "error"}
+
+    def mark(self, markup: str) -> str:
+        """The HTML of a Markdown cell with its headings marked; a second h1 becomes an h2."""
+        return _HEADING.sub(self._mark_one, markup)
+
+    def _mark_one(self, found: re.Match[str]) -> str:
+        level, markup = int(found[1]), found[2]
+        text = " ".join(html.unescape(_TAG.sub("", markup)).split())
+        if level == 1 and not self.title:
+            self.title = text
+            return ""
+        level = max(level, 2)
+        wanted = text.replace(" ", "-") or "section"  # as JupyterLab names it, so that a notebook's own links work
+        name, number = wanted, 1
+        while name in self._ids:
+            number += 1
+            name = f"{wanted}-{number}"
+        self._ids.add(name)
+        if level == 2:
+            self.contents.append((name, text))
+        return f'<h{level} id="{html.escape(name)}">{markup}</h{level}>'
+
+
+def plain(text: str) -> str:
+    """What a terminal would show: no colours or control characters, and of an overwritten line only the last state."""
+    lines = _TERMINAL.sub("", text).split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+def _notice(node: Any) -> dict[str, str] | None:
+    """What a reader must know before the first line: that a cell failed, or that cells did not run."""
+    cells = [cell for cell in node.cells if cell.cell_type == "code" and cell.source.strip()]
+    unrun = sum(cell.execution_count is None for cell in cells)
+    errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
+    count = f"{unrun} code cell{'s' if unrun > 1 else ''} did not run"
+    if errors:
+        said = plain(f"{errors[0].ename}: {errors[0].evalue}")
+        said = said if len(said) <= 300 else f"{said[:300]} …"
+        rest = f" {count} after it." if unrun else ""
+        return {"kind": "failed", "text": f"This study failed. {said}{rest}", "link": "error"}
+    if cells and unrun == len(cells):
+        return {"kind": "unrun", "text": "This notebook has not been run: here are its text and its code."}
+    return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None
+
+
+def external_urls(text: str) -> list[str]:
+    """Every URL that a browser would load for this page from outside it, in the page's order.
+
+    `data:` URLs and relative files are inside; other schemes, `//host` and `/absolute` paths are not. Hyperlinks
+    (`<a href>`) load nothing until somebody follows them.
+    """
+    parser = _Loads()
+    parser.feed(text)
+    parser.close()
+    return list(dict.fromkeys(url for url in parser.urls if _is_external(url)))
+
+
+class _Loads(HTMLParser):
+    """Collects the URLs that a page's elements and styles load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+        self._in_style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in reversed(attrs)}  # of twins a browser takes the first
+        self._in_style = tag == "style"
+        rels = set(given.get("rel", "").lower().split())
+        links_only = tag in ("a", "area") or (tag == "link" and bool(rels) and rels <= _LINKING_RELS)
+        for name, value in given.items():
+            if name in _SET_ATTRIBUTES:
+                self.urls += [first or second for first, second in _CANDIDATE.findall(value)]
+            elif name in _STYLE_ATTRIBUTES:
+                self.urls += _css_urls(value)
+            elif name == "srcdoc":
+                self.urls += external_urls(value)
+            elif (name in _URL_ATTRIBUTES and not (links_only and "href" in name)) or (tag, name) == ("object", "data"):
+                self.urls += [value, *(_inside(value) if tag in _DOCUMENTS else [])]
+        if tag == "meta" and given.get("http-equiv", "").lower() == "refresh":
+            self.urls.append(re.sub(r"^[^;,]*[;,]?\s*(?:url\s*=\s*)?['\"]?", "", given.get("content", ""), flags=re.I))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_style:
+            self.urls += _css_urls(html.unescape(data))  # in an SVG a style's entities count
+
+
+def _css_urls(css: str) -> list[str]:
+    """The URLs of a style; those in its comments too, because telling them apart takes a whole parser."""
+    css = _CSS_ESCAPE.sub(lambda found: chr(min(int(found[1], 16), 0x10FFFF)) if found[1] else found[2], css)
+    sets = [string for body in _CSS_IMAGE_SET.findall(css) for string in _CSS_STRING.findall(body)]
+    return [next(filter(None, groups), "") for groups in (*_CSS_URL.findall(css), *sets)]
+
+
+def _inside(url: str) -> list[str]:
+    """What a document in a data: URL would load."""
+    kind, comma, body = url.strip().partition(",")
+    if not comma or not kind.lower().startswith("data:"):
+        return []
+    try:
+        content = unquote_to_bytes(body)
+        content = base64.b64decode(content) if kind.lower().endswith(";base64") else content
+    except binascii.Error:
+        return []
+    text = content.decode("utf-8", errors="replace")
+    return _css_urls(text) if "text/css" in kind.lower() else external_urls(text)
+
+
+def _is_external(url: str) -> bool:
+    # As browsers read URLs: tabs and line ends vanish, a backslash is a slash.
+    url = re.sub(r"[\t\r\n]", "", url).strip("".join(map(chr, range(33)))).replace("\\", "/")
+    scheme = re.match(r"([a-z][a-z0-9+.-]*):", url, re.I)
+    return scheme[1].lower() not in ("data", "about") if scheme else url.startswith("/")

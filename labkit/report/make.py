@@ -1,0 +1,216 @@
+"""`make report` and `make render`: choose the profile, plan, execute each study's notebook, render, keep the index."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from labkit.errors import LabkitError, UserError
+from labkit.host import ROOT, Host, detect, require_match, this_host
+from labkit.profile import Profile, load_profile
+from labkit.records import Store, utc_now
+from labkit.registry import STUDIES, check_scale
+from labkit.report.execute import Execution, atomic_copy, execute
+from labkit.report.generate import write_profile
+from labkit.report.pages import write_page, write_site
+from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, notebook_of, plan_study
+from labkit.report.status import StudyRun, write_run
+from labkit.run.lock import only_measurement
+from labkit.run.progress import VARIABLE, duration, read_state
+from labkit.study import data_at_scale, reports_folder
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; empty strings are not given."""
+
+    hw: str = ""
+    study: str = ""
+    scale: str = "quick"
+    data: str = ""
+    force: bool = False
+
+    def command(self, verb: str) -> str:
+        """The command that does the same again."""
+        given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data), ("FORCE", "1" if self.force else "")]
+        given.append(("SCALE", self.scale if self.scale != "quick" else ""))
+        return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
+
+
+def choose_profile(hw: str, host: Host) -> Profile:
+    """The profile that HW names, or the one that fits this machine; a GPU that none knows gets a generated one."""
+    if hw:
+        return load_profile(hw)
+    profile = detect(host)
+    if profile is None:
+        profile = load_profile(write_profile(host).stem)
+        print(f"No profile knows {host.summary()}: wrote params/{profile.name}.yaml.", flush=True)
+    return profile
+
+
+def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
+    """The plan of a report on this machine, checked as far as can be before anything is measured."""
+    check_scale(request.scale)
+    host = this_host()
+    profile = choose_profile(request.hw, host)
+    studies = chosen_studies(request.study)
+    require_match(profile, host)
+    profile.timing_at(request.scale)
+    images = data_at_scale(request.data, request.scale)
+    print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
+    store = Store(reports_folder() / profile.name)
+    plans = [
+        plan_study(
+            study,
+            profile=profile,
+            host=host,
+            store=store,
+            parameters=_parameters(profile, request, "plan"),
+            force=request.force,
+        )
+        for study in studies
+    ]
+    return profile, host, plans
+
+
+def make_report(request: Request) -> int:
+    """Measure what is missing and render the site; 0, or 1 when a study failed."""
+    profile, host, plans = make_plan(request)
+    print(f"Plan at scale {request.scale}:")
+    for plan in plans:
+        print(plan.line())
+    print(f"Together about {duration(sum(plan.seconds for plan in plans))}.", flush=True)
+    with only_measurement():
+        pass  # refuse now, in one sentence, rather than in the first notebook
+    report = reports_folder() / profile.name
+    report.mkdir(parents=True, exist_ok=True)
+    if request.force:
+        store = Store(report)
+        for plan in plans:
+            store.move_aside(plan.study, host.id, request.scale)
+    return _run_all(profile, host, request, "measure", {plan.study: plan for plan in plans})
+
+
+def make_render(request: Request) -> int:
+    """The same site from the records alone; 0, or 1 when a study failed."""
+    if not request.hw:
+        raise UserError("say which report to render, for example `make render HW=h200`.")
+    host = this_host()
+    profile = load_profile(request.hw)
+    studies = dict.fromkeys(chosen_studies(request.study))
+    (reports_folder() / profile.name).mkdir(parents=True, exist_ok=True)
+    return _run_all(profile, host, request, "render", studies)
+
+
+def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
+    # The notebook's kernel has another working folder.
+    path = Path(request.data).expanduser()
+    data = str(path.resolve()) if request.data and path.exists() else request.data
+    return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
+
+
+def _run_all(
+    profile: Profile, host: Host, request: Request, mode: str, studies: dict[str, StudyPlan] | dict[str, None]
+) -> int:
+    report = reports_folder() / profile.name
+    verb = "report" if mode == "measure" else "render"
+    failed: dict[str, str] = {}
+    for number, (study, plan) in enumerate(studies.items(), start=1):
+        began = time.monotonic()
+        print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
+        outcome = _run_one(report, study, plan, _parameters(profile, request, mode))
+        run = StudyRun(
+            status="failed" if outcome.reason else "ok",
+            reason=outcome.reason,
+            duration_s=round(time.monotonic() - began, 1),
+            command=request.command(verb),
+            mode=mode,
+            scale=request.scale,
+            host=host.id,
+            commit=host.commit,
+            finished_at=utc_now(),
+        )
+        write_run(report, study, run)
+        if outcome.reason:
+            failed[study] = outcome.reason
+            print(f"      failed: {outcome.reason.splitlines()[0]}", file=sys.stderr, flush=True)
+        else:
+            print(f"      done in {duration(run.duration_s)}", flush=True)
+        try:
+            write_page(report, study, profile, run)
+        except LabkitError as error:
+            failed[study] = str(error)
+            write_run(report, study, StudyRun(**{**vars(run), "status": "failed", "reason": str(error)}))
+        write_site(report, profile, host)
+    if not studies:
+        write_site(report, profile, host)
+    print(f"The report: {_shown(report / 'index.html')}")
+    if failed:
+        print(f"labkit: {len(failed)} of {len(studies)} studies failed: {', '.join(failed)}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Execution:
+    with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
+        output = Path(folder) / f"{study}.ipynb"
+        with _progress_shown(Path(folder) / "progress.json"):
+            outcome = execute(
+                notebook_of(study), output, parameters, timeout_s=plan.timeout_s if plan else 60 * NOTEBOOK_S
+            )
+        if output.is_file():
+            atomic_copy(output, report / f"{study}.ipynb")
+    return outcome
+
+
+@contextmanager
+def _progress_shown(path: Path) -> Iterator[None]:
+    """Show what the runner in the notebook's kernel says of its progress."""
+    os.environ[VARIABLE] = str(path)
+    stop = threading.Event()
+    thread = threading.Thread(target=_follow, args=(path, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        os.environ.pop(VARIABLE, None)
+
+
+def _follow(path: Path, stop: threading.Event) -> None:
+    """A bar on a terminal; elsewhere (a log) a line every half minute."""
+    bar: Any = None
+    said_s = time.monotonic()
+    while not stop.wait(0.5):
+        state = read_state(path)
+        if state is None:
+            continue
+        left = f"about {duration(state.remaining_s)} left"
+        if sys.stderr.isatty():
+            bar = bar or tqdm(
+                total=state.total, unit="trial", leave=False, bar_format="{n_fmt}/{total_fmt} |{bar:20}| {desc}"
+            )
+            bar.n = state.done
+            bar.set_description_str(f"{state.what}, {left}")
+        elif time.monotonic() - said_s > 30:
+            said_s = time.monotonic()
+            print(f"      {state.done}/{state.total} trials, {state.what}, {left}", flush=True)
+    if bar is not None:
+        bar.close()
+
+
+def _shown(path: Path) -> str:
+    """A path as a person would type it."""
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

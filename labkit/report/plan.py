@@ -1,0 +1,79 @@
+"""What a report is going to do: which studies, how many trials, what is done already, and how long the rest takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UserError
+from labkit.host import ROOT, Host
+from labkit.profile import Profile
+from labkit.records import Store, done
+from labkit.registry import STUDIES, find_study
+from labkit.report.execute import planned_trials
+from labkit.run import estimate_s
+from labkit.run.progress import duration
+from labkit.trial import Trial
+
+NOTEBOOKS = ROOT / "notebooks"
+NOTEBOOK_S = 8.0  # kernel, figures and page of a study
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """One study's share of a report."""
+
+    study: str
+    trials: list[Trial]
+    passes: int
+    missing: int
+    seconds: float
+    timeout_s: float
+
+    def line(self) -> str:
+        """For people."""
+        pairs = len(self.trials) * self.passes
+        kept = f", {pairs - self.missing} of them measured before" if self.missing < pairs else ""
+        return (
+            f"  {self.study:<14} {len(self.trials)} trials x {self.passes} passes{kept}: about {duration(self.seconds)}"
+        )
+
+
+def notebook_of(study: str) -> Path:
+    """Where a study's notebook stands."""
+    return NOTEBOOKS / f"{study}.ipynb"
+
+
+def chosen_studies(names: str) -> list[str]:
+    """The ids of the studies that STUDY names (comma-separated; empty = all there are). UserError for unknown ones."""
+    available = [study for study in STUDIES if notebook_of(study).is_file()]
+    if not names.strip():
+        return available
+    chosen = [find_study(name.strip()).id for name in names.split(",") if name.strip()]
+    for study in chosen:
+        if study not in available:
+            raise UserError(f"study {study} has no notebook in this version; available: {', '.join(available)}.")
+    return [study for study in available if study in chosen]
+
+
+def plan_study(
+    study: str, *, profile: Profile, host: Host, store: Store, parameters: dict[str, Any], force: bool = False
+) -> StudyPlan:
+    """The plan of one study on this host."""
+    scale = parameters["scale"]
+    trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
+    timing, passes = profile.timing_at(scale), profile.passes(scale)
+    records = [] if force else store.read(study, host.id)
+    finished = done(records, scale=scale, versions=host.versions())
+    missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
+    measuring_s = sum(estimate_s(part, timing, records) for part in missing)
+    return StudyPlan(
+        study=study,
+        trials=trials,
+        passes=passes,
+        missing=sum(map(len, missing)),
+        seconds=measuring_s + NOTEBOOK_S,
+        # Each trial has a limit of its own; the cell's is only for a runner that hangs itself.
+        timeout_s=600 + sum(map(len, missing)) * (timing.limit_s + 60),
+    )

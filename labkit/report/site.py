@@ -1,0 +1,131 @@
+"""The index of a report: which machine this is, what came out, what failed or is missing and why, then the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from labkit.report.html import TEMPLATE, write_page
+
+Status = Literal["ok", "failed", "running", "not measured", "not in this version"]
+
+# In the order in which a reader wants to know; "ok" needs no word of its own.
+_GAPS: dict[Status, str] = {
+    "failed": "Failed",
+    "running": "Running now",
+    "not measured": "Not measured",
+    "not in this version": "Not in this version",
+}
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """How one study stands. `reason` says why when it is not ok; `page` is relative to the index, None without one."""
+
+    id: str
+    title: str
+    question: str
+    status: Status
+    reason: str | None = None
+    page: str | None = None
+    duration_s: float | None = None
+    scale: str | None = None
+    command: str | None = None  # the one that measures this study (again)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A small table of published numbers, as printed, and where in which paper they stand."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    where: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the index of one profile says. All of it is text and gets escaped, except `roofline`, a Figure's HTML."""
+
+    profile_name: str
+    profile_title: str
+    description: str
+    runnable: bool
+    reason: str  # why the profile is not runnable
+    version: str
+    commit: str | None
+    generated_at: str
+    command: str
+    studies: Sequence[StudyRow]
+    host: Sequence[tuple[str, str]] = ()  # (label, value); empty when no host has records
+    headline: Sequence[tuple[str, str]] = ()  # (study title, text)
+    hardware: Sequence[tuple[str, str, str]] = ()  # (label, value, source)
+    roofline: str | None = None
+    published: Sequence[Published] = ()
+    links: Sequence[tuple[str, str]] = ()  # (text, address) of other pages
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Studies without a result for one common reason."""
+
+    status: Status
+    reason: str
+    studies: list[StudyRow] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The status as a heading."""
+        return _GAPS[self.status]
+
+    @property
+    def css(self) -> str:
+        """The status as a class name."""
+        return self.status.replace(" ", "-")
+
+
+def gaps(studies: Sequence[StudyRow]) -> list[Gap]:
+    """The studies that are not ok, failed ones first; those of one status and reason together."""
+    found: dict[tuple[Status, str], Gap] = {}
+    for study in sorted((one for one in studies if one.status != "ok"), key=lambda one: list(_GAPS).index(one.status)):
+        key = (study.status, study.reason or "No reason is recorded.")
+        found.setdefault(key, Gap(*key)).studies.append(study)
+    return list(found.values())
+
+
+def tally(studies: Sequence[StudyRow]) -> str:
+    """One sentence on all studies: `3 of 13 studies have results; 1 failed, 9 not measured.`"""
+    counts = {status: sum(study.status == status for study in studies) for status in _GAPS}
+    rest = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    done = len(studies) - sum(counts.values())
+    return f"{done} of {len(studies)} studies have results{f'; {rest}' if rest else ''}."
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in its two largest units: `1 h 5 min`, `2 min 3 s`, `4.2 s`; a dash for none."""
+    if seconds is None:
+        return "–"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def write_index(page: Path, site: Site) -> None:
+    """Write the index whole or not at all. LabkitError when it would load a URL from outside itself."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["duration"] = duration_text
+    text = environment.get_template("site.html.j2").render(
+        site=site,
+        gaps=gaps(site.studies),
+        tally=tally(site.studies),
+        roofline=Markup(site.roofline) if site.roofline else None,  # noqa: S704 - a Figure has escaped its texts
+    )
+    write_page(page, text)

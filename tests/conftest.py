@@ -1,0 +1,65 @@
+"""What every test stands on: folders of its own, one thread a process, and a plain word on what was not run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+# Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def _no_gpu() -> str | None:
+    """Why tests marked `gpu` can't run here; None when they can."""
+    try:
+        import pynvml
+    except ImportError:
+        return "needs an NVIDIA GPU, and nvidia-ml-py is not installed to look for one"
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        return f"needs an NVIDIA GPU, and the driver says: {error}"
+    return None if count else "needs an NVIDIA GPU, and this machine has none"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    wanting = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _no_gpu() if wanting else None
+    if reason:
+        for item in wanting:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One sentence for each reason for which something was not run."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("not run")
+    for reason, number in sorted(reasons.items()):
+        terminalreporter.line(f"{number} {'test was' if number == 1 else 'tests were'} skipped: {reason}.")
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data sets made once for all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_the_user_is_touched(
+    shared_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path_factory.mktemp("own")
+    monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
+    monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
+    monkeypatch.setenv("LABKIT_REPORTS", str(own / "reports"))
+    monkeypatch.setenv("LABKIT_LOCK", str(own / "lock"))
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)

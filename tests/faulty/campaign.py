@@ -1,0 +1,82 @@
+"""Measures faulty and sound trials on a made-up machine; also `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from labkit.host import Host
+from labkit.profile import Device, Profile, Timing
+from labkit.records import Record, Store
+from labkit.run import Outcome, measure, order_of_pass
+from labkit.trial import Trial
+
+STUDY = "01_training"
+HOST = Host(
+    id="0123456789ab",
+    gpus=(),
+    driver=None,
+    cpu="a CPU",
+    cpu_cores=2,
+    cpu_threads=2,
+    cpu_features=(),
+    memory_bytes=2**33,
+    os="Linux 6",
+    python="3.11",
+    packages={"labkit": "0.1.0", "torch": "2.13.0", "jax": "0.7.0"},
+    commit=None,
+    source="0" * 12,
+)
+
+
+def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
+    """A CPU whose trials take a twentieth of a second at every scale."""
+    timing = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=limit_s, passes=passes)
+    return Profile(
+        name="cpu", title="a CPU", device=Device(kind="cpu"), timing=dict.fromkeys(("smoke", "quick"), timing)
+    )
+
+
+def trial(workload: str = "ok", *, size: int = 0) -> Trial:
+    """A trial of `tests.faulty`, without images or framework."""
+    return Trial(workload=f"tests.faulty.{workload}", framework="none", device="cpu", data="none", size=size)
+
+
+def sound(number: int) -> list[Trial]:
+    """So many trials in which nothing goes wrong."""
+    return [trial(size=size) for size in range(1, number + 1)]
+
+
+def in_the_middle(workload: str, *, others: int = 4, scale: str = "smoke") -> list[Trial]:
+    """Sound trials and one other, placed so that it comes in the middle of pass 1."""
+    places: list[int] = order_of_pass(range(others + 1), study=STUDY, scale=scale, pass_number=1)  # type: ignore[arg-type]
+    trials = sound(others)
+    trials.insert(places[others // 2], trial(workload))
+    return trials
+
+
+def run(
+    trials: list[Trial],
+    report: Path,
+    *,
+    scale: str = "smoke",
+    passes: int = 1,
+    limit_s: float = 30.0,
+    host: Host = HOST,
+    torch: str | None = None,
+) -> Outcome:
+    """Measure them; `torch` is another version of it."""
+    if torch:
+        host = replace(host, packages={**host.packages, "torch": torch})
+    profile = tiny_profile(passes=passes, limit_s=limit_s)
+    return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report))
+
+
+def records(report: Path, host: str = HOST.id) -> list[Record]:
+    """What stands in the file."""
+    return Store(report).read(STUDY, host)
+
+
+if __name__ == "__main__":
+    run([*sound(6), *map(trial, sys.argv[2:])], Path(sys.argv[1]), passes=3, limit_s=600)

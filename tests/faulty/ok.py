@@ -1,0 +1,7 @@
+"""Nothing goes wrong."""
+
+from tests.faulty import Steps
+
+
+def build(trial, data):
+    return Steps(trial)
