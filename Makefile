@@ -23,7 +23,7 @@ LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
-	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 ON=slurm NODES=n"
+	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
 
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)

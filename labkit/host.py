@@ -260,7 +260,8 @@ def mismatch(profile: Profile, host: Host) -> str | None:
     """Why this host is not what the profile expects; None when it matches."""
     device = profile.device
     if not profile.runnable:
-        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {profile.reason}"
+        reason = profile.reason.rstrip(".")
+        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {reason}"
     if device.kind == "cpu":
         return None
     matching = _matching(profile, host)

@@ -36,7 +36,7 @@ _STYLE_ATTRIBUTES = (
     *("style", "fill", "stroke", "filter", "mask", "clip-path", "cursor"),
     *("marker", "marker-start", "marker-mid", "marker-end"),
 )
-_LINKING_RELS = frozenset("alternate author bookmark canonical help license me next nofollow prev search tag".split())
+_LINKING_RELS = {"alternate", "author", "bookmark", "canonical", "help", "license", "next", "prev", "search"}
 _DOCUMENTS = ("iframe", "frame", "object", "embed", "link")  # what these show may load things in its turn
 _CSS_URL = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)"']*))|@import\b[^;"'{}]*(?:"([^"]*)"|'([^']*)')""", re.I)
 _CSS_IMAGE_SET = re.compile(r"image-set\(([^;{}]*)", re.I)
@@ -51,7 +51,7 @@ def render_notebook(
     """Write the page of an executed notebook, also of one that failed or never ran.
 
     `title` names the study, `strip` is the provenance under it (label -> value), `links` are more links for the head,
-    (text, address) each. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
+    (address, text) each; one to index.html names the breadcrumb. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
     LabkitError when the notebook can't be read, or when the page would load a URL: then nothing is written.
     """
     import nbformat
@@ -71,7 +71,13 @@ def render_notebook(
     environment = exporter.environment
     environment.autoescape = True  # nbconvert leaves it off; this template relies on it
     environment.filters |= {"plain": plain, "headings": headings.mark}
-    shown = {"title": title, "strip": strip, "links": links, "notice": _notice(node)}
+    shown = {
+        "title": title,
+        "strip": strip,
+        "home": dict(links).get("index.html", "Report"),
+        "links": [link for link in links if link[0] != "index.html"],
+        "notice": _notice(node),
+    }
     environment.globals |= {"page": shown, "headings": headings}
     text, _ = exporter.from_notebook_node(
         node, {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
@@ -141,8 +147,8 @@ def _notice(node: Any) -> dict[str, str] | None:
     if errors:
         said = plain(f"{errors[0].ename}: {errors[0].evalue}")
         said = said if len(said) <= 300 else f"{said[:300]} …"
-        rest = f" {count} after it." if unrun else ""
-        return {"kind": "failed", "text": f"This study failed. {said}{rest}", "link": "error"}
+        rest = f" {count}." if unrun else ""
+        return {"kind": "failed", "text": f"This study failed. {said.rstrip('.')}.{rest}", "link": "error"}
     if cells and unrun == len(cells):
         return {"kind": "unrun", "text": "This notebook has not been run: here are its text and its code."}
     return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None
@@ -185,7 +191,7 @@ class _Loads(HTMLParser):
         if tag == "meta" and given.get("http-equiv", "").lower() == "refresh":
             self.urls.append(re.sub(r"^[^;,]*[;,]?\s*(?:url\s*=\s*)?['\"]?", "", given.get("content", ""), flags=re.I))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - html.parser's signature
         self._in_style = False
 
     def handle_data(self, data: str) -> None:

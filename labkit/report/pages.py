@@ -17,7 +17,7 @@ from labkit.registry import STUDIES
 from labkit.report import scraps
 from labkit.report.html import render_notebook
 from labkit.report.plan import notebook_of
-from labkit.report.site import HardwareRow, Published, Site, StudyRow, write_index
+from labkit.report.site import Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 
 
@@ -67,23 +67,23 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,
         version=__version__,
         commit=host.commit or MISSING,
-        generated=utc_now(),
+        generated_at=utc_now(),
         command=newest.command if newest else f"make render HW={profile.name}",
     )
     write_index(report / "index.html", site)
 
 
-def hardware_rows(profile: Profile) -> list[HardwareRow]:
+def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
     """What the profile says of the hardware, each number with its source."""
     device, peaks = profile.device, profile.peaks
-    rows = [HardwareRow("Devices", f"{device.count} x {device.kind.upper()}", "")]
+    rows = [("Devices", f"{device.count} x {device.kind.upper()}", "")]
     if device.compute_capability:
         capability = f"{device.compute_capability} ({device.architecture})" if device.architecture else None
-        rows.append(HardwareRow("Compute capability", capability or device.compute_capability, ""))
+        rows.append(("Compute capability", capability or device.compute_capability, ""))
 
     def add(label: str, sourced: Sourced | None, shown: str) -> None:
         if sourced:
-            rows.append(HardwareRow(label, shown, sourced.source))
+            rows.append((label, shown, sourced.source))
 
     def si(sourced: Sourced | None) -> float:
         return sourced.value if sourced else 0.0

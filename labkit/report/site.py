@@ -39,6 +39,15 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
+class HardwareRow:
+    """One fact of the profile, or one nominal peak, and who says so."""
+
+    label: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Published:
     """A small table of published numbers, as printed, and where in which paper they stand."""
 
@@ -59,15 +68,15 @@ class Site:
     reason: str  # why the profile is not runnable
     version: str
     commit: str | None
-    generated_at: str
+    generated: str
     command: str
     studies: Sequence[StudyRow]
     host: Sequence[tuple[str, str]] = ()  # (label, value); empty when no host has records
     headline: Sequence[tuple[str, str]] = ()  # (study title, text)
-    hardware: Sequence[tuple[str, str, str]] = ()  # (label, value, source)
+    hardware: Sequence[HardwareRow] = ()
     roofline: str | None = None
     published: Sequence[Published] = ()
-    links: Sequence[tuple[str, str]] = ()  # (text, address) of other pages
+    links: Sequence[tuple[str, str]] = ()  # (address, text) of other pages
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,12 @@ class Gap:
     def label(self) -> str:
         """The status as a heading."""
         return _GAPS[self.status]
+
+    @property
+    def command(self) -> str | None:
+        """The command that runs them again, when one does it for all."""
+        commands = {study.command for study in self.studies}
+        return commands.pop() if len(commands) == 1 else None
 
     @property
     def css(self) -> str:

@@ -19,6 +19,7 @@ from labkit.profile import Timing
 from labkit.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")
+ENDED_CHECK_S = 0.5  # how often a silent worker is looked after
 
 
 class WorkerProcess:
@@ -48,7 +49,8 @@ class WorkerProcess:
         }
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         assert self._process.stdin and self._process.stdout
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listener.start()
         try:
             self._process.stdin.write((json.dumps(job) + "\n").encode())
             self._process.stdin.flush()
@@ -65,19 +67,34 @@ class WorkerProcess:
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
         """The next event, None when the process has ended. TimeoutError when none comes in time."""
-        try:
-            return self._events.get(timeout=max(timeout_s, 0))
-        except queue.Empty:
-            raise TimeoutError from None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            ended = self._process.poll() is not None
+            if ended:
+                self._kill_group()  # a child it forked holds the pipe open, and its end would never be heard of
+            left_s = deadline - time.monotonic()
+            try:
+                return self._events.get(timeout=ENDED_CHECK_S if ended else min(max(left_s, 0), ENDED_CHECK_S))
+            except queue.Empty:
+                if ended:
+                    return None
+                if left_s <= 0:
+                    raise TimeoutError from None
 
-    def end(self) -> None:
-        """Kill the process and all it started."""
+    def _kill_group(self) -> None:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+    def end(self) -> None:
+        """Kill the process and all it started."""
+        self._kill_group()
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
+        self._listener.join(ENDED_CHECK_S)
+        # A child in a session of its own may still hold the pipe, and closing it under the listener would wait for it.
+        open_streams = (self._process.stdin, None if self._listener.is_alive() else self._process.stdout)
+        for stream in open_streams:
             if stream:
                 try:
                     stream.close()

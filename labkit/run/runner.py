@@ -56,23 +56,27 @@ def measure(
     passes, timing = profile.passes(scale), profile.timing_at(scale)
     if len({trial.key for trial in trials}) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may stand once in a pass.")
-    finished = done(store.read(study, host.id), scale=scale, versions=host.versions())
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
-    missing = {(trial.key, number) for trial, number in pairs} - finished
-    resumed = len(pairs) - len(missing)
-    if not missing:
-        return Outcome(0, resumed, 0, 0.0)
-    write_host(host, store.report)
-    run = _Run(study, scale, profile, host, store, timing, Progress(study, len(pairs), resumed))
-    began = time.monotonic()
-    try:
-        with only_measurement():
+
+    def missing_now() -> set[tuple[str, int]]:
+        finished = done(store.read(study, host.id), scale=scale, versions=host.versions())
+        return {(trial.key, number) for trial, number in pairs} - finished
+
+    if not missing_now():
+        return Outcome(0, len(pairs), 0, 0.0)
+    with only_measurement():
+        missing = missing_now()  # the one that held the machine may have measured the same
+        resumed = len(pairs) - len(missing)
+        write_host(host, store.report)
+        run = _Run(study, scale, profile, host, store, timing, Progress(study, len(pairs), resumed))
+        began = time.monotonic()
+        try:
             for number in range(1, passes + 1):
                 order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
                 planned = Planned(trials=len(trials), passes=passes, order_seed=order_seed(study, scale, number))
                 run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
-    finally:
-        run.progress.close()
+        finally:
+            run.progress.close()
     return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -107,7 +108,7 @@ def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases:
 
 
 def _failed(status: str, reason: str) -> Event:
-    first = " ".join(reason.split())
+    first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name in it may hold what is no text
     return {"status": status, "reason": first[:500]}
 
 
@@ -132,8 +133,10 @@ def _since(spawned_s: float) -> float:
 
 
 def _die_with_parent() -> None:
-    """Block until stdin closes, which it does when the runner ends, however it ends."""
+    """Block until stdin closes, which it does when the runner ends, however it ends; then end, with all it started."""
     sys.stdin.read()
+    if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
+        os.killpg(0, signal.SIGKILL)
     os._exit(4)
 
 

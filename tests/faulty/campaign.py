@@ -1,9 +1,8 @@
-"""Measures faulty and sound trials on a made-up machine; also `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`."""
+"""Measures faulty and sound trials on a made-up machine: `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from labkit.host import Host
@@ -64,11 +63,8 @@ def run(
     passes: int = 1,
     limit_s: float = 30.0,
     host: Host = HOST,
-    torch: str | None = None,
 ) -> Outcome:
-    """Measure them; `torch` is another version of it."""
-    if torch:
-        host = replace(host, packages={**host.packages, "torch": torch})
+    """Measure them."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
     return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report))
 

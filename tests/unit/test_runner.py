@@ -42,7 +42,7 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.01)
+        time.sleep(0.05)
     return True
 
 
@@ -115,11 +115,11 @@ def test_a_trial_that_fails_costs_only_itself(workload: str, report: Path) -> No
 @pytest.mark.parametrize("workload", ["hang", "hang_with_child"])
 def test_a_trial_that_hangs_is_ended_with_all_it_started(workload: str, report: Path) -> None:
     began = time.monotonic()
-    run(in_the_middle(workload), report, limit_s=1.5)
+    run(in_the_middle(workload), report, limit_s=1.0)
     assert time.monotonic() - began < 8
     made = records(report)
     assert [record.status for record in made] == ["ok", "ok", "timeout", "ok", "ok"]
-    assert made[2].reason == "no result within 2 s"
+    assert made[2].reason == "no result within 1 s"
     assert made[3].process.id != made[2].process.id
     assert not workers_now()
 
@@ -196,15 +196,10 @@ def test_only_what_is_missing_is_measured(report: Path) -> None:
     assert len(pairs) == len(set(pairs)) == 6
 
 
-def torch_trials() -> list:
-    """Framework by name only: a worker that is told `jax` imports nothing, and the host says which version it has."""
-    return [replace(one, framework="jax") for one in sound(1)]
-
-
 def test_records_of_another_scale_host_version_or_protocol_do_not_count(
     report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials = torch_trials()
+    trials = [replace(one, framework="jax") for one in sound(1)]  # by name only: the worker imports none of it
     assert run(trials, report).measured == 1
     assert run(trials, report).measured == 0
     assert run(trials, report, scale="quick").measured == 1

@@ -1,0 +1,145 @@
+"""What a user types wrong gets one sentence that says what is valid, exit code 2, no traceback, and nothing executed."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from labkit.cli import main
+from labkit.host import ROOT
+from labkit.profile import PARAMS
+
+MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES")
+
+
+def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The command line in this process (starting one costs seconds), with its exit code and what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in MAKE_VARIABLES:
+            patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["labkit", *arguments])
+        patch.setattr("signal.signal", lambda *_: None)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return subprocess.CompletedProcess(["labkit", *arguments], ended.value.code, out.getvalue(), err.getvalue())
+
+
+def labkit_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same as a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if name not in MAKE_VARIABLES}
+    return subprocess.run(
+        [sys.executable, "-m", "labkit.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment, **variables},
+        cwd=ROOT,
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert done.stderr.startswith("labkit: ")
+    assert len(done.stderr.strip().splitlines()) == 1, "one message"
+    for part in said:
+        assert part in done.stderr
+
+
+def has_nvidia_gpu() -> bool:
+    return Path("/proc/driver/nvidia/version").exists()
+
+
+@pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
+def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
+    done = labkit("report", "--hw", "p100_16gb")
+    assert_refused(done, "P100", "this machine has", "`make report`", "`make render HW=p100_16gb`")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "--hw", "nope"], ["unknown HW 'nope'", "h200", "cpu", "make profile"]),
+        (["report", "--hw", "cpu", "--study", "nope"], ["unknown study 'nope'", "01_training", "20_comparison"]),
+        (["report", "--hw", "cpu", "--scale", "huge"], ["unknown scale 'huge'", "smoke", "quick", "full"]),
+        (["report", "--hw", "cpu", "--data", "/no/such/folder"], ["/no/such/folder", "synthetic32", "val_data"]),
+        (["report", "--hw", "cpu", "--study", "power"], ["04_power", "not", "available: 01_training"]),
+        (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),
+        (["report", "--on", "slurm"], ["ON="]),
+        (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
+        (["render"], ["make render HW="]),
+        (["render", "--hw", "../params/h200"], ["unknown HW"]),
+        (["data", "check", "/no/such/folder"], ["/no/such/folder"]),
+        (["data", "check"], ["which folder"]),
+        (["report", "--colour"], ["--colour"]),
+        (["reprot"], ["reprot"]),
+    ],
+)
+def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[str]) -> None:
+    assert_refused(labkit(*arguments), *said)
+
+
+def test_the_nearest_valid_name_comes_first() -> None:
+    said = labkit("report", "--hw", "h20").stderr
+    assert said.index("h200") < said.index("cpu")
+
+
+def test_a_profile_with_a_misspelt_key_is_refused_by_name(tmp_path: Path) -> None:
+    profile = PARAMS / "misspelt_by_a_test.yaml"
+    profile.write_text((PARAMS / "cpu.yaml").read_text().replace("title:", "titel:"), encoding="utf-8")
+    try:
+        assert_refused(labkit("report", "--hw", profile.stem), "misspelt_by_a_test.yaml", "'titel'", "title")
+    finally:
+        profile.unlink()
+
+
+@pytest.mark.parametrize("value", ["$(touch marker)", "`touch marker`; touch marker", "'; touch marker; '"])
+def test_no_value_of_a_make_variable_is_executed(value: str, tmp_path: Path) -> None:
+    for way in ("variable", "environment"):
+        done = subprocess.run(
+            [
+                "make",
+                "-C",
+                str(ROOT),
+                "report",
+                f"PYTHON={sys.executable}",
+                *([f"HW={value}"] if way == "variable" else []),
+            ],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **({"HW": value} if way == "environment" else {})},
+            timeout=120,
+        )
+        assert done.returncode == 2
+        assert "unknown HW" in done.stderr and "Traceback" not in done.stderr
+        assert not (ROOT / "marker").exists()
+
+
+def test_the_exit_code_of_the_process_is_2() -> None:
+    assert_refused(labkit_process("report", "--hw", "nope"), "unknown HW 'nope'")
+
+
+def test_make_variables_arrive_through_the_environment_and_empty_ones_are_not_given() -> None:
+    assert_refused(labkit("report", HW="nope"), "unknown HW 'nope'")
+    assert_refused(labkit("report", "--study", "nope", HW="", DATA=""), "unknown study")
+
+
+def test_doctor_says_what_this_machine_is_and_which_profile_fits() -> None:
+    done = labkit("doctor")
+    assert "This machine:" in done.stdout and "`make report` will use the profile" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_the_command_line_imports_no_framework() -> None:
+    code = "import labkit.cli, labkit.report.make, sys; print([m for m in ('torch', 'tensorflow', 'jax', 'keras') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"

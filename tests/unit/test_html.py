@@ -1,0 +1,329 @@
+"""A study's page: complete from disk, loads nothing, hides the code, shows the failure, and escapes what data says."""
+
+import re
+
+import nbformat
+import pandas as pd
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from labkit.analysis.figure import Figure
+from labkit.analysis.table import Table, Text
+from labkit.errors import LabkitError
+from labkit.report.html import TEMPLATE, Headings, external_urls, plain, render_notebook
+
+EVIL = """<script>alert(1)</script>" onload='alert(2)'"""
+STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
+
+
+def code(source, *outputs, count=1, tags=()):
+    return new_code_cell(source, outputs=list(outputs), execution_count=count, metadata={"tags": list(tags)})
+
+
+def shown(thing):
+    return new_output("display_data", data=thing._repr_mimebundle_())
+
+
+@pytest.fixture
+def render(tmp_path):
+    def page_of(*cells, title="Training", strip=STRIP, links=()):
+        notebook, page = tmp_path / "01_training.ipynb", tmp_path / "01_training.html"
+        nbformat.write(new_notebook(cells=list(cells)), notebook)
+        render_notebook(notebook, page, title=title, strip=dict(strip), links=list(links))
+        return page.read_text(encoding="utf-8")
+
+    return page_of
+
+
+def body(page):
+    """The page without its stylesheet."""
+    return re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+FRAME = pd.DataFrame({"model": ["resnet50"], "images/s": [19170.0]})
+
+
+def test_a_page_with_figure_table_and_text_loads_nothing_and_is_small(render):
+    figure = Figure("speed", lambda canvas, _: canvas.subplots().plot([1, 2]), f"caption {EVIL}", f"alt {EVIL}", FRAME)
+    page = render(
+        code("1", shown(figure), shown(Table(FRAME, f"table {EVIL}")), shown(Text(f"text {EVIL}"))),
+        links=[("index.html", "H200"), ("claims.html", "Claims")],
+    )
+    assert external_urls(page) == []
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert '<source media="(prefers-color-scheme: dark)"' in page or 'media="(prefers-color-scheme: dark)"' in page
+    assert re.search(r'<img [^>]*alt="alt &lt;script|<img [^>]*alt=.alt <script', page)
+    assert 'class="lk-scroll"' in page
+    assert "text &lt;script&gt;alert(1)" in page
+    assert len(re.sub(r"data:image/[^\"]*", "", page)) < 60_000
+    assert page.startswith("<!DOCTYPE html>")
+    assert '<html lang="en">' in page
+    assert '<meta content="width=device-width' in page or 'content="width=device-width' in page
+
+
+def test_code_is_folded_and_has_no_prompts(render):
+    page = render(
+        code("scale = 'quick'", tags=["parameters"]),
+        code("scale = 'full'", tags=["injected-parameters"]),
+        code("visible = 1", new_output("execute_result", data={"text/plain": "1"}, execution_count=7), count=7),
+        code("invisible = 2", tags=["remove-input"]),
+        code("gone = 3", tags=["remove-cell"]),
+    )
+    assert re.findall(r"<summary>(.*?)</summary>", page) == ["default parameters", "parameters of this run", "code"]
+    assert "<details open" not in page
+    assert "In [" not in page
+    assert "Out[" not in page
+    assert "[7]" not in page
+    assert "invisible" not in page
+    assert "gone" not in page
+
+
+def test_the_notebooks_own_title_heads_the_page_and_its_h2s_make_the_contents(render):
+    page = render(
+        new_markdown_cell("# How *fast*?\n\ntext\n\n## Method & means\n\n## Results"),
+        new_markdown_cell("## Results\n\n### Detail\n\n# A second title"),
+    )
+    contents = re.search(r'<nav aria-labelledby="contents".*?</nav>', page, re.DOTALL)[0]
+    assert re.findall(r'<a href="#([^"]*)">(.*?)</a>', contents) == [
+        ("Method-%26-means", "Method &amp; means"),
+        ("Results", "Results"),
+        ("Results-2", "Results"),
+        ("A-second-title", "A second title"),
+    ]
+    assert re.findall(r"<h1>(.*?)</h1>", page) == ["How fast?"]
+    assert '<h2 id="Method-&amp;-means">Method &amp; means</h2>' in page
+    assert '<h3 id="Detail">' in page
+    assert "<title>Training</title>" in page
+    assert '<a href="index.html">Report</a>' in page
+
+
+def test_without_a_title_of_its_own_the_page_has_the_studys(render):
+    assert "<h1>Training</h1>" in render(new_markdown_cell("text"))
+
+
+def test_headings_avoid_the_ids_of_the_page():
+    headings = Headings()
+    headings.mark("<h2>content</h2><h2>???</h2><h2></h2>")
+    assert [name for name, _ in headings.contents] == ["content-2", "???", "section"]
+
+
+def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render):
+    traceback = ["\x1b[0;31mValueError\x1b[0m  Traceback", "\x1b[38;5;241m<bad>\x1b[39m"]
+    page = body(
+        render(
+            code("ok", count=1),
+            new_markdown_cell('<span style="color:red">An Exception', metadata={"tags": ["papermill-error-cell-tag"]}),
+            code("bad", new_output("error", ename="ValueError", evalue=EVIL, traceback=traceback), count=2),
+            code("later", count=None),
+        )
+    )
+    block = re.search(r'<section [^>]*class="lk-error"[^>]*>.*?</section>', page, re.DOTALL)[0]
+    assert 'id="error"' in block
+    assert "ValueError  Traceback\n&lt;bad&gt;" in block
+    assert "\x1b" not in page
+    assert "<script" not in page
+    assert "An Exception" not in page
+    notice = re.search(r'<p class="lk-notice lk-failed">(.*?)</p>', page, re.DOTALL)[1]
+    assert "This study failed. ValueError: &lt;script&gt;" in notice
+    assert "1 code cell did not run." in notice
+    assert 'href="#error"' in notice
+    assert "<summary>code, not run</summary>" in page
+
+
+def test_a_notebook_that_never_ran_says_so(render):
+    page = render(new_markdown_cell("## Method"), code("x = 1", count=None), code("y = 2", count=None))
+    assert "This notebook has not been run" in page
+    assert "Go to the error" not in page
+
+
+def test_a_run_that_stopped_without_an_error_says_so(render):
+    page = render(code("x = 1", count=1), code("y = 2", count=None), code("", count=None))
+    assert "The run stopped early: 1 code cell did not run." in page
+
+
+def test_an_empty_notebook_has_a_page(render):
+    assert "lk-contents" not in body(render())
+
+
+def test_streams_are_plain_and_messages_folded(render):
+    page = render(
+        code("1", new_output("stream", name="stdout", text=f"\x1b[32mdone\x1b[0m {EVIL}")),
+        code("2", new_output("stream", name="stderr", text="\r 10%\r100%\nwarning")),
+    )
+    assert '<pre class="lk-text-output" tabindex="0">done &lt;script&gt;alert(1)&lt;/script&gt;' in page
+    messages = re.search(r'<details class="lk-stderr">.*?</details>', page, re.DOTALL)[0]
+    assert "100%\nwarning" in messages
+    assert " 10%" not in messages
+    assert "<script" not in page
+
+
+def test_plain_keeps_text_and_drops_what_steers_a_terminal():
+    link = "\x1b]8;;https://example.org\x1b\\here\x1b]8;;\x07"
+    assert plain(f"{link} \x1b[1;31mred\x1b[0m\x1b[K\x00\x08 a\tb\r\nold\rnew\r\n") == "here red a\tb\nnew\n"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/latex", "text/markdown"])
+def test_other_outputs_are_text(render, kind):
+    data = {"text/plain": EVIL} if kind == "text/markdown" else {}
+    page = render(code("1", new_output("display_data", data={kind: EVIL, **data})))
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+
+
+def test_scripts_and_widgets_are_left_out(render):
+    data = {
+        "application/javascript": "alert(1)",
+        "application/vnd.jupyter.widget-view+json": {"model_id": "a"},
+        "text/plain": "a widget",
+    }
+    page = render(code("1", new_output("display_data", data=data)))
+    assert "alert" not in page
+    assert "a widget" in page
+
+
+def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
+    (tmp_path / "local.png").write_bytes(b"\x89PNG local")
+    attached = new_markdown_cell("![there](attachment:a.png) ![here](local.png)")
+    attached["attachments"] = {"a.png": {"image/png": "aGVsbG8="}}
+    png = new_output("display_data", data={"image/png": "iVBORw0="}, metadata={"image/png": {"alt": f'a "b" {EVIL}'}})
+    svg = new_output("display_data", data={"image/svg+xml": "<svg onload='alert(1)'/>"})
+    page = render(attached, code("1", png, svg))
+    assert page.count('src="data:image/png;base64,') == 3
+    assert 'src="data:image/svg+xml;base64,' in page
+    assert "onload='alert(1)'/>" not in page
+    assert "<script>" not in page.replace("""alt='a "b" <script>""", "")
+    assert external_urls(page) == []
+
+
+def test_title_strip_and_links_are_escaped(render):
+    page = render(title=EVIL, strip={EVIL: EVIL}, links=[('x.html" onclick="alert(3)', EVIL)])
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 5
+    assert not re.search(r'<a [^>]*" onclick="', page)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "![x](https://example.org/x.png)",
+        '<img src="//example.org/x.png">',
+        '<p style="background: url(https://example.org/x.png)">x</p>',
+    ],
+)
+def test_a_remote_image_is_refused_and_nothing_is_written(render, tmp_path, source):
+    with pytest.raises(LabkitError, match=r"example\.org/x\.png.*without a network"):
+        render(new_markdown_cell(source))
+    assert [path.name for path in tmp_path.iterdir()] == ["01_training.ipynb"]
+
+
+def test_a_link_is_no_load(render):
+    assert 'href="https://example.org/"' in render(new_markdown_cell("[paper](https://example.org/)"))
+
+
+def test_a_page_is_replaced_whole(render, tmp_path):
+    render(new_markdown_cell("first"))
+    assert "second" in render(new_markdown_cell("second \ud800"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["01_training.html", "01_training.ipynb"]
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"nbformat": 4}'])
+def test_an_unreadable_notebook_is_an_error_in_words(tmp_path, text):
+    notebook = tmp_path / "n.ipynb"
+    if text is not None:
+        notebook.write_text(text, encoding="utf-8")
+    with pytest.raises(LabkitError, match="can't be read as a notebook"):
+        render_notebook(notebook, tmp_path / "n.html", title="t", strip={}, links=[])
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<script src="{}"></script>',
+        '<link rel="stylesheet" href="{}">',
+        '<link rel="alternate stylesheet" href="{}">',
+        '<link rel="icon" href="{}">',
+        '<link rel="preconnect" href="{}">',
+        '<link href="{}">',
+        '<img src="{}">',
+        "<IMG SRC={}>",
+        '<img srcset="a.png, {} 2x">',
+        '<img srcset="data:image/png;base64,AA== 1x,{} 2x, b.png">',
+        '<source srcset="{}">',
+        '<iframe src="{}"></iframe>',
+        """<iframe srcdoc='<img src="{}">'></iframe>""",
+        "<iframe src='data:text/html,<img src=\"{}\">'></iframe>",
+        '<object data="{}"></object>',
+        '<embed src="{}">',
+        '<video poster="{}"></video>',
+        '<audio src="{}"></audio>',
+        '<input type="image" src="{}">',
+        '<svg><image href="{}"/></svg>',
+        '<svg><use xlink:href="{}"/></svg>',
+        '<svg><rect fill="url({})"/></svg>',
+        '<base href="{}">',
+        '<body background="{}">',
+        '<meta http-equiv="refresh" content="0; url={}">',
+        "<style>p {{ background: url( '{}' ) }}</style>",
+        "<style>p {{ background: URL({}) }}</style>",
+        "<style>p {{ background: \\75rl({}) }}</style>",
+        '<style>@import "{}";</style>',
+        "<style>@import url({});</style>",
+        "<style>p {{ background: image-set('{}' 1x) }}</style>",
+        '<p style="background: url(&quot;{}&quot;)">',
+    ],
+)
+@pytest.mark.parametrize("url", ["https://example.org/x", "//example.org/x"])
+def test_what_a_browser_would_load_is_found(markup, url):
+    assert external_urls(markup.format(url)) == [url]
+
+
+@pytest.mark.parametrize("url", ["http:x", "file:///etc/passwd", "/etc/passwd", "\\\\host\\x", " ht\ntps://x.org", "C:\\x"])
+def test_addresses_outside_the_report_are_external(url):
+    assert external_urls(f'<img src="{url}">') == [url]
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<a href="https://example.org/">x</a>',
+        '<svg><a xlink:href="https://example.org/">x</a></svg>',
+        '<link rel="license" href="https://example.org/">',
+        '<img src="data:image/png;base64,AA//">',
+        '<img src="figures/x.png"><img src="../x.png"><img src="">',
+        '<svg><use href="#mark"/></svg>',
+        "<style>p { background: url(data:image/png;base64,AA//) }</style>url(https://example.org/x)",
+        '<!-- <img src="https://example.org/x"> -->',
+        '<pre>&lt;img src="https://example.org/x"&gt;</pre>',
+        '<img alt="url(https://example.org/x)">',
+    ],
+)
+def test_what_a_browser_would_not_load_is_not(markup):
+    assert external_urls(markup) == []
+
+
+def colours(css):
+    return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", css))
+
+
+def contrast(one, other):
+    def luminance(colour):
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_colour_has_the_contrast_of_wcag_aa(scheme):
+    light, dark = (TEMPLATE / "style.css").read_text(encoding="utf-8").split("@media screen and", 1)
+    palette = {**colours(light), **(colours(dark) if scheme == "dark" else {})}
+    texts = [name for name in palette if name not in ("paper", "shade", "rule") and not name.endswith("-edge")]
+    assert len(texts) >= 10
+    for name in texts:
+        for ground in ("paper", "shade"):
+            assert contrast(palette[name], palette[ground]) >= 4.5, (name, ground)
+    for edge in ("good-edge", "bad-edge", "link-edge"):
+        assert contrast(palette[edge], palette["paper"]) >= 3, edge

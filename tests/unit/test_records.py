@@ -1,0 +1,352 @@
+"""Records: a line is a contract, a power loss costs at most the line being written, and unlike things are never pooled."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit import records as records_module
+from labkit.errors import LabkitError
+from labkit.records import (
+    PROTOCOL,
+    SCHEMA,
+    Blocks,
+    Planned,
+    Process,
+    Record,
+    Store,
+    at_scale,
+    done,
+    host_to_show,
+    is_complete,
+    iterate_all,
+    latest,
+    parse_line,
+    scale_to_show,
+)
+from labkit.trial import Trial
+
+STUDY = "01_training"
+HOST = "0123456789ab"
+BLOCKS = Blocks(
+    steps_per_block=2,
+    images_per_step=64,
+    host_s=[0.1, 0.3],
+    device_s=[0.09, 0.1],
+    warmup_s=[1.0, 0.2],
+    warmup_steps=[1, 2],
+    steady=True,
+    stopped_by="time",
+    loss=[2.5, None],
+    warmup_loss=[7.0, 3.0],
+)
+_minutes = itertools.count()
+
+
+def record(
+    *,
+    batch: int = 64,
+    number: int = 1,
+    status: str = "ok",
+    scale: str = "smoke",
+    host: str = HOST,
+    torch: str = "2.11",
+    trials: int = 1,
+    passes: int = 1,
+    **other: Any,
+) -> Record:
+    """A record, each made a minute after the one before."""
+    fields = {"batch": batch} | {name: other.pop(name) for name in list(other) if name in Trial.__dataclass_fields__}
+    trial = Trial(**fields)
+    minute = next(_minutes)
+    values: dict[str, Any] = {
+        "study": STUDY,
+        "scale": scale,
+        "key": trial.key,
+        "trial": trial.as_dict(),
+        "pass_number": number,
+        "planned": Planned(trials=trials, passes=passes, order_seed=7),
+        "process": Process(id="p", position=0, startup_s=1.0),
+        "host": host,
+        "devices_used": 1,
+        "versions": {"torch": torch, "python": "3.11"},
+        "status": status,
+        "reason": None if status == "ok" else "because",
+        "started_at": f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00+00:00",
+        "wall_s": 1.5,
+        "result": BLOCKS if status == "ok" else None,
+    }
+    return Record(**(values | other))
+
+
+# ---- the line -------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_gives_back_the_record_it_was_made_of() -> None:
+    for one in (
+        record(),
+        record(status="oom"),
+        record(facts={"stem": "cifar", "share": 1 / 3}, telemetry={"power": 1}),
+    ):
+        assert parse_line(one.line()) == one
+
+
+@given(times=st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=20), reason=st.text(max_size=40))
+def test_every_digit_and_every_letter_survives(times: list[float], reason: str) -> None:
+    one = record(result=BLOCKS.model_copy(update={"host_s": times}), reason=reason)
+    line = one.line()
+    assert "\n" not in line
+    assert parse_line(line) == one
+    assert parse_line(line.encode().decode()).result.host_s == times
+
+
+def test_the_fields_of_a_line_are_those_of_the_contract() -> None:
+    contract = (
+        "schema protocol study scale key trial pass process host versions status reason started_at result telemetry"
+    )
+    values = json.loads(record().line())
+    assert set(contract.split()) <= set(values)
+    assert next(iter(values)) == "schema"
+    assert (values["schema"], values["protocol"], values["pass"]) == (SCHEMA, PROTOCOL, 1)
+    assert values["result"]["kind"] == "blocks"
+    assert values["key"] == record().key
+    assert values["trial"] == Trial().as_dict(), "the trial stands there whole, defaults too"
+    assert not {"schema_version", "pass_number"} & set(values)
+
+
+def test_the_statuses_are_those_of_the_contract() -> None:
+    for status in ("ok", "oom", "timeout", "crashed", "unsupported"):
+        assert record(status=status).is_final == (status in ("ok", "oom", "unsupported"))
+    with pytest.raises(ValueError, match="status"):
+        record(status="failed")
+
+
+def test_a_line_of_a_newer_schema_is_refused_and_so_is_what_is_no_record() -> None:
+    values = json.loads(record().line())
+    with pytest.raises(ValueError, match=f"newer labkit .schema {SCHEMA + 1}, this one reads {SCHEMA}"):
+        parse_line(json.dumps(values | {"schema": SCHEMA + 1}))
+    for other in (
+        "[]",
+        "{}",
+        "nothing",
+        "",
+        json.dumps(values | {"colour": "red"}),
+        json.dumps(values | {"pass": "1st"}),
+    ):
+        with pytest.raises(ValueError, match="."):
+            parse_line(other)
+    del values["status"]
+    with pytest.raises(ValueError, match="status"):
+        parse_line(json.dumps(values))
+
+
+def test_the_rate_counts_the_stall() -> None:
+    assert BLOCKS.timed_s == pytest.approx(0.4)
+    assert BLOCKS.rate(64) == pytest.approx(2 * 2 * 64 / 0.4)
+    assert BLOCKS.rate(None) is None
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cpu")
+
+
+def test_records_come_back_in_the_order_in_which_they_were_written(store: Store) -> None:
+    made = [record(batch=batch) for batch in (64, 8, 32)]
+    for one in made:
+        store.append(one)
+    assert store.read(STUDY, HOST) == made
+    assert store.path(HOST, STUDY) == store.report / "records" / HOST / f"{STUDY}.jsonl"
+    assert store.read("02_batch_size", HOST) == store.read(STUDY, "another") == []
+    assert list(iterate_all(store)) == made
+
+
+@pytest.mark.parametrize("keep", [1, 40, -1])
+def test_a_line_cut_short_by_a_power_loss_is_no_record_and_goes_with_the_next_append(store: Store, keep: int) -> None:
+    first, torn, next_one = record(batch=1), record(batch=2), record(batch=3)
+    store.append(first)
+    path = store.path(HOST, STUDY)
+    whole = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(torn.line().encode()[:keep])
+    assert store.read(STUDY, HOST) == [first]
+    store.append(next_one)
+    assert store.read(STUDY, HOST) == [first, next_one]
+    assert path.read_bytes() == whole + next_one.line().encode() + b"\n"
+
+
+def test_a_first_line_cut_short_and_one_cut_inside_a_letter_are_dropped_too(store: Store) -> None:
+    path = store.path(HOST, STUDY)
+    path.parent.mkdir(parents=True)
+    path.write_bytes('{"reason":"é'.encode()[:-1])
+    assert store.read(STUDY, HOST) == []
+    store.append(record())
+    assert len(store.read(STUDY, HOST)) == 1
+
+
+def test_a_whole_line_that_is_no_record_is_an_error_with_its_place(store: Store) -> None:
+    for batch in (1, 2, 3):
+        store.append(record(batch=batch))
+    path = store.path(HOST, STUDY)
+    good = path.read_text().splitlines(keepends=True)
+    for broken in ("{}\n", "\n", good[1].replace('"status":"ok"', '"status":"fine"'), good[1].replace(":1,", ":9,", 1)):
+        path.write_text(good[0] + broken + good[2])
+        with pytest.raises(LabkitError, match=rf"{path} line 2 .*Restore the file"):
+            store.read(STUDY, HOST)
+
+
+def test_a_disk_that_takes_half_a_line_is_an_error_and_not_a_lost_record(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append(record(batch=1))
+    write = os.write
+    calls = itertools.count()
+
+    def nearly_full(fd: int, data: bytes) -> int:
+        if next(calls):
+            raise OSError(28, "No space left on device")
+        return write(fd, data[: len(data) // 2])
+
+    monkeypatch.setattr(records_module.os, "write", nearly_full)
+    with pytest.raises(OSError, match="No space left"):
+        store.append(record(batch=2))
+    monkeypatch.setattr(records_module.os, "write", write)
+    store.append(record(batch=3))
+    assert [one.trial["batch"] for one in store.read(STUDY, HOST)] == [1, 3]
+
+
+def _append_many(report: Path, batch: int) -> None:
+    store = Store(report)
+    for number in range(1, 21):
+        store.append(record(batch=batch, number=number, reason="x" * 5000))
+
+
+def test_processes_that_append_at_once_write_whole_lines(store: Store) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_append_many, args=(store.report, batch)) for batch in (1, 2, 3, 4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
+        assert writer.exitcode == 0
+    pairs = [(one.trial["batch"], one.pass_number) for one in store.read(STUDY, HOST)]
+    assert sorted(pairs) == sorted(itertools.product((1, 2, 3, 4), range(1, 21)))
+
+
+def test_moving_a_scale_aside_keeps_everything(store: Store) -> None:
+    made = [record(batch=1), record(batch=2, scale="quick"), record(batch=3), record(batch=4, status="crashed")]
+    for one in made:
+        store.append(one)
+    before = store.path(HOST, STUDY).read_text().splitlines()
+    assert store.move_aside(STUDY, HOST, "smoke") == 3
+    assert store.read(STUDY, HOST) == [made[1]]
+    (aside,) = (store.report / "records" / HOST / "aside").glob("*.jsonl")
+    assert aside.read_text().splitlines() == [before[0], before[2], before[3]]
+    assert store.move_aside(STUDY, HOST, "smoke") == 0
+    assert store.hosts(STUDY) == store.hosts() == [HOST]
+    assert list(iterate_all(store)) == [made[1]], "what was moved aside is not shown"
+
+
+def test_moving_aside_twice_overwrites_nothing(store: Store) -> None:
+    for batch in (1, 2):
+        store.append(record(batch=batch))
+        store.move_aside(STUDY, HOST, "smoke")
+    kept = [path.read_text() for path in (store.report / "records" / HOST / "aside").glob("*.jsonl")]
+    assert sorted(json.loads(line)["trial"]["batch"] for text in kept for line in text.splitlines()) == [1, 2]
+
+
+# ---- what belongs together ------------------------------------------------------------------------------------------
+
+
+def test_a_later_attempt_stands_for_the_earlier_one() -> None:
+    first, other, again = record(status="crashed"), record(number=2), record()
+    assert latest([first, other, again]) == [again, other]
+    assert latest([record(scale="quick"), again]) != [again], "another scale is another measurement"
+
+
+def test_another_protocol_never_counts() -> None:
+    old = record(protocol=PROTOCOL + 1)
+    assert latest([old]) == []
+    assert done([old], scale="smoke", versions={"torch": "2.11"}) == set()
+    assert latest([record(), old])[0].protocol == PROTOCOL, "nor does it replace one of this protocol"
+    assert scale_to_show([old]) is None
+
+
+def test_what_was_measured_before_an_upgrade_is_not_pooled_with_what_came_after() -> None:
+    old = [record(batch=batch, torch="2.11") for batch in (1, 2)]
+    new = [record(batch=1, torch="2.12")]
+    assert at_scale(old + new, "smoke") == new
+    assert done(old + new, scale="smoke", versions={"torch": "2.12"}) == {(new[0].key, 1)}
+    other_framework = record(framework="jax", versions={"jax": "0.7", "torch": "2.11"})
+    assert at_scale([other_framework, *new], "smoke") == [other_framework, *new], "each framework has its own version"
+
+
+def test_what_was_measured_on_other_data_is_not_pooled() -> None:
+    old = record(data="synthetic32", data_checksum="aa")
+    without = record(workload="matmul", data="none", size=8)
+    new = record(data="imagenet32", data_checksum="bb")
+    assert at_scale([old, without, new], "smoke") == [without, new]
+    changed = record(data="imagenet32", data_checksum="cc")
+    assert at_scale([old, without, new, changed], "smoke") == [without, changed]
+    assert at_scale([old, without, new], "quick") == []
+
+
+def test_the_newest_is_told_by_time_and_not_by_place_in_the_file() -> None:
+    early, late = record(batch=1, torch="2.11"), record(batch=2, torch="2.12")
+    assert at_scale([late, early], "smoke") == [late]
+
+
+def test_a_study_is_complete_when_every_trial_of_every_pass_has_a_final_record() -> None:
+    pairs = [(batch, number) for number in (1, 2) for batch in (8, 16)]
+    made = [record(batch=batch, number=number, trials=2, passes=2) for batch, number in pairs]
+    assert is_complete(made, "smoke")
+    assert not is_complete(made, "quick")
+    assert not is_complete([], "smoke")
+    assert not any(is_complete(made[:index] + made[index + 1 :], "smoke") for index in range(4))
+    for status in ("crashed", "timeout"):
+        failed = record(batch=16, number=2, trials=2, passes=2, status=status)
+        assert not is_complete([*made[:3], failed], "smoke")
+        assert not is_complete([*made, failed], "smoke"), "the last attempt counts"
+    for status in ("oom", "unsupported"):
+        assert is_complete([*made[:3], record(batch=16, number=2, trials=2, passes=2, status=status)], "smoke")
+
+
+def test_a_study_that_grew_is_incomplete_until_the_new_trials_are_measured() -> None:
+    made = [record(batch=8, trials=1), record(batch=16, trials=2)]
+    assert is_complete(made, "smoke")
+    assert not is_complete(made[:1] + [record(batch=8, trials=2)], "smoke")
+    assert not is_complete([made[0], record(batch=16, number=1, trials=2, passes=3)], "smoke")
+
+
+def test_the_scale_shown_is_the_largest_complete_one() -> None:
+    smoke, quick = record(), record(scale="quick", trials=2)
+    assert scale_to_show([]) is None
+    assert scale_to_show([smoke, quick]) == "smoke", "quick is only begun"
+    assert scale_to_show([quick]) == "quick"
+    assert scale_to_show([smoke, quick, record(batch=8, scale="quick", trials=2)]) == "quick"
+    assert scale_to_show([record(trials=2), quick]) == "quick", "of two that are begun, the larger"
+
+
+def test_the_host_shown_is_this_one_else_the_newest_complete_one_else_the_newest(store: Store) -> None:
+    assert host_to_show(store, STUDY, None) is None
+    store.append(record(host="a"))
+    store.append(record(host="b"))
+    store.append(record(host="c", trials=2))
+    assert host_to_show(store, STUDY, "c") == "c"
+    assert host_to_show(store, STUDY, "d") == host_to_show(store, STUDY, None) == "b"
+    assert host_to_show(store, "02_batch_size", "a") is None
+    beginnings = Store(store.report.parent / "begun")
+    for host in ("x", "z", "y"):
+        beginnings.append(record(host=host, trials=2))
+    assert host_to_show(beginnings, STUDY, None) == "y"
