@@ -121,6 +121,8 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         return tuple(_gpu(pynvml, handle) for handle in handles), _text(pynvml.nvmlSystemGetDriverVersion()), ()
+    except pynvml.NVMLError as error:  # such as a GPU that fell off the bus
+        return (), None, (f"the NVIDIA driver does not answer: {error}.",)
     finally:
         pynvml.nvmlShutdown()
 

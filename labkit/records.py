@@ -165,7 +165,8 @@ class Store:
     def hosts(self, study: str | None = None) -> list[str]:
         """Hosts that have records (of that study), sorted."""
         pattern = f"*/{study}.jsonl" if study else "*/*.jsonl"
-        return sorted({path.parent.name for path in (self.report / "records").glob(pattern)})
+        found = (self.report / "records").glob(pattern)
+        return sorted({path.parent.name for path in found if path.stat().st_size})  # empty: all was moved aside
 
     def append(self, record: Record) -> None:
         """Write one record and flush it to the disk; whatever a broken write left behind is dropped first."""
@@ -174,7 +175,9 @@ class Store:
         with path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             _drop_torn_tail(file)
-            os.write(file.fileno(), (record.line() + "\n").encode())
+            data = (record.line() + "\n").encode()
+            while data:  # a full disk may take a part, and says so only the next time
+                data = data[os.write(file.fileno(), data) :]
             os.fsync(file.fileno())
 
     def read(self, study: str, host: str) -> list[Record]:
@@ -207,7 +210,7 @@ class Store:
             return 0
         path = self.path(host, study)
         stamp = utc_now().replace(":", "").replace("+0000", "Z")
-        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.getpid()}.jsonl"
+        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.urandom(3).hex()}.jsonl"
         aside.parent.mkdir(exist_ok=True)
         _write_lines(aside, taken)
         _write_lines(path, [record for record in records if record.scale != scale])

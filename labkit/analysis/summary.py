@@ -32,7 +32,7 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
         rows.append({**about, "size": trial.size or None})
-    frame = pd.DataFrame(rows).dropna(axis=1, how="all").astype(object)
+    frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
     of = f"in {passes} passes, each in another random order" if passes > 1 else "in one pass, in a random order"
     return Table(frame.where(frame.notna(), None), f"The {len(trials)} trials, measured {of}.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError, UserError, unknown
+from labkit.host import ROOT
 
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
@@ -66,7 +68,7 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout
             cwd=str(notebook.parent),
             progress_bar=False,
             start_timeout=START_TIMEOUT_S,
-            execution_timeout=max(60, round(timeout_s)),
+            execution_timeout=math.ceil(timeout_s),
             coalesce_streams=True,
             config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
         )
@@ -88,7 +90,9 @@ def _offer_kernel(folder: Path) -> None:
     specification = folder / "kernels" / KERNEL
     specification.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python"})
+    # The notebook runs in its own folder, where an uninstalled labkit would not be found.
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": {"PYTHONPATH": path}})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
     os.environ["JUPYTER_PATH"] = str(folder)
 

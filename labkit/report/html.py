@@ -38,7 +38,7 @@ _STYLE_ATTRIBUTES = (
 )
 _LINKING_RELS = {"alternate", "author", "bookmark", "canonical", "help", "license", "next", "prev", "search"}
 _DOCUMENTS = ("iframe", "frame", "object", "embed", "link")  # what these show may load things in its turn
-_CSS_URL = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)"']*))|@import\b[^;"'{}]*(?:"([^"]*)"|'([^']*)')""", re.I)
+_CSS_URL = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)"']*))|@import\b[^;"'{}@]*(?:"([^"]*)"|'([^']*)')""", re.I)
 _CSS_IMAGE_SET = re.compile(r"image-set\(([^;{}]*)", re.I)
 _CSS_STRING = re.compile(r""""([^"]*)"|'([^']*)'""")
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.I | re.DOTALL)
@@ -50,16 +50,18 @@ def render_notebook(
 ) -> None:
     """Write the page of an executed notebook, also of one that failed or never ran.
 
-    `title` names the study, `strip` is the provenance under it (label -> value), `links` are more links for the head,
-    (address, text) each; one to index.html names the breadcrumb. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
+    `title` names the study, `strip` is the provenance under it (label -> value), `links` stand in the head, (address,
+    text) each; one to index.html names the breadcrumb. Texts are escaped; only text/html outputs and the notebook's own
+    Markdown are markup.
     LabkitError when the notebook can't be read, or when the page would load a URL: then nothing is written.
     """
     import nbformat
     from nbconvert import HTMLExporter
+    from nbconvert.filters.markdown_mistune import InvalidNotebook
 
     try:
         node = nbformat.read(notebook, as_version=4)
-    except (OSError, ValueError) as error:  # nbformat's own errors are ValueErrors
+    except (OSError, ValueError, nbformat.ValidationError) as error:
         raise LabkitError(f"{notebook} can't be read as a notebook: {error}. Run the study again.") from error
     exporter = HTMLExporter(
         template_name=TEMPLATE.name,
@@ -79,9 +81,11 @@ def render_notebook(
         "notice": _notice(node),
     }
     environment.globals |= {"page": shown, "headings": headings}
-    text, _ = exporter.from_notebook_node(
-        node, {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
-    )
+    about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
+    try:
+        text, _ = exporter.from_notebook_node(node, about)
+    except (OSError, InvalidNotebook) as error:  # a picture that can't be read, an attachment that is missing
+        raise LabkitError(f"{notebook.name} can't be rendered: {error}. Mend the notebook's pictures.") from error
     write_page(page, text)
 
 
@@ -141,7 +145,7 @@ def plain(text: str) -> str:
 def _notice(node: Any) -> dict[str, str] | None:
     """What a reader must know before the first line: that a cell failed, or that cells did not run."""
     cells = [cell for cell in node.cells if cell.cell_type == "code" and cell.source.strip()]
-    unrun = sum(cell.execution_count is None for cell in cells)
+    unrun = sum(cell.get("execution_count") is None for cell in cells)
     errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     count = f"{unrun} code cell{'s' if unrun > 1 else ''} did not run"
     if errors:

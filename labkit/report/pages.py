@@ -67,7 +67,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,
         version=__version__,
         commit=host.commit or MISSING,
-        generated_at=utc_now(),
+        generated=utc_now(),
         command=newest.command if newest else f"make render HW={profile.name}",
     )
     write_index(report / "index.html", site)
@@ -76,7 +76,8 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
 def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
     """What the profile says of the hardware, each number with its source."""
     device, peaks = profile.device, profile.peaks
-    rows = [("Devices", f"{device.count} x {device.kind.upper()}", "")]
+    kind = "CPU" if device.kind == "cpu" else "GPU"
+    rows = [("Devices", f"{device.count} {kind}{'s' if device.count > 1 else ''}", "")]
     if device.compute_capability:
         capability = f"{device.compute_capability} ({device.architecture})" if device.architecture else None
         rows.append(("Compute capability", capability or device.compute_capability, ""))
@@ -89,7 +90,7 @@ def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
         return sourced.value if sourced else 0.0
 
     add("Memory", device.memory_bytes, f"{number(si(device.memory_bytes) / 2**30)} GiB")
-    add("Multiprocessors", device.multiprocessors, number(si(device.multiprocessors)))
+    add("Multiprocessors", device.multiprocessors, f"{si(device.multiprocessors):.0f}")
     add("Board power limit", device.board_power_w, f"{number(si(device.board_power_w))} W")
     add("Memory bandwidth", peaks.memory_bytes_per_s, quantity(si(peaks.memory_bytes_per_s), "bytes_per_s"))
     for precision, peak in peaks.flop_per_s.items():

@@ -39,15 +39,6 @@ class StudyRow:
 
 
 @dataclass(frozen=True)
-class HardwareRow:
-    """One fact of the profile, or one nominal peak, and who says so."""
-
-    label: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Published:
     """A small table of published numbers, as printed, and where in which paper they stand."""
 
@@ -73,7 +64,7 @@ class Site:
     studies: Sequence[StudyRow]
     host: Sequence[tuple[str, str]] = ()  # (label, value); empty when no host has records
     headline: Sequence[tuple[str, str]] = ()  # (study title, text)
-    hardware: Sequence[HardwareRow] = ()
+    hardware: Sequence[tuple[str, str, str]] = ()  # (label, value, source)
     roofline: str | None = None
     published: Sequence[Published] = ()
     links: Sequence[tuple[str, str]] = ()  # (address, text) of other pages

@@ -1,0 +1,125 @@
+"""A notebook is a narrative, not a program; and what it plans is what it measures."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.host import ROOT
+from labkit.registry import STUDIES
+from labkit.report.execute import execute, parameters_of, planned_trials
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(notebook: Path) -> list[dict[str, Any]]:
+    return json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # type: ignore[no-any-return]
+
+
+def code_cells(notebook: Path) -> list[dict[str, Any]]:
+    return [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def test_there_is_a_training_study() -> None:
+    assert "01_training" in [path.stem for path in NOTEBOOKS]
+
+
+@each_notebook
+def test_it_is_a_known_study_with_its_question_at_the_top(notebook: Path) -> None:
+    assert STUDIES[notebook.stem].question in source(cells(notebook)[0])
+
+
+@each_notebook
+def test_it_is_committed_without_outputs(notebook: Path) -> None:
+    for cell in code_cells(notebook):
+        assert cell["outputs"] == [] and cell["execution_count"] is None
+
+
+@each_notebook
+def test_it_has_15_to_25_cells_and_short_code_without_def_or_class(notebook: Path) -> None:
+    assert 15 <= len(cells(notebook)) <= 25
+    for cell in code_cells(notebook):
+        assert len(source(cell).splitlines()) <= 8
+        assert not re.search(r"^\s*(def|class|%)", source(cell), re.MULTILINE)
+
+
+@each_notebook
+def test_the_parameters_are_literals(notebook: Path) -> None:
+    tagged = [cell for cell in code_cells(notebook) if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == 1
+    for statement in ast.parse(source(tagged[0])).body:
+        assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+    assert {"hw", "scale", "mode", "data"} <= set(parameters_of(notebook))
+
+
+@each_notebook
+def test_no_number_is_typed_into_its_prose(notebook: Path) -> None:
+    for cell in cells(notebook):
+        if cell["cell_type"] == "markdown":
+            text = re.sub(
+                r"\b(32x32|224x224|299x299|[A-Z]\w*-\w*\d+|FP\d+|INT8|BF16|TF32|H\d+|V100|P100|K40)\b", "", source(cell)
+            )
+            assert not re.search(r"\d+(\.\d+)?\s*(%|images/s|ms|W\b|GB|x\b)", text), source(cell)
+
+
+@each_notebook
+def test_its_plan_lists_trials_without_measuring_or_importing_a_framework(notebook: Path) -> None:
+    trials = planned_trials(notebook, {"hw": "cpu", "scale": "smoke", "mode": "plan", "data": ""})
+    assert len({trial.key for trial in trials}) == len(trials) > 0
+
+
+def test_an_unknown_parameter_is_an_error_and_nothing_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown parameter of 01_training.ipynb 'scael'; valid: scale"):
+        execute(ROOT / "notebooks/01_training.ipynb", tmp_path / "out.ipynb", {"scael": "smoke"}, timeout_s=60)
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+def write_notebook(path: Path, *sources: str) -> Path:
+    import nbformat
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    made = [new_code_cell(text) for text in sources]
+    made[0].metadata["tags"] = ["parameters"]
+    nbformat.write(
+        new_notebook(
+            cells=made, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        ),
+        path,
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("raise ValueError('it broke')", "ValueError: it broke"),
+        ("import os; os.kill(os.getpid(), 9)", "kernel died"),
+        ("import time; time.sleep(600)", "longer than"),
+    ],
+    ids=["raises", "kernel killed", "hangs"],
+)
+@pytest.mark.slow
+def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, said: str) -> None:
+    broken = write_notebook(tmp_path / "broken.ipynb", "x = 1", cell, "y = 2")
+    outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=5)
+    assert outcome.reason is not None and said in outcome.reason
+    assert not outcome.user_mistake
+
+
+def test_a_users_mistake_inside_a_notebook_is_known_as_one(tmp_path: Path) -> None:
+    broken = write_notebook(
+        tmp_path / "broken.ipynb", "x = 1", "from labkit.errors import UserError\nraise UserError('do this')"
+    )
+    outcome = execute(broken, tmp_path / "out.ipynb", {}, timeout_s=60)
+    assert outcome.user_mistake and outcome.reason is not None and "do this" in outcome.reason

@@ -1,0 +1,370 @@
+"""What this machine is, told by a fake driver: its id is stable and tells nothing, and numbers get no wrong label."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from labkit import host as host_module
+from labkit.errors import LabkitError, UserError
+from labkit.host import (
+    Host,
+    detect,
+    device_indices,
+    foreign_gpus,
+    mismatch,
+    read_host,
+    require_match,
+    source_hash,
+    this_host,
+    write_host,
+)
+from labkit.profile import load_profile, profile_names
+
+CHIPS = {  # name as the driver gives it, compute capability, memory in bytes
+    "kepler": ("Tesla K80", (3, 7), 11_997_020_160),
+    "pascal": ("Tesla P100-PCIE-16GB", (6, 0), 17_066_885_120),
+    "pascal_12": ("Tesla P100-PCIE-12GB", (6, 0), 12_788_498_432),
+    "volta": ("Tesla V100-SXM2-16GB", (7, 0), 16_945_512_448),
+    "hopper": ("NVIDIA H200", (9, 0), 150_754_820_096),
+    "unheard_of": ("NVIDIA Z9000", (12, 1), 2**38),
+}
+
+
+class FakeNvml(ModuleType):
+    """A driver with these chips. `lacking` names functions that this driver has no answer for."""
+
+    NVML_ERROR_LIBRARY_NOT_FOUND = 12
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+
+    class NVMLError(Exception):
+        def __init__(self, value: int) -> None:
+            super().__init__(value)
+            self.value = value
+
+        def __str__(self) -> str:
+            return {3: "Not Supported", 9: "Driver Not Loaded", 12: "Library Not Found", 15: "GPU is lost"}[self.value]
+
+    def __init__(
+        self, *chips: str, first_uuid: int = 0, lacking: tuple[str, ...] = (), init_error: int | None = None
+    ) -> None:
+        super().__init__("pynvml")
+        self.chips, self.lacking, self.init_error = chips, lacking, init_error
+        self.uuids = [f"GPU-secret-{first_uuid + number}" for number in range(len(chips))]
+        self.open = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in super().__getattribute__("__dict__").get("lacking", ()):
+
+            def refuse(*_: object) -> None:
+                raise FakeNvml.NVMLError(15 if name == "nvmlDeviceGetHandleByIndex" else 3)
+
+            return refuse
+        return super().__getattribute__(name)
+
+    def nvmlInit(self) -> None:
+        if self.init_error is not None:
+            raise self.NVMLError(self.init_error)
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.chips)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # bytes from old bindings, text from new ones
+        return b"550.54"
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return CHIPS[self.chips[handle]][0]
+
+    def nvmlDeviceGetUUID(self, handle: int) -> bytes:
+        return self.uuids[handle].encode()
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return type("Memory", (), {"total": CHIPS[self.chips[handle]][2]})
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return CHIPS[self.chips[handle]][1]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
+        return 250_000
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, clock: int) -> int:
+        return {1: 1480, 2: 715}[clock]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Makes this machine one with these chips, and describes it."""
+    monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
+
+    def with_chips(*chips: str, **options: Any) -> Host:
+        nvml = FakeNvml(*chips, **options)
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        host = this_host()
+        assert nvml.open == 0, "the driver was left open"
+        return host
+
+    return with_chips
+
+
+@pytest.fixture
+def cpu_machine(machine):
+    """A machine without an NVIDIA driver."""
+    return lambda: machine(init_error=FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+
+# ---- what is there --------------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_is_described_in_si_units(machine) -> None:
+    host = machine("pascal")
+    (gpu,) = host.gpus
+    assert (gpu.name, gpu.compute_capability, gpu.memory_bytes) == ("Tesla P100-PCIE-16GB", "6.0", 17_066_885_120)
+    assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (250.0, 1.48e9, 715e6)
+    assert host.driver == "550.54"
+    assert "1 x Tesla P100-PCIE-16GB" in host.summary()
+    assert host.notes == ()
+
+
+def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
+    host = machine("hopper", lacking=("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMaxClockInfo"))
+    (gpu,) = host.gpus
+    assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (None, None, None)
+    assert gpu.name == "NVIDIA H200"
+
+
+def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(cpu_machine) -> None:
+    host = cpu_machine()
+    assert (host.gpus, host.driver, host.notes) == ((), None, ())
+    assert detect(host).name == "cpu"
+
+
+@pytest.mark.parametrize("broken", [{"init_error": 9}, {"lacking": ("nvmlDeviceGetHandleByIndex",)}])
+def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine, broken: dict[str, Any]) -> None:
+    host = machine("hopper", **broken)
+    assert host.gpus == ()
+    (note,) = host.notes
+    assert "the NVIDIA driver does not answer" in note
+    with pytest.raises(UserError, match=r"does not answer: .*nvidia-smi.*make report HW=cpu"):
+        detect(host)
+
+
+def test_what_a_record_carries_of_the_software(machine) -> None:
+    host = machine("hopper")
+    versions = host.versions()
+    assert versions["driver"] == "550.54"
+    assert versions["source"] == source_hash()
+    assert versions["labkit"]
+    assert versions["torch"] == host.packages["torch"]
+    assert all(isinstance(value, str) and value for value in versions.values())
+    assert "driver" not in replace(host, driver=None).versions()
+
+
+# ---- the id ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_id_of_a_machine_with_gpus_is_theirs_whatever_their_order(machine, monkeypatch) -> None:
+    one = machine("hopper", "pascal")
+    assert machine("hopper", "pascal").id == one.id
+    nvml = FakeNvml("pascal", "hopper")
+    nvml.uuids.reverse()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    turned = this_host()
+    assert [gpu.name for gpu in turned.gpus] == ["Tesla P100-PCIE-16GB", "NVIDIA H200"]
+    assert turned.id == one.id
+    assert machine("hopper", "pascal", first_uuid=1).id != one.id, "the same models elsewhere are another machine"
+    assert machine("hopper").id != one.id
+    assert not Path(os.environ["XDG_STATE_HOME"]).exists(), "no random number is needed"
+
+
+def test_nothing_in_a_description_tells_whose_machine_it_is(machine, cpu_machine) -> None:
+    for host in (machine("hopper", "hopper"), cpu_machine()):
+        text = json.dumps(host.as_dict())
+        assert "secret" not in text, "a raw UUID"
+        for private in {socket.gethostname(), os.environ.get("USER"), str(Path.home())} - {None, "", "root", "/root"}:
+            assert private not in text
+        assert len(host.id) == 12
+        assert int(host.id, 16) >= 0
+
+
+def test_a_machine_without_gpus_gets_a_random_number_once(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+    first = cpu_machine().id
+    assert cpu_machine().id == first
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
+    assert cpu_machine().id != first, "it is random, not made of what the machine is"
+    assert [path.name for path in (tmp_path / "of another user" / "labkit").iterdir()] == ["host-id"]
+
+
+def test_two_first_runs_at_once_agree_on_one_number(cpu_machine, monkeypatch) -> None:
+    token = host_module.secrets.token_hex
+    others: list[str] = []
+
+    def overtaken(count: int) -> str:
+        monkeypatch.setattr(host_module.secrets, "token_hex", token)
+        others.append(cpu_machine().id)  # while this one is still making its number, another has asked for it
+        return token(count)
+
+    monkeypatch.setattr(host_module.secrets, "token_hex", overtaken)
+    assert cpu_machine().id == others[0]
+    assert cpu_machine().id == others[0]
+
+
+def test_a_state_folder_that_cannot_be_used_is_said(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+    occupied = tmp_path / "file"
+    occupied.write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(occupied))
+    with pytest.raises(UserError, match=rf"{occupied}/labkit: .*Set XDG_STATE_HOME"):
+        cpu_machine()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_state_folder_that_cannot_be_written_is_said(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UserError, match="Permission denied"):
+        cpu_machine()
+
+
+def test_a_number_that_is_none_is_said_and_not_used(cpu_machine) -> None:
+    path = Path(os.environ["XDG_STATE_HOME"]) / "labkit" / "host-id"
+    path.parent.mkdir(parents=True)
+    for broken in ("", "../../etc", "0123456789a", "0123456789AB"):
+        path.write_text(broken)
+        with pytest.raises(UserError, match="delete it and run again"):
+            cpu_machine()
+
+
+def test_a_description_comes_back_as_it_was_written(machine, tmp_path: Path) -> None:
+    host = machine("hopper", "pascal")
+    write_host(host, tmp_path)
+    write_host(host, tmp_path)
+    assert [path.name for path in (tmp_path / "hosts").iterdir()] == [f"{host.id}.json"]
+    assert read_host(tmp_path, host.id) == json.loads(json.dumps(host.as_dict()))
+    for broken in ("[]", "{", None):
+        path = tmp_path / "hosts" / f"{host.id}.json"
+        path.unlink() if broken is None else path.write_text(broken)
+        with pytest.raises(LabkitError, match="version control"):
+            read_host(tmp_path, host.id)
+
+
+# ---- which profile --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chips", "name"),
+    [
+        (["hopper"], "h200"),
+        (["hopper"] * 2, "h200_x2"),
+        (["hopper"] * 3, "h200_x2"),
+        (["hopper"] * 4, "h200_x4"),
+        (["hopper"] * 8, "h200_x8"),
+        (["pascal"], "p100_16gb"),
+        (["pascal_12"], "p100_12gb"),
+        (["pascal"] * 4, "p100_16gb_x4"),
+        (["volta"], "v100_sxm2"),
+        (["volta"] * 4, "v100_x4"),
+        (["kepler", "hopper"], "h200"),
+        (["unheard_of", "pascal"], "p100_16gb"),
+    ],
+)
+def test_the_profile_of_a_machine_is_the_one_with_most_of_its_devices(machine, chips: list[str], name: str) -> None:
+    assert detect(machine(*chips)).name == name
+
+
+def test_a_gpu_that_no_profile_knows_has_none(machine) -> None:
+    assert detect(machine("unheard_of")) is None
+
+
+def test_a_chip_that_no_framework_supports_is_refused_with_the_reason(machine) -> None:
+    with pytest.raises(UserError, match=r"k80.*CUDA 11\.8.*make render HW=k80") as caught:
+        detect(machine("kepler", "kepler"))
+    assert ".." not in str(caught.value)
+
+
+def pci_device(root: Path, address: str, *, kind: str, vendor: str) -> None:
+    folder = root / address
+    folder.mkdir(parents=True)
+    (folder / "class").write_text(f"{kind}\n")
+    (folder / "vendor").write_text(f"{vendor}\n")
+
+
+def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: Path) -> None:
+    assert foreign_gpus(tmp_path) == foreign_gpus(tmp_path / "no such folder") == ()
+    pci_device(tmp_path, "0000:00:02.0", kind="0x030000", vendor="0x8086")  # Intel's built-in graphics
+    pci_device(tmp_path, "0000:01:00.0", kind="0x030000", vendor="0x1a03")  # a server's VGA chip
+    pci_device(tmp_path, "0000:02:00.0", kind="0x020000", vendor="0x8086")  # a network card
+    pci_device(tmp_path, "0000:03:00.0", kind="0x030200", vendor="0x10de")  # NVIDIA has its own driver
+    (tmp_path / "0000:04:00.0").mkdir()  # says nothing of itself
+    assert foreign_gpus(tmp_path) == ()
+    pci_device(tmp_path, "0000:c1:00.0", kind="0x038000", vendor="0x1002")
+    pci_device(tmp_path, "0000:c2:00.0", kind="0x120000", vendor="0x1002")
+    pci_device(tmp_path, "0000:c3:00.0", kind="0x030000", vendor="0x8086")
+    assert foreign_gpus(tmp_path) == (
+        "AMD GPU at PCI 0000:c1:00.0",
+        "AMD GPU at PCI 0000:c2:00.0",
+        "Intel GPU at PCI 0000:c3:00.0",
+    )
+
+
+def test_a_gpu_of_another_vendor_is_never_silently_a_cpu(cpu_machine, machine) -> None:
+    amd = replace(cpu_machine(), foreign_gpus=("AMD GPU at PCI 0000:c1:00.0",))
+    with pytest.raises(UserError, match=r"AMD GPU at PCI 0000:c1:00\.0.*NVIDIA GPUs and CPUs only.*HW=cpu"):
+        detect(amd)
+    assert mismatch(load_profile("cpu"), amd) is None, "its CPU can be measured on request"
+    both = replace(machine("hopper"), foreign_gpus=amd.foreign_gpus)
+    assert detect(both).name == "h200"
+
+
+def test_numbers_are_never_labelled_with_hardware_that_is_not_here(cpu_machine) -> None:
+    host = cpu_machine()
+    with pytest.raises(UserError) as caught:
+        require_match(load_profile("p100_16gb"), host)
+    message = str(caught.value)
+    assert caught.value.exit_code == 2
+    for said in (
+        "expects Tesla P100 PCIe, 16 GB",
+        f"this machine has {host.summary()}",
+        "`make report`",
+        "`make render HW=p100_16gb`",
+    ):
+        assert said in message
+    assert "\n" not in message
+    for name in profile_names():
+        if name != "cpu":
+            assert mismatch(load_profile(name), host), name
+    require_match(load_profile("cpu"), host)
+
+
+def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
+    two = machine("hopper", "hopper")
+    require_match(load_profile("h200"), two)  # a profile may use fewer than there are
+    require_match(load_profile("h200_x2"), two)
+    with pytest.raises(UserError, match=r"expects 4x H200 SXM.*2 x NVIDIA H200"):
+        require_match(load_profile("h200_x4"), two)
+    odd = replace(two, gpus=tuple(replace(gpu, compute_capability="9.9") for gpu in two.gpus))
+    with pytest.raises(UserError, match=r"expects compute capability 9\.0.*has 9\.9"):
+        require_match(load_profile("h200"), odd)
+
+
+def test_a_profile_uses_its_own_devices_of_a_mixed_machine(machine) -> None:
+    mixed = machine("pascal", "hopper", "volta", "hopper", "hopper")
+    assert device_indices(load_profile("h200"), mixed) == [1]
+    assert device_indices(load_profile("h200_x2"), mixed) == [1, 3]
+    assert device_indices(load_profile("v100_sxm2"), mixed) == [2]
+    assert device_indices(load_profile("p100_16gb"), mixed) == [0]
+    assert device_indices(load_profile("cpu"), mixed) == []

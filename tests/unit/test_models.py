@@ -1,0 +1,173 @@
+"""The models are the published ones: parameters, FLOP and shapes, at their own input and at 32x32."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.host import ROOT
+from labkit.models import MODELS, build, count, find_model, input_sizes
+from labkit.models.facts import COUNTS, _counts, count_everything, variants
+
+torch = pytest.importorskip("torch")
+
+# Multiply-adds per image of torchvision's documentation ("GFLOPS" of the weights), in 1e9, at the native input.
+PUBLISHED_GMAC = {
+    "resnet18": 1.81,
+    "resnet50": 4.09,
+    "resnet101": 7.80,
+    "resnet152": 11.51,
+    "vgg16": 15.47,
+    "vgg19": 19.63,
+    "alexnet": 0.71,
+    "googlenet": 1.50,
+    "inception_v3": 5.71,
+}
+SMALL = [name for name in MODELS if MODELS[name].small]
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_as_many_parameters_as_published(name: str) -> None:
+    entry = MODELS[name]
+    with torch.device("meta"):
+        model = build(name, image_px=entry.native_px, aux=name == "inception_v3")
+    assert parameters(model) == entry.published_parameters
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_count_is_that_of_the_model_that_is_timed(name: str) -> None:
+    for image_px, stem, head in variants(name):
+        with torch.device("meta"):
+            model = build(name, image_px=image_px, stem=stem, head=head)
+        facts = count(name, image_px=image_px, stem=stem, head=head)
+        assert facts.parameters == parameters(model)
+        assert facts.parameter_bytes == 4 * facts.parameters
+
+
+@pytest.mark.parametrize("name", PUBLISHED_GMAC)
+def test_the_flop_of_a_forward_pass_are_twice_the_published_multiply_adds(name: str) -> None:
+    facts = count(name, image_px=MODELS[name].native_px)
+    assert facts.flop_forward == pytest.approx(2e9 * PUBLISHED_GMAC[name], rel=0.03)
+
+
+def test_every_model_has_a_published_figure_to_be_held_against() -> None:
+    assert set(PUBLISHED_GMAC) == set(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_costs_three_forward_passes_less_the_gradient_of_the_image(name: str) -> None:
+    for image_px, stem, head in variants(name):
+        facts = count(name, image_px=image_px, stem=stem, head=head)
+        assert 2.5 < facts.flop_training / facts.flop_forward < 3
+
+
+@pytest.mark.slow
+def test_the_counts_on_file_are_what_pytorch_counts_now() -> None:
+    assert _counts() == count_everything(), f"write {COUNTS.name} anew: see write_counts"
+
+
+def test_what_is_not_on_file_is_counted_when_asked_for() -> None:
+    ten, thousand = count("resnet18", classes=10), count("resnet18")
+    assert thousand.parameters - ten.parameters == 990 * (512 + 1)
+    assert thousand.flop_forward - ten.flop_forward == 2 * 990 * 512
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_at_32x32_gives_one_logit_a_class(name: str) -> None:
+    torch.manual_seed(0)
+    model = build(name, classes=7)
+    with torch.no_grad():
+        logits = model(torch.randn(2, 3, 32, 32))
+    assert type(logits) is torch.Tensor, "a tuple of main and auxiliary outputs"
+    assert logits.shape == (2, 7)
+    assert torch.isfinite(logits).all()
+    assert model.training
+
+
+def shapes_inside(model: torch.nn.Module, *names: str) -> dict[str, tuple[int, ...]]:
+    """Output shapes of some of a model's parts for one image of 32x32, computed without memory."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(
+            lambda _module, _inputs, output, name=name: shapes.update({name: tuple(output.shape[1:])})
+        )
+    model(torch.empty(2, 3, 32, 32, device="meta"))
+    return shapes
+
+
+def test_the_cifar_stem_keeps_the_resolution_and_torchvisions_quarters_it() -> None:
+    with torch.device("meta"):
+        cifar, imagenet = build("resnet50", stem="cifar"), build("resnet50")
+    assert shapes_inside(cifar, "maxpool", "layer4") == {"maxpool": (64, 32, 32), "layer4": (2048, 4, 4)}
+    assert shapes_inside(imagenet, "maxpool", "layer4") == {"maxpool": (64, 8, 8), "layer4": (2048, 1, 1)}
+    assert parameters(imagenet) - parameters(cifar) == 64 * 3 * (7 * 7 - 3 * 3)
+    assert count("resnet50", stem="cifar").flop_forward > 10 * count("resnet50").flop_forward
+
+
+def test_the_small_vgg_head_is_512_wide_and_torchvisions_holds_most_of_the_weights() -> None:
+    with torch.device("meta"):
+        small, whole = build("vgg16", head="head512"), build("vgg16")
+    assert shapes_inside(small, "features", "classifier") == {"features": (512, 1, 1), "classifier": (1000,)}
+    assert shapes_inside(whole, "avgpool") == {"avgpool": (512, 7, 7)}
+    assert parameters(small.classifier) == 2 * (512 * 512 + 512) + 512 * 1000 + 1000
+    assert parameters(whole.classifier) == 123_642_856
+    assert parameters(whole) == MODELS["vgg16"].published_parameters, "the default head is torchvision's, unchanged"
+
+
+def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
+    with torch.device("meta"):
+        small, whole = build("alexnet"), build("alexnet", image_px=224)
+        assert shapes_inside(small, "features.0") == {"features.0": (64, 26, 26)}
+    assert small.features[0].stride == (1, 1)
+    assert whole.features[0].stride == (4, 4)
+
+
+def test_auxiliary_heads_are_there_only_on_request() -> None:
+    with torch.device("meta"):
+        for name in ("googlenet", "inception_v3"):
+            px = MODELS[name].native_px
+            assert parameters(build(name, image_px=px, aux=True)) > parameters(build(name, image_px=px))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "valid"),
+    [
+        ({"name": "resnet5"}, ["resnet50", "vgg16", "inception_v3"]),
+        ({"name": "resnet50", "image_px": 64}, ["32 or 224"]),
+        ({"name": "inception_v3", "image_px": 32}, ["299"]),
+        ({"name": "resnet50", "stem": "cifar10"}, ["cifar, imagenet"]),
+        ({"name": "vgg16", "head": "512"}, ["head512, torchvision"]),
+    ],
+)
+def test_what_there_is_none_of_is_refused_with_what_there_is(arguments: dict, valid: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        build(**arguments)
+    for name in valid:
+        assert name in str(caught.value)
+    if "stem" in arguments or "head" in arguments:
+        return
+    with pytest.raises(UserError):
+        count(**arguments)
+
+
+def test_names_and_sizes() -> None:
+    assert input_sizes("resnet50") == (32, 224)
+    assert input_sizes("inception_v3") == (299,)
+    assert find_model("vgg19").title == "VGG-19"
+
+
+def test_importing_labkit_and_its_models_imports_no_framework() -> None:
+    script = (
+        "import sys, labkit, labkit.models, labkit.run, labkit.records, labkit.host, labkit.measure, labkit.data\n"
+        "labkit.models.count('resnet152')\n"
+        "print(sorted({'torch', 'torchvision', 'tensorflow', 'keras', 'jax', 'scipy.stats', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,252 @@
+"""What a trial does is what its record says: training learns, and a wrong result or a missing means is never timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from labkit.data import DataSet, open_data
+from labkit.errors import GateError, Unsupported, UserError
+from labkit.models import count
+from labkit.trial import ENGINES, PRECISIONS, Trial
+from labkit.workloads import build_workload
+
+torch = pytest.importorskip("torch")
+
+TRAIN = Trial(model="resnet18", classes=10, batch=16, learning_rate=0.02, device="cpu", data="digits")
+MATMUL = Trial(workload="matmul", device="cpu", data="none", size=32)
+COPY = Trial(workload="memory_copy", device="cpu", data="none", size=4000)
+
+
+@pytest.fixture
+def digits() -> DataSet:
+    return open_data("digits")
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_left_as_it_was():
+    flags = [
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name in flags]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def test_training_learns(digits: DataSet) -> None:
+    workload = build_workload(TRAIN, digits)
+    workload.check()
+    first = workload.read_loss()
+    assert workload.facts["first_loss"] == pytest.approx(first)
+    assert 1.5 < first < 4, "about the logarithm of ten classes"
+    for _ in range(30):
+        workload.step()
+    workload.read_loss()
+    for _ in range(5):
+        workload.step()
+    assert workload.read_loss() < first / 2
+
+
+def test_a_trials_seed_decides_its_losses(digits: DataSet) -> None:
+    def losses(seed: int) -> list[float]:
+        workload = build_workload(replace(TRAIN, seed=seed, batch=4), digits)
+        return [float(workload.step().detach()) for _ in range(2)]
+
+    assert losses(0) == losses(0)
+    assert losses(0) != losses(1)
+
+
+def test_the_loss_read_is_the_mean_since_it_was_last_read(digits: DataSet) -> None:
+    workload = build_workload(replace(TRAIN, batch=4), digits)
+    steps = [float(workload.step().detach()) for _ in range(3)]
+    assert workload.read_loss() == pytest.approx(sum(steps) / 3)
+    last = float(workload.step().detach())
+    assert workload.read_loss() == pytest.approx(last)
+    assert workload.read_loss() is None
+
+
+def test_a_loss_that_is_not_finite_is_refused_before_timing_and_missing_afterwards(digits: DataSet) -> None:
+    workload = build_workload(replace(TRAIN, batch=4), digits)
+    workload.step()
+    with torch.no_grad():
+        workload.model.fc.weight[0, 0] = float("nan")
+    workload.step()
+    assert workload.read_loss() is None, "never a NaN in a record"
+    with pytest.raises(GateError, match="loss is nan"):
+        workload.check()
+
+
+def test_an_output_of_another_shape_and_a_weight_that_is_not_trained_are_refused(digits: DataSet) -> None:
+    wide = build_workload(replace(TRAIN, batch=4), digits)
+    wide.model.fc = torch.nn.Linear(512, 11)
+    with pytest.raises(GateError, match=r"\(4, 11\).*expected \(4, 10\)"):
+        wide.check()
+    frozen = build_workload(replace(TRAIN, batch=4), digits)
+    frozen.model.conv1.weight.requires_grad_(False)
+    with pytest.raises(GateError, match=r"1 weights got no gradient, conv1\.weight first"):
+        frozen.check()
+
+
+def test_what_a_training_record_states_is_of_the_model_that_ran(digits: DataSet) -> None:
+    workload = build_workload(TRAIN, digits)
+    facts = count("resnet18", classes=10)
+    assert workload.images_per_step == 16
+    assert workload.flop_per_step == 16 * facts.flop_training
+    assert workload.facts["parameters"] == sum(weight.numel() for weight in workload.model.parameters())
+    assert workload.facts["stem"] == "imagenet"
+    assert workload.facts["head"] is None
+    assert workload.facts["threads"] == torch.get_num_threads()
+    assert "not ImageNet" in workload.facts["data_description"]
+
+
+def test_fp32_means_fp32(digits: DataSet) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    build_workload(replace(TRAIN, batch=4), digits)
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    build_workload(MATMUL, None)
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_bf16_computes_in_bf16_and_keeps_its_weights_in_fp32(digits: DataSet) -> None:
+    workload = build_workload(replace(TRAIN, batch=4, precision="bf16"), digits)
+    seen: list[Any] = []
+    workload.model.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    workload.check()
+    assert seen == [torch.bfloat16]
+    assert {weight.dtype for weight in workload.model.parameters()} == {torch.float32}
+
+
+def test_channels_last_reaches_weights_and_images(digits: DataSet) -> None:
+    workload = build_workload(replace(TRAIN, batch=4, memory_format="channels_last"), digits)
+    seen: list[bool] = []
+    workload.model.register_forward_pre_hook(
+        lambda _module, inputs: seen.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+    )
+    workload.check()
+    assert seen == [True]
+    assert workload.model.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"engine": "graph"}, "graph"),
+        ({"engine": "compile+graph"}, "compile"),
+        ({"precision": "fp16"}, "fp16"),
+        ({"precision": "int8"}, "int8"),
+        ({"precision": "tf32"}, "TF32"),
+        ({"devices": 2}, "one device"),
+        ({"optimizer": "adam"}, "adam"),
+    ],
+)
+def test_what_training_has_no_means_for_is_unsupported_and_never_run_as_another(
+    digits: DataSet, change: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Unsupported, match=said):
+        build_workload(replace(TRAIN, **change), digits)
+
+
+def test_training_without_images_is_refused() -> None:
+    with pytest.raises(GateError, match="needs images"):
+        build_workload(replace(TRAIN, data="none"), None)
+
+
+@pytest.mark.slow
+def test_the_gate_and_the_timed_steps_run_the_same_graph(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: list[Any] = []
+
+    def backend(module: Any, _inputs: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    compile_it = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, **options: compile_it(model, backend=backend, **options))
+    workload = build_workload(replace(TRAIN, batch=4, engine="compile"), digits)
+    workload.check()
+    assert len(graphs) == 1
+    for _ in range(3):
+        workload.step()
+    assert len(graphs) == 1, "a timed step compiled anew: the gate's hook left a guard behind"
+    torch._dynamo.reset()
+
+
+# ---- ceilings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_matrix_product_passes_its_gate_and_a_wrong_one_does_not(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = build_workload(replace(MATMUL, precision=precision, size=128), None)
+    workload.check()
+    assert workload.flop_per_step == 2 * 128**3
+    product = torch.mm
+
+    def wrong(a, b, *, out):
+        product(a, b, out=out)
+        out[3] *= 1.5
+        return out
+
+    monkeypatch.setattr(torch, "mm", wrong)
+    with pytest.raises(GateError, match=f"{precision} product differs"):
+        workload.check()
+    monkeypatch.setattr(torch, "mm", lambda a, b, *, out: out)
+    with pytest.raises(GateError, match="nan"):
+        workload.check()
+
+
+def test_the_gate_tells_half_the_precision_from_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = build_workload(replace(MATMUL, size=128), None)
+    product = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, *, out: out.copy_(product(a.bfloat16(), b.bfloat16())))
+    with pytest.raises(GateError, match="fp32 product differs"):
+        workload.check()
+
+
+def test_matrices_are_random_and_never_zeros() -> None:
+    workload = build_workload(MATMUL, None)
+    assert 0.8 < float(workload.a.std()) < 1.2
+    assert not torch.equal(workload.a, workload.b)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "int8"])
+def test_a_product_that_a_cpu_has_not_is_unsupported(precision: str) -> None:
+    with pytest.raises(Unsupported, match=f"no {precision} matrix product on cpu"):
+        build_workload(replace(MATMUL, precision=precision), None)
+
+
+def test_a_copy_counts_what_is_read_and_what_is_written_and_a_wrong_one_is_refused() -> None:
+    workload = build_workload(COPY, None)
+    workload.check()
+    assert workload.bytes_per_step == 2 * 4000
+    workload.step = lambda: workload.target[-1].fill_(0)
+    with pytest.raises(GateError, match="differs"):
+        workload.check()
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_workload_is_refused_with_the_ones_there_are() -> None:
+    with pytest.raises(UserError, match=r"unknown workload 'trian'; valid: train, .*matmul"):
+        build_workload(replace(TRAIN, workload="trian"), None)
+
+
+def test_a_workload_of_ones_own_is_named_by_its_module() -> None:
+    workload = build_workload(Trial(workload="tests.faulty.ok", size=5), None)
+    assert workload.facts == {"size": 5}
+
+
+def test_the_cases_above_are_all_engines_and_precisions_that_there_are() -> None:
+    assert ENGINES == ("eager", "compile", "graph", "compile+graph")
+    assert PRECISIONS == ("fp32", "tf32", "fp16", "bf16", "int8")
