@@ -161,11 +161,15 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
     path = state / "host-id"
     try:
         state.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("x", encoding="ascii") as file:  # exclusive: two first runs at once agree on one number
-                file.write(secrets.token_hex(6))
-        except FileExistsError:
-            pass
+        if not path.exists():
+            temporary = state / f".host-id.{os.urandom(4).hex()}"
+            temporary.write_text(secrets.token_hex(6), encoding="ascii")
+            try:
+                path.hardlink_to(temporary)  # whole and exclusive: two first runs at once agree on one number
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
         number = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise UserError(

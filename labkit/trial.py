@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
@@ -56,6 +57,8 @@ class Trial:
                 object.__setattr__(self, f.name, float(value))
             elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 raise UserError(f"a trial's {f.name} is of type {kind.__name__}, not {value!r}.")
+            if kind is float and not math.isfinite(value):
+                raise UserError(f"a trial's {f.name} is a finite number, not {value}.")  # JSON has no other
         for name, valid in (
             ("engine", ENGINES),
             ("precision", PRECISIONS),

@@ -47,12 +47,13 @@ def sound(number: int) -> list[Trial]:
     return [trial(size=size) for size in range(1, number + 1)]
 
 
-def in_the_middle(workload: str, *, others: int = 4, scale: str = "smoke") -> list[Trial]:
-    """Sound trials and one other, placed so that it comes in the middle of pass 1."""
-    places: list[int] = order_of_pass(range(others + 1), study=STUDY, scale=scale, pass_number=1)  # type: ignore[arg-type]
-    trials = sound(others)
-    trials.insert(places[others // 2], trial(workload))
-    return trials
+def between_sound_ones(*workloads: str, scale: str = "smoke") -> list[Trial]:
+    """Trials that pass 1 runs as: a sound one, the first of these, a sound one, the second of these, a sound one ..."""
+    wanted = sound(2 * len(workloads) + 1)
+    wanted[1::2] = [trial(workload) for workload in workloads]
+    places: list[int] = order_of_pass(range(len(wanted)), study=STUDY, scale=scale, pass_number=1)  # type: ignore[arg-type]
+    listed = dict(zip(places, wanted, strict=True))
+    return [listed[place] for place in range(len(wanted))]
 
 
 def run(

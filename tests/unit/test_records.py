@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit import records as records_module
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, UserError
 from labkit.records import (
     PROTOCOL,
     SCHEMA,
@@ -146,6 +146,12 @@ def test_a_line_of_a_newer_schema_is_refused_and_so_is_what_is_no_record() -> No
     del values["status"]
     with pytest.raises(ValueError, match="status"):
         parse_line(json.dumps(values))
+
+
+def test_a_trial_that_no_line_could_hold_is_refused_before_it_is_measured() -> None:
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(UserError, match="learning_rate is a finite number"):
+            Trial(learning_rate=value)
 
 
 def test_the_rate_counts_the_stall() -> None:
