@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from labkit.errors import LabkitError
-from labkit.registry import PASSES, SCALES
-from labkit.trial import NO_DATA, Trial, trial_from_dict
+from labkit.trial import Trial, trial_from_dict
 
 SCHEMA = 1
 PROTOCOL = 1  # raised when what is timed changes: records of another protocol never count as done
@@ -72,9 +72,12 @@ class Process(_Part):
 
 
 class Planned(_Part):
-    """What the pass was to hold, so that a reader can tell whether a study is complete."""
+    """What the pass was to hold, so that a reader can tell whether a study is complete, and what is of an older plan.
 
-    trials: int
+    `keys` are the short hashes (`short_hash`) of its trials' keys.
+    """
+
+    keys: list[str]
     passes: int
     order_seed: int
 
@@ -119,11 +122,6 @@ class Record(_Part):
         return self.versions.get(self.framework)
 
     @property
-    def data_identity(self) -> tuple[str, str]:
-        """Name and content checksum of the images."""
-        return str(self.trial["data"]), str(self.trial["data_checksum"])
-
-    @property
     def is_final(self) -> bool:
         """Whether the (trial, pass) pair needs no further attempt."""
         return self.status in FINAL
@@ -145,6 +143,11 @@ def parse_line(line: str) -> Record:
         raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
     values["schema_version"], values["pass_number"] = values.pop("schema"), values.pop("pass", None)
     return Record.model_validate(values)
+
+
+def short_hash(key: str) -> str:
+    """Eight hexadecimal digits that stand for a trial's key in a plan."""
+    return hashlib.sha256(key.encode()).hexdigest()[:8]
 
 
 def utc_now() -> str:
@@ -239,86 +242,3 @@ def _write_lines(path: Path, records: Iterable[Record]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-
-
-def latest(records: Iterable[Record]) -> list[Record]:
-    """The last record of each (scale, key, pass): an attempt after a crash stands for the earlier one."""
-    last: dict[tuple[str, str, int], Record] = {}
-    for record in records:
-        if record.protocol == PROTOCOL:
-            last[(record.scale, record.key, record.pass_number)] = record
-    return list(last.values())
-
-
-def at_scale(records: Iterable[Record], scale: str) -> list[Record]:
-    """The latest records of a scale that belong together: the same data and framework version as the newest of them.
-
-    What was measured on other data, or before an upgrade, stays in the file and is not pooled with the newer.
-    """
-    candidates = [record for record in latest(records) if record.scale == scale]
-    newest: dict[str, Record] = {}
-    for record in sorted(candidates, key=lambda record: record.started_at):
-        newest[f"version of {record.framework}"] = record
-        if record.trial["data"] != NO_DATA:
-            newest["data"] = record
-    return [
-        record
-        for record in candidates
-        if record.framework_version == newest[f"version of {record.framework}"].framework_version
-        and (record.trial["data"] == NO_DATA or record.data_identity == newest["data"].data_identity)
-    ]
-
-
-def done(records: Iterable[Record], *, scale: str, versions: dict[str, str]) -> set[tuple[str, int]]:
-    """The (key, pass) pairs that need no further measuring at this scale with these framework versions.
-
-    `versions` holds the framework versions of now; a record counts only if each framework its trial used is the same.
-    """
-    pairs = set()
-    for record in latest(records):
-        same = record.framework_version == versions.get(record.framework)
-        if record.scale == scale and record.is_final and same:
-            pairs.add((record.key, record.pass_number))
-    return pairs
-
-
-def is_complete(records: Iterable[Record], scale: str) -> bool:
-    """Whether every trial of every pass planned last at this scale has a final record."""
-    together = at_scale(records, scale)
-    if not together:
-        return False
-    planned = max(together, key=lambda record: record.started_at).planned
-    finished = [record for record in together if record.is_final]
-    return all(
-        sum(record.pass_number == number for record in finished) >= planned.trials
-        for number in range(1, planned.passes + 1)
-    )
-
-
-def scale_to_show(records: list[Record]) -> str | None:
-    """The largest complete scale; without one, the one with most passes begun. None without records."""
-    for scale in reversed(SCALES):
-        if is_complete(records, scale):
-            return scale
-    present = {record.scale for record in latest(records)}
-    return max(present, key=lambda scale: PASSES[scale], default=None)
-
-
-def host_to_show(store: Store, study: str, here: str | None) -> str | None:
-    """This host if it has records, else the one with the newest complete records, else the newest; None without any."""
-    hosts = store.hosts(study)
-    if here in hosts:
-        return here
-
-    def rank(host: str) -> tuple[bool, str]:
-        records = store.read(study, host)
-        whole = any(is_complete(records, scale) for scale in SCALES)
-        return whole, max((record.started_at for record in records), default="")
-
-    return max(hosts, key=rank, default=None)
-
-
-def iterate_all(store: Store) -> Iterator[Record]:
-    """Every record of a report, host by host and study by study."""
-    for path in sorted((store.report / "records").glob("*/*.jsonl")):
-        yield from store.read(path.stem, path.parent.name)

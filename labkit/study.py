@@ -19,9 +19,10 @@ from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, unknown
 from labkit.host import ROOT, Host, detect, mismatch, read_host, require_match, this_host
 from labkit.profile import Profile, SweepValue, load_profile
-from labkit.records import Store, at_scale, host_to_show, scale_to_show
+from labkit.records import Store
 from labkit.registry import Study, check_scale, find_study
 from labkit.run import Outcome, measure
+from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.trial import NO_DATA, Trial, grid
 
 Mode = Literal["auto", "measure", "render", "plan"]
@@ -115,22 +116,26 @@ class OpenStudy:
                 host=self.host,
                 store=self.store,
             )
-        return self.results()
+        return self.results(trials if self.measures_here else None)
 
-    def results(self) -> Results:
-        """The records to show: this host's, else the newest complete host's; at the largest complete scale."""
+    def results(self, trials: Sequence[Trial] | None = None) -> Results:
+        """The records to show: this host's, else the newest complete host's; at the largest complete scale.
+
+        At the scale of this call those of `trials`, where they are given: the ones asked for now.
+        """
         host_id = host_to_show(self.store, self.study.id, self.host.id)
         if host_id is None:
             return Results(study=self.study, profile=self.profile, scale=self.scale, host_id=None, host={}, records=[])
         records = self.store.read(self.study.id, host_id)
         scale = scale_to_show(records) or self.scale
+        keys = [trial.key for trial in trials] if trials is not None and scale == self.scale else None
         return Results(
             study=self.study,
             profile=self.profile,
             scale=scale,
             host_id=host_id,
             host=read_host(self.store.report, host_id),
-            records=at_scale(records, scale),
+            records=at_scale(records, scale, keys),
             measured_here=host_id == self.host.id,
         )
 

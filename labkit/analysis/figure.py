@@ -19,6 +19,8 @@ from labkit.analysis.table import table_html
 
 # Okabe & Ito's palette, told apart with every common colour vision, the black one replaced by the theme's ink.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
+# The same hues, lighter, for lines on a dark ground.
+PALETTE_ON_DARK = ("#56A8DD", "#F28A3C", "#2FC79B", "#E39BC4", "#F2BC4B", "#9BD3F5", "#F5EA7A")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
@@ -28,11 +30,11 @@ class Theme:
 
     ink: str
     faint: str
-    paper: str
+    palette: tuple[str, ...]
 
 
-LIGHT = Theme(ink="#1d2330", faint="#c9ced8", paper="#ffffff")
-DARK = Theme(ink="#e4e8f0", faint="#475063", paper="#151a23")
+LIGHT = Theme(ink="#1d2330", faint="#c9ced8", palette=PALETTE)
+DARK = Theme(ink="#e4e8f0", faint="#475063", palette=PALETTE_ON_DARK)
 
 Draw = Callable[[Any, Theme], None]
 
@@ -66,7 +68,7 @@ class Figure:
             "legend.frameon": False,
             "svg.fonttype": "path",
             "svg.hashsalt": self.name,  # the same picture gives the same bytes
-            "axes.prop_cycle": cycler(color=PALETTE),
+            "axes.prop_cycle": cycler(color=theme.palette),
         }
         with mpl.rc_context(style):
             canvas = Canvas(figsize=self.size_in, layout="constrained")
@@ -81,9 +83,10 @@ class Figure:
         return {
             "text/plain": self.caption,
             "text/html": (
-                f'<figure class="lk-figure" id="figure-{html.escape(self.name)}"><picture>'
+                f'<figure class="lk-figure" id="figure-{html.escape(self.name)}">'
+                f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(self.name)}"><picture>'
                 f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-                f'<img src="{light}" alt="{html.escape(self.alt)}"></picture>'
+                f'<img src="{light}" alt="{html.escape(self.alt)}"></picture></div>'
                 f"<figcaption>{text}</figcaption>"
                 f"<details><summary>The numbers in this figure</summary>{table_html(self.data)}</details></figure>"
             ),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.analysis.figure import PALETTE, Figure, Theme
-from labkit.analysis.format import number, percent
+from labkit.analysis.figure import Figure, Theme
+from labkit.analysis.format import percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, conditions, title
 from labkit.analysis.table import Text
@@ -36,7 +36,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
                     lw=0.9,
                     marker=".",
                     ms=4,
-                    color=PALETTE[(number_ - 1) % len(PALETTE)],
+                    color=theme.palette[(number_ - 1) % len(theme.palette)],
                 )
             axes.axhline(1, color=theme.faint, linewidth=0.8)
             axes.set_title(_short(trial), fontsize=8.5, color=theme.ink)
@@ -79,7 +79,11 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
         axes = figure.add_subplot()
         for index, (name, one) in enumerate(data.groupby("trial", sort=False)):
             axes.plot(
-                one["images seen"], one["loss"].astype(float), lw=1.2, color=PALETTE[index % len(PALETTE)], label=name
+                one["images seen"],
+                one["loss"].astype(float),
+                lw=1.2,
+                color=theme.palette[index % len(theme.palette)],
+                label=name,
             )
         classes = max((trial.classes for trial in trials), default=1)
         axes.axhline(np.log(classes), color=theme.faint, ls="--", lw=1, label=f"guessing among {classes} classes")
@@ -107,7 +111,7 @@ def pass_time(results: Results) -> Figure | Text:
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
         left = np.zeros(len(data))
-        colours = (theme.faint, PALETTE[3], PALETTE[4], PALETTE[5], PALETTE[0], theme.ink)
+        colours = (theme.faint, theme.palette[3], theme.palette[4], theme.palette[5], theme.palette[0], theme.ink)
         labels = [f"pass {number_}" for number_ in data["pass"]]
         for part, colour in zip(PARTS, colours, strict=True):
             axes.barh(labels, data[f"{part} (s)"], left=left, color=colour, label=part, height=0.6)
@@ -187,4 +191,4 @@ def _blocks(results: Results, trials: list[Trial]) -> pd.DataFrame:
 
 
 def _short(trial: Trial) -> str:
-    return f"{title(trial)}, {number(trial.batch)}"
+    return f"{title(trial)}, {trial.batch:,}"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.analysis.figure import MARKERS, PALETTE, Figure, Theme
+from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.roofline import model_work
 from labkit.models import MODELS
 from labkit.profile import Profile
@@ -35,14 +35,17 @@ def nominal_roofline(profile: Profile) -> Figure | None:
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
-        by_peak = sorted(peaks.items(), key=lambda item: -item[1].value)
-        for index, (name, peak) in enumerate(by_peak):
-            roof = np.minimum(peak.value, intensity * bandwidth.value)
-            axes.loglog(intensity, roof / 1e12, color=PALETTE[index % len(PALETTE)], lw=1.8, label=name.upper())
+        by_peak: dict[float, list[str]] = {}
+        for name, peak in peaks.items():
+            by_peak.setdefault(peak.value, []).append(name.upper())
+        for index, value in enumerate(sorted(by_peak, reverse=True)):
+            roof = np.minimum(value, intensity * bandwidth.value)
+            colour = theme.palette[index % len(theme.palette)]
+            axes.loglog(intensity, roof / 1e12, color=colour, lw=1.8, label=" and ".join(by_peak[value]))
         for index, (model, work) in enumerate(works.items()):
             place = work.flop / work.unavoidable_bytes
             axes.axvline(place, color=theme.faint, ls="--", lw=1)
-            height = min(peaks["fp32"].value, place * bandwidth.value) if "fp32" in peaks else by_peak[0][1].value
+            height = min(peaks["fp32"].value, place * bandwidth.value) if "fp32" in peaks else max(by_peak)
             axes.plot(place, height / 1e12, MARKERS[index], color=theme.ink, label=MODELS[model].title)
         axes.set_xlabel("FLOP per byte of memory traffic")
         axes.set_ylabel("attainable TFLOP/s")

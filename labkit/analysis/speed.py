@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import roofline
-from labkit.analysis.figure import MARKERS, PALETTE, Figure, Theme
+from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.table import Text
 from labkit.models import MODELS
-from labkit.papers import Paper, PublishedOrder
-from labkit.profile import load_profile
+from labkit.papers import Paper
+from labkit.profile import Profile, load_profile
 from labkit.trial import Trial
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
@@ -59,8 +59,8 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
         axes = figure.add_subplot()
         places = range(len(data))
         for column, marker, colour in (
-            ("nominal bound", "_", PALETTE[4]),
-            ("measured bound", "_", PALETTE[1]),
+            ("nominal bound", "_", theme.palette[4]),
+            ("measured bound", "_", theme.palette[1]),
         ):
             known = data[column].notna()
             if known.any():
@@ -79,7 +79,7 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
             data["images/s"],
             yerr=_error_bars(data),
             fmt=MARKERS[0],
-            color=PALETTE[0],
+            color=theme.palette[0],
             markersize=7,
             capsize=5,
             label="measured here (95 % interval)",
@@ -118,7 +118,7 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
     if not found:
         return Text("No paper published an order of devices for this study.")
     paper, order = found[0]
-    rows = _bounds_by_device(paper, order, batch)
+    rows = _bounds_by_device(paper, [*order.order, results.profile.name], batch)
     here = _measured_rows(results, paper, batch)
     data = pd.DataFrame(rows + here)
 
@@ -129,7 +129,7 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
         for index, model in enumerate(models):
             part = data[data["model"] == model]
             places = [devices.index(device) + (index - (len(models) - 1) / 2) * 0.18 for device in part["device"]]
-            colour, marker = PALETTE[index % len(PALETTE)], MARKERS[index % len(MARKERS)]
+            colour, marker = theme.palette[index % len(theme.palette)], MARKERS[index % len(MARKERS)]
             hollow = part["kind"] == "nominal bound"
             for place, value, is_bound in zip(places, part["images/s"], hollow, strict=True):
                 axes.plot(
@@ -159,17 +159,16 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
     )
 
 
-def _bounds_by_device(paper: Paper, order: PublishedOrder, batch: int) -> list[dict[str, Any]]:
+def _bounds_by_device(paper: Paper, profiles: list[str], batch: int) -> list[dict[str, Any]]:
     rows = []
-    for name in order.order:
+    for name in dict.fromkeys(profiles):
         profile = load_profile(name)
-        printed = next((device.printed for device in paper.devices if device.profile == name), profile.title)
         for model in paper.setup.models:
             limit = roofline.bound(roofline.model_work(model, batch), roofline.nominal(profile.peaks, "fp32"))
             if limit:
                 rows.append(
                     {
-                        "device": printed.removeprefix("Nvidia "),
+                        "device": _device_name(paper, profile),
                         "model": MODELS[model].title,
                         "images/s": limit.images_per_s,
                         "kind": "nominal bound",
@@ -186,7 +185,7 @@ def _measured_rows(results: Results, paper: Paper, batch: int) -> list[dict[str,
         if rate and trial.model in paper.setup.models:
             rows.append(
                 {
-                    "device": results.profile.name,
+                    "device": _device_name(paper, results.profile),
                     "model": title(trial),
                     "images/s": rate.point,
                     "kind": "measured",
@@ -194,6 +193,12 @@ def _measured_rows(results: Results, paper: Paper, batch: int) -> list[dict[str,
                 }
             )
     return rows
+
+
+def _device_name(paper: Paper, profile: Profile) -> str:
+    """As the paper prints it; a device that is not the paper's by its profile's title."""
+    printed = next((device.printed for device in paper.devices if device.profile == profile.name), profile.title)
+    return printed.removeprefix("Nvidia ")
 
 
 def _error_bars(data: pd.DataFrame) -> list[list[float]] | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import roofline
-from labkit.analysis.format import listing, percent, quantity, with_interval
+from labkit.analysis.format import listing, number, percent, quantity, with_interval
 from labkit.analysis.quality import pass_parts
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, throughput_table, title
@@ -19,6 +19,7 @@ from labkit.models import MODELS
 from labkit.papers import Paper
 from labkit.profile import Profile
 from labkit.registry import METRICS
+from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
@@ -76,10 +77,8 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
         {
             "model": data["model"],
             "batch": data["batch"],
-            "images/s [95 % interval]": [
-                with_interval(results.interval(trial, "images_per_s"), "images_per_s").replace(" images/s", "")
-                for trial in trials
-            ],
+            "images/s": data["images/s"],
+            "95 % interval": [_range(results.interval(trial, "images_per_s")) for trial in trials],
             "step (ms)": data["step (ms)"],
             "memory (GiB)": [
                 value * memory.scale if (value := results.fact(trial, "memory_bytes")) else None for trial in trials
@@ -87,13 +86,22 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
             "parameters (M)": [
                 value / 1e6 if (value := results.fact(trial, "parameters")) else None for trial in trials
             ],
-            "of the nominal roofline": data["of nominal"],
-            "of the measured roofline": data["of measured"],
+            "of nominal roofline": data["of nominal"],
+            "of measured roofline": data["of measured"],
             "limited by": data["limited by"],
         }
     ).dropna(axis=1, how="all")
     method = results.fact(trials[0], "memory_method")
     return Table(frame, f"{conditions(results, trials)}. Memory: {method or 'not recorded'}.")
+
+
+def _range(interval: Interval | None) -> str | None:
+    """`1,200 to 1,270`, or that there is none."""
+    if interval is None:
+        return None
+    if interval.low is None:
+        return "none: one pass"
+    return f"{number(interval.low, 4)} to {number(interval.high, 4)}"
 
 
 def headline(results: Results, trials: list[Trial]) -> Text:
@@ -169,6 +177,9 @@ def method_sentence(results: Results, did: str) -> Text:
         said += (
             f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
         )
+    diverged = sorted({r.as_trial.label() for r in ok if r.result and None in [*r.result.warmup_loss, *r.result.loss]})
+    if diverged:
+        said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if unsteady:
         names = sorted({f"{record.as_trial.label()} (pass {record.pass_number})" for record in unsteady})
         said += (
@@ -205,7 +216,7 @@ def published_tables(
                 continue
             frame = pd.DataFrame(
                 [
-                    {"": row, **{printed.get(c, c): v for c, v in zip(table.columns, values, strict=True)}}
+                    {"": row, **{printed.get(c, c): f"{v:.10g}" for c, v in zip(table.columns, values, strict=True)}}
                     for row, values in table.rows.items()
                 ]
             )

@@ -18,6 +18,8 @@ from labkit.statistics import coefficient_of_variation, t_quantile
 STEADY_BLOCKS = 4  # the last so many warm-up blocks ...
 STEADY_CV = 0.05  # ... agree within this coefficient of variation
 WARMUP_STRETCH = 3.0  # warm-up goes on for at most this many times its planned length
+MAX_GROWTHS = 12  # of K, and ...
+MAX_STEPS = 10**6  # ... its largest value: a step of no length at all must not make the warm-up endless
 MIN_BLOCKS = 5
 EARLY_STOP_HALF_WIDTH = 0.002  # a mean known this well (relative, 95 %) needs no more blocks ...
 EARLY_STOP_SHARE = 0.5  # ... once this share of the planned time is spent
@@ -96,16 +98,16 @@ def _warm_up(
         counts.append(steps)
         spent = clock.now_s() - began
         after("warmup", spent / max(timing.warmup_s, 1e-9))
-        if elapsed < 0.7 * timing.block_s:
+        if elapsed < 0.7 * timing.block_s and len(times) < MAX_GROWTHS:
             # At most x8 at once: the first step is often slow, and one estimate from it would end far too long.
             steps = max(steps + 1, math.ceil(steps * min(timing.block_s / max(elapsed, 1e-9), 8)))
-            if spent < WARMUP_STRETCH * timing.warmup_s:
-                continue
-            steps = counts[-1]
+            steps = min(steps, MAX_STEPS)
+            continue
         same = [t for t, k in zip(times, counts, strict=True) if k == steps][-STEADY_BLOCKS:]
         variation = coefficient_of_variation(same) if len(same) == STEADY_BLOCKS else None
         steady = variation is not None and variation < STEADY_CV
-        if spent >= timing.warmup_s and (steady or spent >= WARMUP_STRETCH * timing.warmup_s):
+        slow_start = len(same) == 1 and steps == 1  # a slow first step says nothing of how long a block should be
+        if spent >= timing.warmup_s and (steady or spent >= WARMUP_STRETCH * timing.warmup_s) and not slow_start:
             return times, counts, steady
 
 

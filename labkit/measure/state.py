@@ -23,8 +23,16 @@ def reset_compiler() -> None:
 
 
 def free_memory(device: str) -> None:
-    """Give back what the last trial left behind, and start counting its peak anew."""
+    """Give back what the last trial left behind."""
     gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def reset_peak_memory(device: str) -> None:
+    """Count the peak from now on."""
     if device == "cuda":
         import torch
 
@@ -35,7 +43,7 @@ def free_memory(device: str) -> None:
 def peak_memory(device: str) -> dict[str, Any]:
     """`memory_bytes` of a trial and how it was read.
 
-    CUDA: the allocator's peak since `free_memory` (allocated to tensors, and reserved from the driver). CPU: the
+    CUDA: the allocator's peak since `reset_peak_memory` (allocated to tensors, and reserved from the driver). CPU: the
     process's resident set now, which holds the framework itself too (no allocator keeps a peak there).
     """
     if device == "cuda":
@@ -44,7 +52,7 @@ def peak_memory(device: str) -> dict[str, Any]:
         return {
             "memory_bytes": torch.cuda.max_memory_allocated(),
             "memory_reserved_bytes": torch.cuda.max_memory_reserved(),
-            "memory_method": "peak of PyTorch's CUDA allocator",
+            "memory_method": "peak of PyTorch's CUDA allocator after the first step",
         }
     return {
         "memory_bytes": psutil.Process().memory_info().rss,

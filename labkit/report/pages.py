@@ -12,13 +12,14 @@ from labkit.errors import LabkitError
 from labkit.host import Host, read_host
 from labkit.papers import load_papers
 from labkit.profile import Profile, Sourced
-from labkit.records import Store, host_to_show, scale_to_show, utc_now
+from labkit.records import Store, utc_now
 from labkit.registry import STUDIES
 from labkit.report import scraps
 from labkit.report.html import render_notebook
 from labkit.report.plan import notebook_of
 from labkit.report.site import Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
+from labkit.selection import host_to_show, scale_to_show
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:

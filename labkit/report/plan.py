@@ -9,11 +9,12 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.host import ROOT, Host
 from labkit.profile import Profile
-from labkit.records import Store, done
+from labkit.records import Store
 from labkit.registry import STUDIES, find_study
 from labkit.report.execute import planned_trials
 from labkit.run import estimate_s
 from labkit.run.progress import duration
+from labkit.selection import done
 from labkit.trial import Trial
 
 NOTEBOOKS = ROOT / "notebooks"

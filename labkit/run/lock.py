@@ -25,7 +25,13 @@ def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
     UserError when another measurement still holds it after `wait_s` (a killed one needs a moment to go).
     """
     path = lock_path()
-    with path.open("a+") as file:
+    try:
+        file = path.open("a+")
+    except OSError as error:
+        raise UserError(
+            f"the lock {path} can't be opened ({error.strerror}): set LABKIT_LOCK to a file that can be written."
+        ) from error
+    with file:
         deadline = time.monotonic() + wait_s
         while True:
             try:

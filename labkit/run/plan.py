@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from labkit.profile import Timing
-from labkit.records import Record, latest
+from labkit.records import Record
+from labkit.selection import latest
 from labkit.trial import Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...

@@ -14,11 +14,12 @@ from typing import Any
 from labkit.errors import LabkitError
 from labkit.host import Host, device_indices, write_host
 from labkit.profile import Profile, Timing
-from labkit.records import Planned, Process, Record, Store, done, utc_now
+from labkit.records import Planned, Process, Record, Store, short_hash, utc_now
 from labkit.run.lock import only_measurement
 from labkit.run.plan import estimate_s, order_of_pass, order_seed
 from labkit.run.process import WorkerProcess
 from labkit.run.progress import Progress, Stopwatch
+from labkit.selection import done
 from labkit.trial import Trial
 
 STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
@@ -73,7 +74,8 @@ def measure(
         try:
             for number in range(1, passes + 1):
                 order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
-                planned = Planned(trials=len(trials), passes=passes, order_seed=order_seed(study, scale, number))
+                seed = order_seed(study, scale, number)
+                planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
                 run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
         finally:
             run.progress.close()

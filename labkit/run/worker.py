@@ -19,7 +19,15 @@ from typing import Any
 
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import GateError, LabkitError, Unsupported
-from labkit.measure import CudaClock, HostClock, free_memory, peak_memory, reset_compiler, time_blocks
+from labkit.measure import (
+    CudaClock,
+    HostClock,
+    free_memory,
+    peak_memory,
+    reset_compiler,
+    reset_peak_memory,
+    time_blocks,
+)
 from labkit.profile import Timing
 from labkit.records import utc_now
 from labkit.trial import NO_DATA, Trial, trial_from_dict
@@ -89,6 +97,8 @@ def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases:
     if workload.read_loss:
         workload.read_loss()  # of the gate's step, which is not part of the warm-up
     close_phase("first_step")
+    # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
+    reset_peak_memory(trial.device)
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
     result = time_blocks(

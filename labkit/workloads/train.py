@@ -95,7 +95,8 @@ class TrainWorkload:
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self.trial.precision == "bf16":
-            return torch.autocast(self.trial.device, torch.bfloat16)
+            context: AbstractContextManager[Any] = torch.autocast(self.trial.device, torch.bfloat16)
+            return context
         return nullcontext()
 
     def step(self) -> torch.Tensor:

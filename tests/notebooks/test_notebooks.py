@@ -80,7 +80,7 @@ def test_its_plan_lists_trials_without_measuring_or_importing_a_framework(notebo
 
 
 def test_an_unknown_parameter_is_an_error_and_nothing_runs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="unknown parameter of 01_training.ipynb 'scael'; valid: scale"):
+    with pytest.raises(UserError, match=r"unknown parameter of 01_training\.ipynb 'scael'; valid: scale"):
         execute(ROOT / "notebooks/01_training.ipynb", tmp_path / "out.ipynb", {"scael": "smoke"}, timeout_s=60)
     assert not (tmp_path / "out.ipynb").exists()
 

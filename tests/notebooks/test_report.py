@@ -84,7 +84,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(report: Path) -> None:
     first.wait()
     kept = lines(report)
     assert 2 <= len(kept) < 6
-    gone, alive = psutil.wait_procs(tree, timeout=10)
+    _, alive = psutil.wait_procs(tree, timeout=10)
     assert not alive
 
     finish(start("report", "--hw", "cpu", "--scale", "smoke"))

@@ -1,4 +1,4 @@
-"""What a user types wrong gets one sentence that says what is valid, exit code 2, no traceback, and nothing executed."""
+"""A mistake of the user gets one sentence that says what is valid, exit code 2, no traceback; nothing is executed."""
 
 from __future__ import annotations
 
@@ -140,6 +140,7 @@ def test_doctor_says_what_this_machine_is_and_which_profile_fits() -> None:
 
 
 def test_importing_the_command_line_imports_no_framework() -> None:
-    code = "import labkit.cli, labkit.report.make, sys; print([m for m in ('torch', 'tensorflow', 'jax', 'keras') if m in sys.modules])"
+    frameworks = ("torch", "tensorflow", "jax", "keras")
+    code = f"import labkit.cli, labkit.report.make, sys; print([m for m in {frameworks} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"

@@ -62,7 +62,7 @@ def test_what_does_not_fit_the_registry_is_an_error_that_says_where(
 ) -> None:
     assert before in SMALL
     (tmp_path / "broken.yaml").write_text(SMALL.replace(before, after))
-    with pytest.raises(UserError, match="papers/broken.yaml") as caught:
+    with pytest.raises(UserError, match=r"papers/broken\.yaml") as caught:
         load_papers(tmp_path)
     assert said in str(caught.value)
 

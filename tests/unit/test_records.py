@@ -23,14 +23,8 @@ from labkit.records import (
     Process,
     Record,
     Store,
-    at_scale,
-    done,
-    host_to_show,
-    is_complete,
-    iterate_all,
-    latest,
     parse_line,
-    scale_to_show,
+    short_hash,
 )
 from labkit.trial import Trial
 
@@ -59,13 +53,14 @@ def record(
     scale: str = "smoke",
     host: str = HOST,
     torch: str = "2.11",
-    trials: int = 1,
+    plan: tuple[int, ...] = (),
     passes: int = 1,
     **other: Any,
 ) -> Record:
-    """A record, each made a minute after the one before."""
+    """A record, each made a minute after the one before. `plan` holds the batches of the trials of its pass."""
     fields = {"batch": batch} | {name: other.pop(name) for name in list(other) if name in Trial.__dataclass_fields__}
     trial = Trial(**fields)
+    keys = [short_hash(Trial(**(fields | {"batch": size})).key) for size in plan or (batch,)]
     minute = next(_minutes)
     values: dict[str, Any] = {
         "study": STUDY,
@@ -73,7 +68,7 @@ def record(
         "key": trial.key,
         "trial": trial.as_dict(),
         "pass_number": number,
-        "planned": Planned(trials=trials, passes=passes, order_seed=7),
+        "planned": Planned(keys=keys, passes=passes, order_seed=7),
         "process": Process(id="p", position=0, startup_s=1.0),
         "host": host,
         "devices_used": 1,
@@ -175,7 +170,7 @@ def test_records_come_back_in_the_order_in_which_they_were_written(store: Store)
     assert store.read(STUDY, HOST) == made
     assert store.path(HOST, STUDY) == store.report / "records" / HOST / f"{STUDY}.jsonl"
     assert store.read("02_batch_size", HOST) == store.read(STUDY, "another") == []
-    assert list(iterate_all(store)) == made
+    assert [one for host in store.hosts() for one in store.read(STUDY, host)] == made
 
 
 @pytest.mark.parametrize("keep", [1, 40, -1])
@@ -264,7 +259,7 @@ def test_moving_a_scale_aside_keeps_everything(store: Store) -> None:
     store.move_aside(STUDY, HOST, "quick")
     assert store.hosts(STUDY) == [], "a host whose records were all moved aside has none to show"
     store.append(made[1])
-    assert list(iterate_all(store)) == [made[1]], "what was moved aside is not shown"
+    assert store.read(STUDY, HOST) == [made[1]], "what was moved aside is not shown"
 
 
 def test_moving_aside_twice_overwrites_nothing(store: Store) -> None:
@@ -273,89 +268,3 @@ def test_moving_aside_twice_overwrites_nothing(store: Store) -> None:
         store.move_aside(STUDY, HOST, "smoke")
     kept = [path.read_text() for path in (store.report / "records" / HOST / "aside").glob("*.jsonl")]
     assert sorted(json.loads(line)["trial"]["batch"] for text in kept for line in text.splitlines()) == [1, 2]
-
-
-# ---- what belongs together ------------------------------------------------------------------------------------------
-
-
-def test_a_later_attempt_stands_for_the_earlier_one() -> None:
-    first, other, again = record(status="crashed"), record(number=2), record()
-    assert latest([first, other, again]) == [again, other]
-    assert latest([record(scale="quick"), again]) != [again], "another scale is another measurement"
-
-
-def test_another_protocol_never_counts() -> None:
-    old = record(protocol=PROTOCOL + 1)
-    assert latest([old]) == []
-    assert done([old], scale="smoke", versions={"torch": "2.11"}) == set()
-    assert latest([record(), old])[0].protocol == PROTOCOL, "nor does it replace one of this protocol"
-    assert scale_to_show([old]) is None
-
-
-def test_what_was_measured_before_an_upgrade_is_not_pooled_with_what_came_after() -> None:
-    old = [record(batch=batch, torch="2.11") for batch in (1, 2)]
-    new = [record(batch=1, torch="2.12")]
-    assert at_scale(old + new, "smoke") == new
-    assert done(old + new, scale="smoke", versions={"torch": "2.12"}) == {(new[0].key, 1)}
-    other_framework = record(framework="jax", versions={"jax": "0.7", "torch": "2.11"})
-    assert at_scale([other_framework, *new], "smoke") == [other_framework, *new], "each framework has its own version"
-
-
-def test_what_was_measured_on_other_data_is_not_pooled() -> None:
-    old = record(data="synthetic32", data_checksum="aa")
-    without = record(workload="matmul", data="none", size=8)
-    new = record(data="imagenet32", data_checksum="bb")
-    assert at_scale([old, without, new], "smoke") == [without, new]
-    changed = record(data="imagenet32", data_checksum="cc")
-    assert at_scale([old, without, new, changed], "smoke") == [without, changed]
-    assert at_scale([old, without, new], "quick") == []
-
-
-def test_the_newest_is_told_by_time_and_not_by_place_in_the_file() -> None:
-    early, late = record(batch=1, torch="2.11"), record(batch=2, torch="2.12")
-    assert at_scale([late, early], "smoke") == [late]
-
-
-def test_a_study_is_complete_when_every_trial_of_every_pass_has_a_final_record() -> None:
-    pairs = [(batch, number) for number in (1, 2) for batch in (8, 16)]
-    made = [record(batch=batch, number=number, trials=2, passes=2) for batch, number in pairs]
-    assert is_complete(made, "smoke")
-    assert not is_complete(made, "quick")
-    assert not is_complete([], "smoke")
-    assert not any(is_complete(made[:index] + made[index + 1 :], "smoke") for index in range(4))
-    for status in ("crashed", "timeout"):
-        failed = record(batch=16, number=2, trials=2, passes=2, status=status)
-        assert not is_complete([*made[:3], failed], "smoke")
-        assert not is_complete([*made, failed], "smoke"), "the last attempt counts"
-    for status in ("oom", "unsupported"):
-        assert is_complete([*made[:3], record(batch=16, number=2, trials=2, passes=2, status=status)], "smoke")
-
-
-def test_a_study_that_grew_is_incomplete_until_the_new_trials_are_measured() -> None:
-    made = [record(batch=8, trials=1), record(batch=16, trials=2)]
-    assert is_complete(made, "smoke")
-    assert not is_complete([*made[:1], record(batch=8, trials=2)], "smoke")
-    assert not is_complete([made[0], record(batch=16, number=1, trials=2, passes=3)], "smoke")
-
-
-def test_the_scale_shown_is_the_largest_complete_one() -> None:
-    smoke, quick = record(), record(scale="quick", trials=2)
-    assert scale_to_show([]) is None
-    assert scale_to_show([smoke, quick]) == "smoke", "quick is only begun"
-    assert scale_to_show([quick]) == "quick"
-    assert scale_to_show([smoke, quick, record(batch=8, scale="quick", trials=2)]) == "quick"
-    assert scale_to_show([record(trials=2), quick]) == "quick", "of two that are begun, the larger"
-
-
-def test_the_host_shown_is_this_one_else_the_newest_complete_one_else_the_newest(store: Store) -> None:
-    assert host_to_show(store, STUDY, None) is None
-    store.append(record(host="a"))
-    store.append(record(host="b"))
-    store.append(record(host="c", trials=2))
-    assert host_to_show(store, STUDY, "c") == "c"
-    assert host_to_show(store, STUDY, "d") == host_to_show(store, STUDY, None) == "b"
-    assert host_to_show(store, "02_batch_size", "a") is None
-    beginnings = Store(store.report.parent / "begun")
-    for host in ("x", "z", "y"):
-        beginnings.append(record(host=host, trials=2))
-    assert host_to_show(beginnings, STUDY, None) == "y"

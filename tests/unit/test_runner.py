@@ -20,13 +20,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit import records as records_module
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
-from labkit.records import Store, is_complete
+from labkit.records import PROTOCOL, Store
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
 from labkit.run.plan import order_seed
+from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 
 
@@ -206,7 +206,7 @@ def test_records_of_another_scale_host_version_or_protocol_do_not_count(
     assert run(trials, report, host=upgraded).measured == 0
     unconcerned = replace(upgraded, packages={**upgraded.packages, "torch": "3.0"}, commit="abc", driver="999")
     assert run(trials, report, host=unconcerned).measured == 0, "another framework's upgrade is none of its business"
-    monkeypatch.setattr(records_module, "PROTOCOL", records_module.PROTOCOL + 1)
+    monkeypatch.setattr("labkit.selection.PROTOCOL", PROTOCOL + 1)
     assert run(trials, report, host=upgraded).measured == 1
 
 

@@ -1,0 +1,106 @@
+"""What belongs together stands on a page; what does not is never pooled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from labkit.records import PROTOCOL, Planned, Store, short_hash
+from labkit.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
+from tests.unit.test_records import STUDY, record
+
+
+def planning(*keys: str) -> Planned:
+    return Planned(keys=[short_hash(key) for key in keys], passes=1, order_seed=7)
+
+
+def test_a_later_attempt_stands_for_the_earlier_one() -> None:
+    first, other, again = record(status="crashed"), record(number=2), record()
+    assert latest([first, other, again]) == [other, again]
+    assert latest([record(scale="quick"), again]) != [again], "another scale is another measurement"
+
+
+def test_another_protocol_never_counts() -> None:
+    old = record(protocol=PROTOCOL + 1)
+    assert latest([old]) == []
+    assert done([old], scale="smoke", versions={"torch": "2.11"}) == set()
+    assert latest([record(), old])[0].protocol == PROTOCOL, "nor does it replace one of this protocol"
+    assert scale_to_show([old]) is None
+
+
+def test_what_was_measured_before_an_upgrade_is_not_pooled_with_what_came_after() -> None:
+    old = [record(batch=batch, torch="2.11", plan=(1, 2)) for batch in (1, 2)]
+    new = [record(batch=1, torch="2.12", plan=(1, 2))]
+    assert at_scale(old + new, "smoke") == new
+    assert done(old + new, scale="smoke", versions={"torch": "2.12"}) == {(new[0].key, 1)}
+
+
+def test_each_framework_has_its_own_version() -> None:
+    jax = record(framework="jax", versions={"jax": "0.7", "torch": "2.10"})
+    torch = record(torch="2.12")
+    together = torch.model_copy(update={"planned": planning(jax.key, torch.key)})
+    assert at_scale([jax, together], "smoke") == [jax, together]
+
+
+def test_trials_of_an_older_plan_are_not_shown_and_do_not_complete_a_study() -> None:
+    old = [record(batch=8, plan=(8, 16)), record(batch=16, plan=(8, 16))]
+    assert is_complete(old, "smoke")
+    new = record(batch=8, plan=(8, 32), number=1)
+    assert at_scale([*old, new], "smoke") == [new]
+    crashed = record(batch=32, plan=(8, 32), status="crashed")
+    assert not is_complete([*old, new, crashed], "smoke"), "the old batch 16 does not stand in for the new 32"
+    assert is_complete([*old, new, crashed, record(batch=32, plan=(8, 32))], "smoke")
+
+
+def test_other_data_is_another_plan() -> None:
+    old, new = record(data="synthetic32", data_checksum="aa"), record(data="imagenet32", data_checksum="bb")
+    assert at_scale([old, new], "smoke") == [new]
+    assert at_scale([old, new], "smoke", keys=[old.key]) == [old], "asked for again, it is shown without measuring"
+
+
+def test_a_study_is_complete_when_every_trial_of_every_pass_has_a_final_record() -> None:
+    pairs = [(batch, number) for number in (1, 2) for batch in (8, 16)]
+    made = [record(batch=batch, number=number, plan=(8, 16), passes=2) for batch, number in pairs]
+    assert is_complete(made, "smoke")
+    assert not is_complete(made, "quick")
+    assert not is_complete([], "smoke")
+    assert not any(is_complete(made[:index] + made[index + 1 :], "smoke") for index in range(4))
+    for status in ("crashed", "timeout"):
+        failed = record(batch=16, number=2, plan=(8, 16), passes=2, status=status)
+        assert not is_complete([*made[:3], failed], "smoke")
+        assert not is_complete([*made, failed], "smoke"), "the last attempt counts"
+    for status in ("oom", "unsupported"):
+        assert is_complete([*made[:3], record(batch=16, number=2, plan=(8, 16), passes=2, status=status)], "smoke")
+
+
+def test_more_passes_than_before_make_a_study_incomplete_again() -> None:
+    assert not is_complete([record(batch=16, passes=3)], "smoke")
+
+
+def test_the_scale_shown_is_the_largest_complete_one() -> None:
+    smoke, quick = record(), record(scale="quick", plan=(64, 8))
+    assert scale_to_show([]) is None
+    assert scale_to_show([smoke, quick]) == "smoke", "quick is only begun"
+    assert scale_to_show([quick]) == "quick"
+    assert scale_to_show([smoke, quick, record(batch=8, scale="quick", plan=(64, 8))]) == "quick"
+    assert scale_to_show([record(plan=(64, 8)), quick]) == "quick", "of two that are begun, the larger"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cpu")
+
+
+def test_the_host_shown_is_this_one_else_the_newest_complete_one_else_the_newest(store: Store) -> None:
+    assert host_to_show(store, STUDY, None) is None
+    store.append(record(host="a"))
+    store.append(record(host="b"))
+    store.append(record(host="c", plan=(64, 8)))
+    assert host_to_show(store, STUDY, "c") == "c"
+    assert host_to_show(store, STUDY, "d") == host_to_show(store, STUDY, None) == "b"
+    assert host_to_show(store, "02_batch_size", "a") is None
+    beginnings = Store(store.report.parent / "begun")
+    for host in ("x", "z", "y"):
+        beginnings.append(record(host=host, plan=(64, 8)))
+    assert host_to_show(beginnings, STUDY, None) == "y"
