@@ -90,7 +90,11 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
             "of measured roofline": data["of measured"],
             "limited by": data["limited by"],
         }
-    ).dropna(axis=1, how="all")
+    )
+    unknown = [
+        name for name in ("of nominal roofline", "of measured roofline", "limited by") if frame[name].isna().all()
+    ]
+    frame = frame.drop(columns=unknown)
     method = results.fact(trials[0], "memory_method")
     return Table(frame, f"{conditions(results, trials)}. Memory: {method or 'not recorded'}.")
 

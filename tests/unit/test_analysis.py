@@ -1,0 +1,236 @@
+"""Pages say what the records say: rates, bounds, intervals and missing values, on records whose answers are known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from labkit.analysis import quality, roofline, speed, summary
+from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
+from labkit.analysis.format import number, percent, quantity, with_interval
+from labkit.analysis.results import Results
+from labkit.analysis.rooflines import nominal_roofline
+from labkit.analysis.table import Table, Text, table_html
+from labkit.papers import load_papers
+from labkit.profile import load_profile
+from labkit.records import Blocks, Planned, Process, Record, short_hash
+from labkit.registry import find_study
+from labkit.statistics import Interval
+from labkit.trial import NO_DATA, Trial
+
+TRAIN = Trial(model="resnet50", batch=64)
+MATMUL = Trial(workload="matmul", size=8192, data=NO_DATA)
+COPY = Trial(workload="memory_copy", size=2**32, data=NO_DATA)
+
+
+def made(trial: Trial, number_: int, block_s: float, **other: Any) -> Record:
+    """Ten blocks of five steps; the work of a step is 64 images of 1 GFLOP, or 1 TFLOP, or 1 GB."""
+    per_step: dict[str, Any] = {"matmul": {"flop_per_step": 10**12}, "memory_copy": {"bytes_per_step": 10**9}}.get(
+        trial.workload, {"images_per_step": 64, "flop_per_step": 64 * 10**9}
+    )
+    blocks = Blocks(
+        steps_per_block=5,
+        host_s=[block_s] * 10,
+        warmup_s=[2 * block_s],
+        warmup_steps=[5],
+        steady=True,
+        stopped_by="time",
+        loss=[2.0] * 10 if trial == TRAIN else [],
+        warmup_loss=[6.0] if trial == TRAIN else [],
+        **per_step,
+    )
+    facts = {
+        "flop_training": 10**9,
+        "weight_traffic_bytes_per_step": 10**9,
+        "image_bytes": 3072,
+        "parameters": 10**6,
+        "memory_bytes": 2**30,
+        "memory_method": "made up",
+        "data_description": "A made-up set.",
+        "threads": 1,
+    }
+    values: dict[str, Any] = {
+        "study": "01_training",
+        "scale": "quick",
+        "key": trial.key,
+        "trial": trial.as_dict(),
+        "pass_number": number_,
+        "planned": Planned(keys=[short_hash(t.key) for t in (TRAIN, MATMUL, COPY)], passes=3, order_seed=1),
+        "process": Process(id=f"p{number_}", position=0, startup_s=2.0),
+        "host": "0123456789ab",
+        "devices_used": 1,
+        "versions": {"torch": "2.11"},
+        "status": "ok",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "wall_s": 20 * block_s,
+        "phases_s": {"build": block_s, "first_step": block_s, "warmup": 2 * block_s, "timed": 10 * block_s},
+        "facts": facts if trial == TRAIN else {},
+        "result": blocks,
+    }
+    return Record(**(values | other))
+
+
+def results(*records: Record, hw: str = "h200") -> Results:
+    host = {"gpus": [{"name": "NVIDIA H200"}], "cpu": "a CPU"}
+    return Results(
+        study=find_study("training"),
+        profile=load_profile(hw),
+        scale="quick",
+        host_id="0123456789ab" if records else None,
+        host=host if records else {},
+        records=list(records),
+    )
+
+
+def three_passes() -> Results:
+    return results(
+        *[made(TRAIN, n, s) for n, s in ((1, 0.5), (2, 0.5), (3, 0.5))],
+        *[made(MATMUL, n, 0.1) for n in (1, 2, 3)],
+        *[made(COPY, n, 0.005) for n in (1, 2, 3)],
+    )
+
+
+def test_images_per_second_are_images_over_the_whole_timed_time() -> None:
+    interval = three_passes().interval(TRAIN, "images_per_s")
+    assert interval is not None and interval.n == 3
+    assert interval.point == pytest.approx(64 * 5 / 0.5)
+    assert three_passes().interval(TRAIN, "step_s").point == pytest.approx(0.1)  # type: ignore[union-attr]
+
+
+def test_the_measured_ceilings_are_those_of_the_ceiling_trials() -> None:
+    ceilings = roofline.measured(three_passes())
+    assert ceilings.flop_per_s == pytest.approx(5e12 / 0.1)
+    assert ceilings.bytes_per_s == pytest.approx(5e9 / 0.005)
+    assert roofline.measured(results(made(TRAIN, 1, 0.5))).flop_per_s is None, "missing, not zero"
+
+
+def test_the_bound_is_the_slower_of_arithmetic_and_memory() -> None:
+    work = roofline.Work(images=64, flop=64 * 10**9, unavoidable_bytes=10**9)
+    fast_memory = roofline.bound(work, roofline.Ceilings(1e12, 1e15, "made up"))
+    assert fast_memory is not None and fast_memory.limited_by == "arithmetic"
+    assert fast_memory.images_per_s == pytest.approx(1e12 / 1e9)
+    slow_memory = roofline.bound(work, roofline.Ceilings(1e12, 1e9, "made up"))
+    assert slow_memory is not None and slow_memory.limited_by == "memory"
+    assert slow_memory.images_per_s == pytest.approx(64)
+    assert roofline.bound(work, roofline.Ceilings(None, None, "made up")) is None
+
+
+def test_the_table_sets_each_rate_beside_its_bounds() -> None:
+    frame = speed.throughput_table(three_passes(), [TRAIN])
+    row = frame.iloc[0]
+    assert row["images/s"] == pytest.approx(640)
+    assert row["measured bound"] == pytest.approx(50e12 / 1e9)
+    assert row["nominal bound"] == pytest.approx(67e12 / 1e9)
+    assert row["limited by"] == "arithmetic"
+    assert row["of measured"] == percent(640 / 50_000)
+
+
+def test_a_failure_is_a_row_with_its_reason_and_never_a_number() -> None:
+    failed = made(TRAIN, 1, 0.5, status="oom", reason="out of memory: 3 <b>TB</b>", result=None, facts={})
+    shown = results(failed)
+    assert shown.interval(TRAIN, "images_per_s") is None
+    page = summary.failures_table(shown)._repr_mimebundle_()["text/html"]
+    assert "oom" in page and "3 &lt;b&gt;TB" in page
+    table = summary.throughput_summary(shown, [TRAIN])._repr_mimebundle_()["text/html"]
+    assert "–" in table and ">0<" not in table
+    assert "Nothing was measured" in summary.headline(shown, [TRAIN]).body
+    speed.throughput(shown, [TRAIN])._repr_mimebundle_()  # draws, with a gap
+
+
+def test_one_pass_has_no_interval_and_says_so() -> None:
+    one = results(made(TRAIN, 1, 0.5))
+    assert "one pass, no interval" in summary.headline(one, [TRAIN]).body
+    assert "no intervals" in summary.limitations(one, [TRAIN]).body
+
+
+def test_without_records_every_part_says_so_and_none_fails() -> None:
+    empty = results()
+    for part in (
+        summary.headline(empty, []),
+        summary.throughput_summary(empty, []),
+        summary.failures_table(empty),
+        summary.method_sentence(empty, "Nothing was done."),
+        summary.limitations(empty, []),
+        speed.throughput(empty, []),
+        quality.loss_curve(empty, []),
+        quality.steadiness(empty, []),
+        quality.pass_time(empty),
+        speed.device_order(empty, load_papers(), batch=64),
+    ):
+        assert part._repr_mimebundle_()["text/html"]
+
+
+def test_the_share_of_a_pass_that_measures_counts_first_step_warm_up_and_blocks() -> None:
+    parts = quality.pass_parts(results(made(TRAIN, 1, 0.5)))
+    assert parts["share measuring"].tolist() == [pytest.approx((0.5 + 1 + 5) / (10 + 2))]
+
+
+def test_a_loss_that_did_not_stay_finite_is_said() -> None:
+    record = made(TRAIN, 1, 0.5)
+    assert record.result is not None
+    diverged = record.model_copy(update={"result": record.result.model_copy(update={"loss": [None] * 10})})
+    assert "did not stay finite" in summary.method_sentence(results(diverged), "").body
+    assert "did not stay finite" not in summary.method_sentence(results(record), "").body
+
+
+def test_the_published_order_shows_bounds_and_no_published_images_per_second() -> None:
+    figure = speed.device_order(three_passes(), load_papers(), batch=64)
+    assert isinstance(figure, Figure)
+    paper = figure.data[figure.data["device"] != "H200 SXM"]
+    assert set(paper["kind"]) == {"nominal bound"}
+    assert list(dict.fromkeys(paper["device"])) == ["V100", "P100 (16GB)", "P100 (12GB)", "K40M"]
+    assert "not measurements" in figure.caption
+
+
+def test_a_figure_has_alt_text_caption_data_and_both_schemes() -> None:
+    figure = speed.throughput(three_passes(), [TRAIN])
+    assert isinstance(figure, Figure)
+    page = figure._repr_mimebundle_()["text/html"]
+    assert 'alt="' in page and "<figcaption>" in page and "<details>" in page and "prefers-color-scheme: dark" in page
+    for said in ("FP32", "eager", "batch 64", "synthetic32", "NVIDIA H200", "n = 3"):
+        assert said in figure.caption
+    assert figure.svg(LIGHT) == figure.svg(LIGHT), "the same records give the same bytes"
+    assert figure.svg(LIGHT) != figure.svg(DARK)
+    assert len(PALETTE) == len(PALETTE_ON_DARK)
+
+
+def test_a_profile_without_peaks_has_no_roofline_and_no_nominal_bound() -> None:
+    assert nominal_roofline(load_profile("cpu")) is None
+    assert nominal_roofline(load_profile("h200")) is not None
+    prediction = summary.prediction_table(load_profile("cpu"), [TRAIN])
+    assert isinstance(prediction, Table) and "images/s at most" not in prediction.frame
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (1234.5, "1,230"),
+        (0.0, "0"),
+        (None, "–"),
+        (0.01234, "0.0123"),
+        (12.0, "12.0"),
+        (999.9, "1,000"),
+        (1e-9, "1.00e-09"),
+    ],
+)
+def test_numbers_are_rounded_to_three_digits_for_people(value: float | None, said: str) -> None:
+    assert number(value) == said
+
+
+def test_a_missing_value_is_a_dash_and_never_zero() -> None:
+    assert quantity(None, "images_per_s") == percent(None) == with_interval(None, "images_per_s") == "–"
+    import pandas as pd
+
+    page = table_html(pd.DataFrame({"a": ["x"], "b": [math.nan], "c": [None]}))
+    assert page.count("–") == 2 and ">0<" not in page
+
+
+def test_an_interval_is_printed_in_the_metrics_unit() -> None:
+    assert with_interval(Interval(0.01, 0.009, 0.011, 3), "step_s") == "10.00 ms [9.000, 11.00]"
+
+
+def test_text_from_data_cannot_inject_html() -> None:
+    page = Text("<script>alert(1)</script>")._repr_mimebundle_()["text/html"]
+    assert "<script>" not in page

@@ -1,0 +1,145 @@
+"""What is committed under reports/ is complete, honest about its host, and small; and its noise is covered by intervals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labkit.host import ROOT
+from labkit.profile import load_profile
+from labkit.records import Record, Store
+from labkit.registry import SCALES, STUDIES
+from labkit.selection import at_scale, is_complete, scale_to_show
+from labkit.statistics import log_interval
+
+MEASURING_SHARE = 0.7  # of a pass: warm-up and timed blocks
+COVERAGE = (0.93, 0.97)
+
+
+def committed() -> list[tuple[str, str, str, list[Record]]]:
+    """(profile, study, host, records) of every records file in version control."""
+    found = []
+    for report in sorted((ROOT / "reports").glob("*")):
+        store = Store(report)
+        for study in STUDIES:
+            found += [(report.name, study, host, store.read(study, host)) for host in store.hosts(study)]
+    return found
+
+
+COMMITTED = committed()
+each = pytest.mark.parametrize(
+    ("profile", "study", "host", "records"), COMMITTED, ids=[f"{p}-{s}-{h}" for p, s, h, _ in COMMITTED]
+)
+
+
+def test_there_are_records_of_an_h200() -> None:
+    assert any(profile == "h200" and study == "01_training" for profile, study, _, _ in COMMITTED)
+
+
+@each
+def test_their_host_is_described_and_is_what_the_profile_says(
+    profile: str, study: str, host: str, records: list[Record]
+) -> None:
+    described = json.loads((ROOT / "reports" / profile / "hosts" / f"{host}.json").read_text())
+    assert described["id"] == host
+    device = load_profile(profile).device
+    if device.kind == "cuda":
+        assert len(described["gpus"]) >= device.count
+        assert all(record.trial["device"] == "cuda" for record in records)
+        assert described["gpus"][0]["compute_capability"] == device.compute_capability
+
+
+@each
+def test_a_scale_is_complete_and_every_number_can_be_traced(
+    profile: str, study: str, host: str, records: list[Record]
+) -> None:
+    assert any(is_complete(records, scale) for scale in SCALES)
+    for record in records:
+        assert record.study == study and record.host == host
+        assert record.as_trial.key == record.key, "the key is that of today's code"
+        assert record.versions.get("commit") and record.versions.get("source")
+        assert not record.versions["commit"].endswith("+"), "measured from a commit, not from changed files"
+
+
+@each
+def test_most_of_a_pass_measures(profile: str, study: str, host: str, records: list[Record]) -> None:
+    shown = at_scale(records, scale_to_show(records) or "")
+    for number in {record.pass_number for record in shown}:
+        of_pass = [record for record in shown if record.pass_number == number]
+        startup_s = sum({record.process.id: record.process.startup_s for record in of_pass}.values())
+        measuring_s = sum(
+            record.phases_s.get(phase, 0.0) for record in of_pass for phase in ("first_step", "warmup", "timed")
+        )
+        compiling_s = sum(record.phases_s.get("compile", 0.0) for record in of_pass)
+        total_s = startup_s + sum(record.wall_s for record in of_pass) - compiling_s
+        assert measuring_s >= MEASURING_SHARE * total_s
+
+
+def test_a_profile_stays_within_five_megabytes() -> None:
+    for report in (ROOT / "reports").glob("*"):
+        kept = [path for name in ("records", "hosts", "telemetry") for path in (report / name).rglob("*")]
+        assert sum(path.stat().st_size for path in kept if path.is_file() and "aside" not in path.parts) <= 5_000_000
+
+
+def test_no_secret_path_or_host_name_is_in_them() -> None:
+    for path in (ROOT / "reports").glob("*/[hr]*/**/*.json*"):
+        text = path.read_text(encoding="utf-8")
+        assert str(Path.home()) + "/" not in text and str(ROOT) not in text
+
+
+def shown_trainings() -> list[list[Record]]:
+    """The passes of every training trial that a page shows."""
+    trials: dict[tuple[str, str], list[Record]] = {}
+    for profile, _, host, records in COMMITTED:
+        for record in at_scale(records, scale_to_show(records) or ""):
+            if record.result and record.result.images_per_step:
+                trials.setdefault((profile + host, record.key), []).append(record)
+    return [passes for passes in trials.values() if len(passes) >= 3]
+
+
+def simulated_rates(passes: list[Record], draws: int, number: int, rng: np.random.Generator) -> np.ndarray:
+    """(draws, number) images/s of made-up passes: pass-to-pass noise as large as recorded, block noise as recorded.
+
+    The pass effect is normal on the logarithm: three to six passes tell how large it is, not which shape it has. The
+    blocks of a made-up pass are drawn from those of a recorded one, stalls and all.
+    """
+    blocks = [np.array(record.result.host_s) for record in passes if record.result]
+    logs = np.log([1 / block.mean() for block in blocks])
+    effect = np.exp(rng.normal(0, logs.std(ddof=1), (draws, number)))
+    chosen = blocks[0] / blocks[0].mean()
+    block_s = rng.choice(chosen, (draws, number, len(chosen))) / effect[:, :, None]
+    return np.asarray(1 / block_s.mean(axis=2))
+
+
+@pytest.mark.parametrize("passes", [3, 6])
+def test_intervals_over_passes_cover_the_truth_in_the_noise_of_the_records(passes: int) -> None:
+    """The pages' own intervals (`log_interval`) hold the truth in 93-97 % of made-up reports."""
+    rng = np.random.default_rng(20)
+    trials = shown_trainings()
+    covered = []
+    for trial in trials:
+        rates = simulated_rates(trial, 12_000 // len(trials), passes, rng)
+        truth = float(np.exp(np.log(rates).mean()))
+        for one in rates:
+            interval = log_interval(list(one))
+            assert interval.low is not None and interval.high is not None
+            covered.append(interval.low <= truth <= interval.high)
+    assert COVERAGE[0] <= float(np.mean(covered)) <= COVERAGE[1]
+
+
+def test_an_interval_from_the_blocks_of_one_pass_would_not_cover_the_next() -> None:
+    """Why passes: blocks of one process taken as independent give intervals that other processes fall out of."""
+    covered = []
+    for trial in shown_trainings():
+        for record in trial:
+            assert record.result is not None
+            interval = log_interval([1 / seconds for seconds in record.result.host_s])
+            assert interval.low is not None and interval.high is not None
+            for other in trial:
+                if other is not record and other.result is not None:
+                    rate = len(other.result.host_s) / other.result.timed_s
+                    covered.append(interval.low <= rate <= interval.high)
+    assert float(np.mean(covered)) < 0.6
