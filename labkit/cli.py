@@ -28,6 +28,9 @@ On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on.")]
 
 
+INTERRUPTED = 130
+
+
 def _request(hw: str, study: str, scale: str, data: str, force: str = "") -> Any:
     from labkit.report.make import Request
 
@@ -128,14 +131,15 @@ def main() -> None:
         print(f"labkit: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        print("\nlabkit: interrupted. What was measured is kept; the same command goes on from there.", file=sys.stderr)
-        sys.exit(130)
+        code = INTERRUPTED
     except Exception as error:
         # Typer's and Click's usage errors have no common base over their versions, but all say their message this way.
         if not hasattr(error, "format_message"):
             raise
         print(f"labkit: {error.format_message()}", file=sys.stderr)
         sys.exit(2)
+    if code == INTERRUPTED:  # which newer Typers return themselves
+        print("\nlabkit: interrupted. What was measured is kept; the same command goes on from there.", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 

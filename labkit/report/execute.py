@@ -40,11 +40,14 @@ def parameters_of(notebook: Path) -> dict[str, Any]:
     return {name: entry["default"] for name, entry in found.items()}
 
 
-def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout_s: float) -> Execution:
+def execute(
+    notebook: Path, output: Path, parameters: dict[str, Any], *, timeout_s: float, log: Path | None = None
+) -> Execution:
     """Run `notebook` with `parameters` into `output` (which appears even when a cell fails).
 
     The kernel talks over sockets in a private folder, not over TCP, which other users of the host could reach. An
     unknown parameter is an error: papermill alone would only warn. KeyboardInterrupt ends the kernel and passes on.
+    What the kernel itself complains of goes to `log`.
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -58,7 +61,7 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout
     logging.getLogger("papermill").setLevel(logging.ERROR)
     # Unix socket paths may have about 100 characters, and two runs need two prefixes.
     sockets = Path(tempfile.mkdtemp(prefix="lk-", dir="/tmp"))
-    _offer_kernel(sockets)
+    _offer_kernel(sockets, log)
     try:
         papermill.execute_notebook(
             str(notebook),
@@ -76,7 +79,7 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout
         kinds = (UserError.__name__, "DataError")
         return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
     except DeadKernelError:
-        return Execution("the notebook's kernel died; the log of its worker is in logs/")
+        return Execution("the notebook's kernel died; what it said last is in logs/")
     except CellTimeoutError:
         return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
     finally:
@@ -85,14 +88,25 @@ def execute(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout
     return Execution(f"{skipped} code cells never ran" if skipped else None)
 
 
-def _offer_kernel(folder: Path) -> None:
+# The kernel's own stderr is no part of a cell's output: an interrupted kernel writes tracebacks there.
+LAUNCH = """
+import os, sys
+if log := os.environ.get("LABKIT_KERNEL_LOG"):
+    os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), 2)
+from ipykernel import kernelapp
+kernelapp.launch_new_instance()
+"""
+
+
+def _offer_kernel(folder: Path, log: Path | None) -> None:
     """A kernel of this very interpreter: one called `python3` may be the user's own, from another environment."""
     specification = folder / "kernels" / KERNEL
     specification.mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    argv = [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"]
     # The notebook runs in its own folder, where an uninstalled labkit would not be found.
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": {"PYTHONPATH": path}})
+    environment = {"PYTHONPATH": path, **({"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {})}
+    text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": environment})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
     os.environ["JUPYTER_PATH"] = str(folder)
 

@@ -166,9 +166,10 @@ def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[
     with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         output = Path(folder) / f"{study}.ipynb"
         with _progress_shown(Path(folder) / "progress.json"):
-            outcome = execute(
-                notebook_of(study), output, parameters, timeout_s=plan.timeout_s if plan else 60 * NOTEBOOK_S
-            )
+            log = report / "logs" / f"{study}-kernel.log"
+            log.parent.mkdir(exist_ok=True)
+            timeout_s = plan.timeout_s if plan else 60 * NOTEBOOK_S
+            outcome = execute(notebook_of(study), output, parameters, timeout_s=timeout_s, log=log)
         if output.is_file():
             atomic_copy(output, report / f"{study}.ipynb")
     return outcome

@@ -1,4 +1,4 @@
-"""What is committed under reports/ is complete, honest about its host, and small; and its noise is covered by intervals."""
+"""What is committed under reports/ is complete, honest about its host and small, and intervals cover its noise."""
 
 from __future__ import annotations
 
