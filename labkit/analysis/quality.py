@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.analysis.figure import Figure, Theme
-from labkit.analysis.format import percent
+from labkit.analysis.format import listing, percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, conditions, title
 from labkit.analysis.table import Text
@@ -16,6 +16,7 @@ from labkit.records import Record
 from labkit.statistics import coefficient_of_variation
 from labkit.trial import Trial
 
+LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
 PARTS = ("start", "build", "first step", "warm-up", "timed", "other")
 
 
@@ -74,6 +75,7 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
             for images, loss in zip(seen, [*blocks.warmup_loss, *blocks.loss], strict=True):
                 rows.append({"trial": _short(trial), "images seen": int(images), "loss": loss})
     data = pd.DataFrame(rows, columns=["trial", "images seen", "loss"])
+    classes = max(trial.classes for trial in trials)
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
@@ -85,7 +87,6 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
                 color=theme.palette[index % len(theme.palette)],
                 label=name,
             )
-        classes = max((trial.classes for trial in trials), default=1)
         axes.axhline(np.log(classes), color=theme.faint, ls="--", lw=1, label=f"guessing among {classes} classes")
         axes.set_xlabel("images seen")
         axes.set_ylabel("cross-entropy loss")
@@ -95,11 +96,26 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="loss",
         draw=draw,
-        caption=f"Loss of the training that was timed (block means, first pass): the steps do train. "
-        f"{conditions(results, trials)}; this is not ImageNet accuracy.",
+        caption=f"Loss of the training that was timed (block means, first pass). {_learning(data, classes)} "
+        f"{conditions(results, trials)}.",
         alt="Line plot of training loss against images seen for each configuration, with the loss of guessing dashed.",
         data=data,
     )
+
+
+def _learning(data: pd.DataFrame, classes: int) -> str:
+    """Which losses ended below that of guessing, and which did not in the images they saw."""
+    guessing = float(np.log(classes))
+    ended: dict[str, float] = {str(name): one["loss"].dropna().tail(3).mean() for name, one in data.groupby("trial")}
+    below = [name for name, loss in ended.items() if loss < LEARNED * guessing]
+    others = [name for name in ended if name not in below]
+    said = f"Below that of guessing at the end: {listing(below)}." if below else ""
+    if others:
+        said += (
+            f" Not below it in so few images: {listing(others)}; their steps are timed all the same: what they cost "
+            f"does not depend on the loss."
+        )
+    return said.strip()
 
 
 def pass_time(results: Results) -> Figure | Text:

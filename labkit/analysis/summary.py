@@ -83,9 +83,6 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
             "memory (GiB)": [
                 value * memory.scale if (value := results.fact(trial, "memory_bytes")) else None for trial in trials
             ],
-            "parameters (M)": [
-                value / 1e6 if (value := results.fact(trial, "parameters")) else None for trial in trials
-            ],
             "of nominal roofline": data["of nominal"],
             "of measured roofline": data["of measured"],
             "limited by": data["limited by"],

@@ -234,3 +234,13 @@ def test_an_interval_is_printed_in_the_metrics_unit() -> None:
 def test_text_from_data_cannot_inject_html() -> None:
     page = Text("<script>alert(1)</script>")._repr_mimebundle_()["text/html"]
     assert "<script>" not in page
+
+
+def test_the_loss_curve_says_which_networks_learned_and_which_did_not() -> None:
+    learned = quality.loss_curve(three_passes(), [TRAIN])
+    assert isinstance(learned, Figure) and "Below that of guessing at the end: ResNet-50, 64." in learned.caption
+    record = made(TRAIN, 1, 0.5)
+    assert record.result is not None
+    flat = record.result.model_copy(update={"loss": [math.log(1000)] * 10})
+    stuck = quality.loss_curve(results(record.model_copy(update={"result": flat})), [TRAIN])
+    assert isinstance(stuck, Figure) and "Not below it in so few images: ResNet-50, 64" in stuck.caption
