@@ -16,6 +16,8 @@ from labkit.records import Record
 from labkit.statistics import coefficient_of_variation
 from labkit.trial import Trial
 
+PANELS_IN_A_ROW = 4
+DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
 PARTS = ("start", "build", "first step", "warm-up", "timed", "other")
 
@@ -25,9 +27,13 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
     if not trials:
         return NOTHING
     data = _blocks(results, trials)
+    columns = min(len(trials), PANELS_IN_A_ROW)
+    rows = -(-len(trials) // columns)
 
     def draw(figure: Any, theme: Theme) -> None:
-        grid = figure.subplots(1, max(len(trials), 1), sharey=True, squeeze=False)[0]
+        grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+        for axes in grid[len(trials) :]:
+            axes.set_axis_off()
         for axes, trial in zip(grid, trials, strict=False):
             part = data[data["trial"] == _short(trial)]
             for number_, one in part.groupby("pass"):
@@ -43,7 +49,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
             axes.set_title(_short(trial), fontsize=8.5, color=theme.ink)
             axes.set_xlabel("s")
             axes.spines[["top", "right"]].set_visible(False)
-        grid[0].set_ylabel("images/s over the pass's mean")
+        figure.supylabel("images/s over the pass's mean", fontsize=9, color=theme.ink)
 
     spread = [
         variation
@@ -57,7 +63,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
         caption=f"Every timed block, relative to its pass's mean; a line a pass. {said} {conditions(results, trials)}.",
         alt=f"Line plots of block throughput over time, one panel a configuration, one line a pass. {said}",
         data=data,
-        size_in=(max(8.0, 1.6 * len(trials)), 2.8),
+        size_in=(8.0, 0.6 + 1.7 * rows),
     )
 
 
@@ -79,13 +85,16 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
-        for index, (name, one) in enumerate(data.groupby("trial", sort=False)):
+        models, batches = (list(dict.fromkeys(getattr(trial, name) for trial in trials)) for name in ("model", "batch"))
+        for trial in trials:  # a colour a model, a dash pattern a batch size
+            one = data[data["trial"] == _short(trial)]
             axes.plot(
                 one["images seen"],
                 one["loss"].astype(float),
                 lw=1.2,
-                color=theme.palette[index % len(theme.palette)],
-                label=name,
+                color=theme.palette[models.index(trial.model) % len(theme.palette)],
+                ls=DASHES[batches.index(trial.batch) % len(DASHES)],
+                label=_short(trial),
             )
         axes.axhline(np.log(classes), color=theme.faint, ls="--", lw=1, label=f"guessing among {classes} classes")
         axes.set_xlabel("images seen")
@@ -106,7 +115,8 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
 def _learning(data: pd.DataFrame, classes: int) -> str:
     """Which losses ended below that of guessing, and which did not in the images they saw."""
     guessing = float(np.log(classes))
-    ended: dict[str, float] = {str(name): one["loss"].dropna().tail(3).mean() for name, one in data.groupby("trial")}
+    by_trial = data.groupby("trial", sort=False)
+    ended: dict[str, float] = {str(name): one["loss"].dropna().tail(3).mean() for name, one in by_trial}
     below = [name for name, loss in ended.items() if loss < LEARNED * guessing]
     others = [name for name in ended if name not in below]
     said = f"Below that of guessing at the end: {listing(below)}." if below else ""

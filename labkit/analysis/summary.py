@@ -83,17 +83,19 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
             "memory (GiB)": [
                 value * memory.scale if (value := results.fact(trial, "memory_bytes")) else None for trial in trials
             ],
-            "of nominal roofline": data["of nominal"],
-            "of measured roofline": data["of measured"],
+            "of nominal": data["of nominal"],
+            "of measured": data["of measured"],
             "limited by": data["limited by"],
         }
     )
-    unknown = [
-        name for name in ("of nominal roofline", "of measured roofline", "limited by") if frame[name].isna().all()
-    ]
+    unknown = [name for name in ("of nominal", "of measured", "limited by") if frame[name].isna().all()]
     frame = frame.drop(columns=unknown)
     method = results.fact(trials[0], "memory_method")
-    return Table(frame, f"{conditions(results, trials)}. Memory: {method or 'not recorded'}.")
+    caption = (
+        f"{conditions(results, trials)}. Memory: {method or 'not recorded'}. Last columns: share of the nominal and of the "
+        f"measured roofline, and what sets the bound."
+    )
+    return Table(frame, caption)
 
 
 def _range(interval: Interval | None) -> str | None:
