@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 
 from labkit.errors import UserError
-from labkit.host import PACKAGES, ROOT, Host, detect, mismatch, this_host
+from labkit.host import PACKAGES, ROOT, Host, this_host
+from labkit.matching import detect, mismatch
 from labkit.profile import load_profile, profile_names
 
 GIB = 2.0**30

@@ -1,4 +1,4 @@
-"""What this machine is, and whether it matches a profile.
+"""What this machine is.
 
 A host's id is hashed from its devices' UUIDs; a machine without any gets a random number that is made once and kept in
 the user's state folder. No host name, user name or raw UUID enters a record.
@@ -24,7 +24,6 @@ import psutil
 
 from labkit import __version__
 from labkit.errors import LabkitError, UserError
-from labkit.profile import PARAMS, Profile, load_profile, profile_names
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "keras": "keras"}
@@ -262,68 +261,6 @@ def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
     return tuple(found)
 
 
-def mismatch(profile: Profile, host: Host) -> str | None:
-    """Why this host is not what the profile expects; None when it matches."""
-    device = profile.device
-    if not profile.runnable:
-        reason = profile.reason.rstrip(".")
-        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {reason}"
-    if device.kind == "cpu":
-        return None
-    matching = _matching(profile, host)
-    here = host.summary()
-    if len(matching) < device.count:
-        return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
-    capability = matching[0].compute_capability
-    if device.compute_capability and capability != device.compute_capability:
-        return (
-            f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
-            f"{capability}"
-        )
-    return None
-
-
-def _matching(profile: Profile, host: Host) -> list[Gpu]:
-    return [gpu for gpu in host.gpus if re.search(profile.device.pattern, gpu.name)] if profile.device.pattern else []
-
-
-def detect(host: Host, params: Path = PARAMS) -> Profile | None:
-    """The profile for this host: the one with most of its devices. None when it has NVIDIA GPUs that no profile knows.
-
-    UserError on a machine whose only GPU is of another vendor.
-    """
-    if not host.gpus:
-        if host.foreign_gpus:
-            raise UserError(
-                f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
-                f"machine's CPU instead, say so: `make report HW=cpu`."
-            )
-        if any("does not answer" in note for note in host.notes):
-            raise UserError(
-                f"{host.notes[0]} Mend the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
-                f"`make report HW=cpu`."
-            )
-        return load_profile("cpu", params)
-    profiles = [load_profile(name, params) for name in profile_names(params)]
-    cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
-    fitting = [profile for profile in cuda if mismatch(profile, host) is None]
-    if not fitting:
-        for profile in cuda:
-            if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
-                require_match(profile, host)  # known, and known not to run: say that, never "unknown device"
-    return max(fitting, key=lambda profile: profile.device.count, default=None)
-
-
-def require_match(profile: Profile, host: Host) -> None:
-    """UserError, with the ways on, when the profile's hardware is not here: numbers are never labelled with others'."""
-    problem = mismatch(profile, host)
-    if problem:
-        raise UserError(
-            f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
-            f"`make render HW={profile.name}` shows what is recorded and published of {profile.title}."
-        )
-
-
 def write_host(host: Host, report: Path) -> None:
     """Write `hosts/<id>.json`."""
     folder = report / "hosts"
@@ -343,9 +280,3 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise LabkitError(f"{path} does not describe a host: restore it from version control.")
     return values
-
-
-def device_indices(profile: Profile, host: Host) -> list[int]:
-    """The driver's numbers of the devices a profile uses: the first `count` whose name matches."""
-    matching = _matching(profile, host)
-    return [index for index, gpu in enumerate(host.gpus) if gpu in matching][: profile.device.count]

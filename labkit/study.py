@@ -17,7 +17,8 @@ from typing import Any, Literal
 from labkit.analysis.results import Results
 from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, unknown
-from labkit.host import ROOT, Host, detect, mismatch, read_host, require_match, this_host
+from labkit.host import ROOT, Host, read_host, this_host
+from labkit.matching import detect, mismatch, require_match
 from labkit.profile import Profile, SweepValue, load_profile
 from labkit.records import Store
 from labkit.registry import Study, check_scale, find_study

@@ -7,9 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# No test asserts an absolute time, and a deadline would do just that on a busy machine.
+settings.register_profile("labkit", deadline=None)
+settings.load_profile("labkit")
 
 
 def _no_gpu() -> str | None:

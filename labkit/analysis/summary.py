@@ -92,8 +92,8 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
     frame = frame.drop(columns=unknown)
     method = results.fact(trials[0], "memory_method")
     caption = (
-        f"{conditions(results, trials)}. Memory: {method or 'not recorded'}. Last columns: share of the nominal and of the "
-        f"measured roofline, and what sets the bound."
+        f"{conditions(results, trials)}. Memory: {method or 'not recorded'}. Last columns: share of the nominal and of "
+        f"the measured roofline, and what sets the bound."
     )
     return Table(frame, caption)
 

@@ -24,6 +24,16 @@ class ModelEntry:
     paper: str
 
 
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a model weighs and costs. FLOP count a multiply-add as two; per image, without batch norm and pooling."""
+
+    parameters: int
+    parameter_bytes: int
+    flop_forward: int
+    flop_training: int
+
+
 MODELS: dict[str, ModelEntry] = {
     entry.name: entry
     for entry in (

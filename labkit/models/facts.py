@@ -8,23 +8,13 @@ counting the same layers. What is not in the file is counted when asked for.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from labkit.models.catalogue import MODELS, check_input, input_sizes
+from labkit.models.catalogue import MODELS, ModelFacts, check_input, input_sizes
 
 COUNTS = Path(__file__).with_name("counts.json")
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """FLOP count a multiply-add as two; per image, without batch norm, activations and pooling."""
-
-    parameters: int
-    parameter_bytes: int
-    flop_forward: int
-    flop_training: int
 
 
 def count(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import unknown
-from labkit.models.catalogue import check_input
-from labkit.models.facts import ModelFacts
+from labkit.models.catalogue import ModelFacts, check_input
 from labkit.models.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:

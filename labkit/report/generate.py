@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from labkit.errors import UserError
-from labkit.host import Host, detect
+from labkit.host import Host
+from labkit.matching import detect
 from labkit.profile import PARAMS
 
 

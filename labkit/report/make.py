@@ -17,7 +17,8 @@ from typing import Any
 from tqdm import tqdm
 
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT, Host, detect, require_match, this_host
+from labkit.host import ROOT, Host, this_host
+from labkit.matching import detect, require_match
 from labkit.profile import Profile, load_profile
 from labkit.records import Store, utc_now
 from labkit.registry import STUDIES, check_scale

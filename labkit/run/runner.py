@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import LabkitError
-from labkit.host import Host, device_indices, write_host
+from labkit.host import Host, write_host
+from labkit.matching import device_indices
 from labkit.profile import Profile, Timing
 from labkit.records import Planned, Process, Record, Store, short_hash, utc_now
 from labkit.run.lock import only_measurement

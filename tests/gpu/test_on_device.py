@@ -8,7 +8,8 @@ import pytest
 
 from labkit import doctor
 from labkit.data import open_data
-from labkit.host import detect, this_host
+from labkit.host import this_host
+from labkit.matching import detect
 from labkit.measure import CudaClock
 from labkit.profile import Profile, Timing
 from labkit.records import Record, Store

@@ -16,18 +16,8 @@ import pytest
 
 from labkit import host as host_module
 from labkit.errors import LabkitError, UserError
-from labkit.host import (
-    Host,
-    detect,
-    device_indices,
-    foreign_gpus,
-    mismatch,
-    read_host,
-    require_match,
-    source_hash,
-    this_host,
-    write_host,
-)
+from labkit.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
+from labkit.matching import detect, device_indices, mismatch, require_match
 from labkit.profile import load_profile, profile_names
 
 CHIPS = {  # name as the driver gives it, compute capability, memory in bytes

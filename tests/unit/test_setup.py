@@ -1,0 +1,163 @@
+"""The way in: no CUDA where there is no GPU, a profile for an unknown GPU, a doctor who says what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit import bootstrap, doctor
+from labkit.errors import UserError
+from labkit.host import ROOT, Gpu, Host
+from labkit.matching import detect
+from labkit.profile import PARAMS, load_profile
+from labkit.report.generate import write_profile
+
+FUTURE_GPU = Gpu(
+    name="NVIDIA Z900 (80 GB)",
+    uuid_hash="0" * 12,
+    memory_bytes=80 * 2**30,
+    compute_capability="15.0",
+    power_limit_w=1000.0,
+)
+HOST = Host(
+    id="0123456789ab",
+    gpus=(FUTURE_GPU,),
+    driver="999",
+    cpu="a CPU",
+    cpu_cores=2,
+    cpu_threads=2,
+    cpu_features=(),
+    memory_bytes=2**34,
+    os="Linux",
+    python="3.12.0",
+    packages={"torch": "2.13.0"},
+    commit=None,
+    source="0",
+)
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Path:
+    import shutil
+
+    shutil.copytree(PARAMS, tmp_path / "params")
+    return tmp_path / "params"
+
+
+def test_an_unknown_gpu_gets_a_profile_that_then_matches_it(params: Path) -> None:
+    assert detect(HOST, params) is None
+    path = write_profile(HOST, params)
+    assert path.name == "z900_80_gb.yaml"
+    written = load_profile(path.stem, params)
+    assert written.peaks.flop_per_s == {}, "nominal peaks stand on a data sheet, not in a driver"
+    assert written.device.board_power_w is not None and written.device.board_power_w.value == 1000
+    assert written.sweep("01_training", "quick")["batch"] == [64, 256]
+    detected = detect(HOST, params)
+    assert detected is not None and detected.name == "z900_80_gb"
+
+
+def test_several_unknown_gpus_are_counted_in_the_name(params: Path) -> None:
+    path = write_profile(replace(HOST, gpus=(FUTURE_GPU, replace(FUTURE_GPU, uuid_hash="1" * 12))), params)
+    assert path.stem == "z900_80_gb_x2" and load_profile(path.stem, params).device.count == 2
+
+
+def test_a_profile_is_never_written_over_one_that_somebody_wrote(params: Path) -> None:
+    path = write_profile(HOST, params)
+    path.write_text(path.read_text().replace("Z900", "Y800"))
+    before = path.read_text()
+    with pytest.raises(UserError, match="exists but does not match"):
+        write_profile(HOST, params)
+    assert path.read_text() == before
+    with pytest.raises(UserError, match="known already"):
+        write_profile(replace(HOST, gpus=()), params)
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "this_host", lambda: replace(HOST, gpus=(), foreign_gpus=("AMD GPU at PCI 1",)))
+    findings = list(doctor.examine())
+    said = " ".join(sentence for _, sentence in findings)
+    assert "papermill is not installed: `make setup`" in said
+    assert "AMD GPU at PCI 1: not supported" in said and "make report HW=cpu" in said
+    assert any(fine is False for fine, _ in findings)
+
+
+def test_the_doctor_finds_a_torch_without_code_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90"])
+    for capability, fine in (("7.0", False), ("8.6", True), ("9.0", True), ("15.0", False)):
+        gpu = replace(FUTURE_GPU, compute_capability=capability)
+        (finding,) = doctor._torch_and_gpu(replace(HOST, gpus=(gpu,)))
+        assert finding[0] is fine, capability
+        assert fine or "TORCH_INDEX=https://download.pytorch.org/whl/cu126" in finding[1]
+
+
+class Pip:
+    """Stands in for subprocess.call: remembers the commands, and fails those that ask for what is not to be had."""
+
+    def __init__(self, *unavailable: str) -> None:
+        self.commands: list[str] = []
+        self.unavailable = unavailable
+
+    def __call__(self, command: list[str], **_: Any) -> int:
+        self.commands.append(" ".join(command))
+        return int(any(word in self.commands[-1] for word in self.unavailable))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reachable", "index", "unavailable", "installed"),
+    [
+        (False, True, "", (), r"--extra-index-url .*/whl/cpu torch==[\d.]+\+cpu torchvision==[\d.]+\+cpu$"),
+        (False, False, "", (), r"pip torch==[\d.]+\+cpu$"),
+        (False, False, "", ("+cpu",), r"pip torch==[\d.]+ torchvision==[\d.]+$"),
+        (True, True, "", (), r"pip torch==[\d.]+ torchvision==[\d.]+$"),
+        (False, True, "https://here/cu126", (), r"--index-url https://here/cu126 "),
+    ],
+    ids=["CPU index", "CPU wheel at hand", "no CPU build", "GPU", "TORCH_INDEX"],
+)
+def test_without_a_gpu_nothing_of_cuda_is_installed_where_a_cpu_build_is_to_be_had(
+    gpu: bool,
+    reachable: bool,
+    index: str,
+    unavailable: tuple[str, ...],
+    installed: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pip = Pip(*unavailable)
+    monkeypatch.setattr(bootstrap.subprocess, "call", pip)
+    monkeypatch.setattr(bootstrap, "_has_nvidia_gpu", lambda: gpu)
+    monkeypatch.setattr(bootstrap, "_answers", lambda _: reachable)
+    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
+    monkeypatch.setenv("TORCH_INDEX", index)
+    assert bootstrap._install_torch(["pip"])
+    assert any(re.search(installed, command) for command in pip.commands), pip.commands
+    if not gpu and not index and not unavailable:
+        assert "+cpu" in pip.commands[0], "the CPU build comes first, so that no other is ever fetched"
+
+
+def test_every_package_that_pyproject_names_is_pinned() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    for requirement in named:
+        name = re.split(r"[;>=< \[]", requirement)[0].lower()
+        assert name in pinned, name
+
+
+def test_the_readme_names_only_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"):
+        for target in re.findall(r"(?:`|^)make ([a-z][a-z-]+)", (ROOT / document).read_text(), re.MULTILINE):
+            assert target in targets, f"{document}: make {target}"
+    assert (ROOT / "docs" / "report-h200.png").is_file()
