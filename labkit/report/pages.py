@@ -19,7 +19,7 @@ from labkit.report.html import render_notebook
 from labkit.report.plan import notebook_of
 from labkit.report.site import Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
-from labkit.selection import host_to_show, scale_to_show
+from labkit.selection import at_scale, host_to_show, scale_to_show
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -30,13 +30,16 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     store = Store(report)
     shown = host_to_show(store, study, run.host)
     records = store.read(study, shown) if shown else []
+    scale = scale_to_show(records)
+    shown_records = at_scale(records, scale) if scale else []
+    commits = sorted({record.versions.get("commit", "unknown") for record in shown_records})
     strip = {
         "Profile": profile.title,
         "Host": _host_line(report, shown),
-        "Scale": scale_to_show(records) or "no records",
-        "Measured": max((record.started_at[:10] for record in records), default=MISSING),
-        "Rendered": run.finished_at,
-        "Commit": run.commit or MISSING,
+        "Scale": scale or "no records",
+        "Measured": max((record.started_at[:10] for record in shown_records), default=MISSING),
+        "By commit": ", ".join(commits) or MISSING,
+        "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
         "Again": run.command,
     }
     title = f"{STUDIES[study].title} — {profile.title}"
