@@ -14,6 +14,13 @@ INSTALLED :=
 else
 export LABKIT_PYTHON := .venv/bin/python
 INSTALLED := .venv/.installed
+ifneq ($(TORCH_INDEX),)
+ifneq ($(wildcard .venv/.installed),)
+ifneq ($(shell cat .venv/.torch-index 2>/dev/null),$(TORCH_INDEX))
+$(error TORCH_INDEX differs from the one .venv was made with: remove the folder .venv and run this again)
+endif
+endif
+endif
 endif
 
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
@@ -29,7 +36,7 @@ help:  ## list the targets
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
 
 .venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
-	@python3 -I labkit/bootstrap.py .venv && touch $@
+	@python3 -I labkit/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
 
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site
 	@$(LABKIT) report

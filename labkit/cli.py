@@ -139,7 +139,10 @@ def main() -> None:
         print(f"labkit: {error.format_message()}", file=sys.stderr)
         sys.exit(2)
     if code == INTERRUPTED:  # which newer Typers return themselves
-        print("\nlabkit: interrupted. What was measured is kept; the same command goes on from there.", file=sys.stderr)
+        print(
+            "\nlabkit: interrupted. What was measured is kept; the same command (without FORCE=1) goes on from there.",
+            file=sys.stderr,
+        )
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -25,6 +25,7 @@ import psutil
 from labkit import __version__
 from labkit.errors import LabkitError, UserError
 
+SILENT = "driver does not answer"
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "keras": "keras"}
 PACKAGES = (
@@ -110,18 +111,22 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
     try:
         import pynvml
     except ImportError:
-        return (), None, ("nvidia-ml-py is not installed: NVIDIA devices can't be seen. `make setup` installs it.",)
+        if nvidia_hardware():
+            return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: nvidia-ml-py is not installed.",)
+        return (), None, ()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         # No driver library at all is the plain case of a machine without a GPU, and needs no note.
         absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        return (), None, () if absent else (f"the NVIDIA driver does not answer: {error}.",)
+        if absent and not nvidia_hardware():
+            return (), None, ()
+        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         return tuple(_gpu(pynvml, handle) for handle in handles), _text(pynvml.nvmlSystemGetDriverVersion()), ()
     except pynvml.NVMLError as error:  # such as a GPU that fell off the bus
-        return (), None, (f"the NVIDIA driver does not answer: {error}.",)
+        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
     finally:
         pynvml.nvmlShutdown()
 
@@ -136,7 +141,7 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     return Gpu(
         name=_text(nvml.nvmlDeviceGetName(handle)),
-        uuid_hash=_hash(_text(nvml.nvmlDeviceGetUUID(handle))),
+        uuid_hash=uuid_hash(_text(nvml.nvmlDeviceGetUUID(handle))),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         compute_capability=f"{major}.{minor}",
         power_limit_w=optional(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
@@ -149,13 +154,14 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _hash(text: str) -> str:
+def uuid_hash(text: str) -> str:
+    """What stands for a device's UUID in records."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _host_id(gpus: tuple[Gpu, ...]) -> str:
     if gpus:
-        return _hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
+        return uuid_hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "labkit"
     path = state / "host-id"
     try:
@@ -243,6 +249,21 @@ def source_hash() -> str:
     return digest.hexdigest()[:12]
 
 
+def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a NVIDIA GPU is in the machine, whatever its driver or our packages say of it."""
+    if Path("/proc/driver/nvidia/version").exists():
+        return True
+    return any(_pci(device) == ("0x10de", "0x03") for device in (pci.glob("*") if pci.is_dir() else []))
+
+
+def _pci(device: Path) -> tuple[str, str]:
+    """Vendor and class of a PCI device; empty where they can't be read."""
+    try:
+        return (device / "vendor").read_text().strip(), (device / "class").read_text().strip()[:4]
+    except OSError:
+        return "", ""
+
+
 VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 INTEGRATED = "0000:00:02.0"  # where Intel's processors carry their own graphics
 
@@ -251,12 +272,9 @@ def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
     """GPUs of vendors that labkit can't measure (a processor's built-in Intel graphics and server VGA chips aside)."""
     found = []
     for device in sorted(pci.glob("*")) if pci.is_dir() else []:
-        try:
-            kind, vendor = (device / "class").read_text().strip(), (device / "vendor").read_text().strip()
-        except OSError:
-            continue
+        vendor, kind = _pci(device)
         # 0x03 = display controller, 0x12 = processing accelerator
-        if kind[:4] in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
+        if kind in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
             found.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
     return tuple(found)
 

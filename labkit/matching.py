@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.host import Gpu, Host
+from labkit.host import SILENT, Gpu, Host, uuid_hash
 from labkit.profile import PARAMS, Profile, load_profile, profile_names
 
 
@@ -20,6 +21,8 @@ def mismatch(profile: Profile, host: Host) -> str | None:
         return None
     matching = _matching(profile, host)
     here = host.summary()
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(_visible(host))}"
     if len(matching) < device.count:
         return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
     capability = matching[0].compute_capability
@@ -32,7 +35,19 @@ def mismatch(profile: Profile, host: Host) -> str | None:
 
 
 def _matching(profile: Profile, host: Host) -> list[Gpu]:
-    return [gpu for gpu in host.gpus if re.search(profile.device.pattern, gpu.name)] if profile.device.pattern else []
+    if not profile.device.pattern:
+        return []
+    return [gpu for gpu in _visible(host) if re.search(profile.device.pattern, gpu.name)]
+
+
+def _visible(host: Host) -> list[Gpu]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves this user: others on a shared machine may be somebody else's."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return list(host.gpus)
+    names = {name.strip() for name in chosen.split(",")}
+    hashes = {uuid_hash(name) for name in names if name.startswith("GPU-")}
+    return [gpu for index, gpu in enumerate(host.gpus) if str(index) in names or gpu.uuid_hash in hashes]
 
 
 def detect(host: Host, params: Path = PARAMS) -> Profile | None:
@@ -46,12 +61,17 @@ def detect(host: Host, params: Path = PARAMS) -> Profile | None:
                 f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
                 f"machine's CPU instead, say so: `make report HW=cpu`."
             )
-        if any("does not answer" in note for note in host.notes):
+        if any(SILENT in note for note in host.notes):
             raise UserError(
                 f"{host.notes[0]} Mend the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
                 f"`make report HW=cpu`."
             )
         return load_profile("cpu", params)
+    if not _visible(host):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU of this machine "
+            f"({host.summary()}). Unset it, or measure the CPU instead: `make report HW=cpu`."
+        )
     profiles = [load_profile(name, params) for name in profile_names(params)]
     cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
     fitting = [profile for profile in cuda if mismatch(profile, host) is None]

@@ -55,13 +55,13 @@ def done(records: Iterable[Record], *, scale: str, versions: dict[str, str]) -> 
 
 
 def is_complete(records: Iterable[Record], scale: str) -> bool:
-    """Whether every trial of every pass planned last at this scale has a final record."""
+    """Whether every trial of every pass planned last at this scale was tried: a failure is a row like any other."""
     together = at_scale(records, scale)
     if not together:
         return False
     planned = together[-1].planned
-    final = {(short_hash(record.key), record.pass_number) for record in together if record.is_final}
-    return all((key, number) in final for key in planned.keys for number in range(1, planned.passes + 1))
+    tried = {(short_hash(record.key), record.pass_number) for record in together}
+    return all((key, number) in tried for key in planned.keys for number in range(1, planned.passes + 1))
 
 
 def scale_to_show(records: list[Record]) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from labkit.analysis.results import Results
 from labkit.data import DataSet, open_data
-from labkit.errors import LabkitError, unknown
+from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
 from labkit.profile import Profile, SweepValue, load_profile
@@ -46,7 +46,12 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
     if name_or_path in ("", "synthetic32"):
         train, val = SYNTHETIC_IMAGES[check_scale(scale)]
         return open_data("synthetic32", train_images=train, val_images=val)
-    return open_data(name_or_path)
+    try:
+        return open_data(name_or_path)
+    except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
+        raise UserError(
+            f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
+        ) from error
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,11 +102,18 @@ class Results:
         """Host, device, scale and passes, for captions."""
         if not self:
             return "no records"
-        gpus = self.host.get("gpus") or []
-        device = gpus[0]["name"] if gpus and self.profile.device.kind == "cuda" else self.host.get("cpu", "unknown CPU")
-        used = self.records[-1].devices_used
-        count = f"{used} x " if used > 1 else ""
+        gpus = measured_gpus(self.profile, self.host)
+        device = gpus[0] if gpus else self.host.get("cpu", "unknown CPU")
+        used = max(record.devices_used for record in self.records)
+        count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
         return f"{count}{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
+
+
+def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
+    """Names of the recorded host's devices that the profile measures; [] for a CPU, whatever GPUs stand beside it."""
+    if profile.device.kind == "cpu":
+        return []
+    return [gpu["name"] for gpu in host.get("gpus") or [] if re.search(profile.device.pattern, gpu["name"])]
 
 
 def value_of(record: Record, metric: str) -> float | None:

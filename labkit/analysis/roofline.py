@@ -4,8 +4,9 @@
 
 The bytes are only those that no cache can save: SGD with momentum passes over the weights, gradients and momenta eight
 times a step, whatever the batch, and the images come in once. Activations are left out, because they may stay in a
-cache: the bound is therefore one that no implementation passes, not a prediction of a good one. (Williams et al., CACM
-2009.)
+cache: the bound is loose on purpose, not a prediction of a good implementation. (Williams et al., CACM 2009.) It counts
+the FLOP of direct convolutions, as everybody does: Winograd's and FFT's need fewer, and weights that stay in a large
+cache are not read from memory, so a fraction above 1 would be possible there; the page says so when it happens.
 """
 
 from __future__ import annotations

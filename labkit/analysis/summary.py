@@ -34,8 +34,8 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
             about |= {"model": None, "image_px": None, "batch": None}
         rows.append({**about, "size": trial.size or None})
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
-    of = f"in {passes} passes, each in another random order" if passes > 1 else "in one pass, in a random order"
-    return Table(frame.where(frame.notna(), None), f"The {len(trials)} trials, measured {of}.")
+    of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
+    return Table(frame.where(frame.notna(), None), f"The {len(trials)} trials planned at this scale, in {of}.")
 
 
 def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
@@ -79,6 +79,7 @@ def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
             "batch": data["batch"],
             "images/s": data["images/s"],
             "95 % interval": [_range(results.interval(trial, "images_per_s")) for trial in trials],
+            "n": data["n"],
             "step (ms)": data["step (ms)"],
             "memory (GiB)": [
                 value * memory.scale if (value := results.fact(trial, "memory_bytes")) else None for trial in trials
@@ -110,6 +111,9 @@ def _range(interval: Interval | None) -> str | None:
 def headline(results: Results, trials: list[Trial]) -> Text:
     """The answer first: fastest and slowest model, and how much of the measured roofline was reached."""
     known = [(trial, rate) for trial in trials if (rate := results.interval(trial, "images_per_s"))]
+    if not known and trials:
+        reasons = [record.reason for record in results.failures() if record.reason]
+        return Text(f"No training trial gave a result. The first reason: {reasons[0] if reasons else 'not recorded'}.")
     if not known:
         return Text(
             f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and what "
@@ -130,6 +134,11 @@ def headline(results: Results, trials: list[Trial]) -> Text:
             fractions.append((rate.point / limit.images_per_s, trial))
     if fractions:
         least, most = min(fractions, key=lambda pair: pair[0]), max(fractions, key=lambda pair: pair[0])
+        if most[0] > 1:
+            said += (
+                f"\n\n{title(most[1])} at batch {most[1].batch} lies above its bound: its convolutions need fewer "
+                f"FLOP than direct ones, its weights stay in a cache, or the ceiling was measured too low."
+            )
         said += (
             f"\n\n{ceilings_sentence(results)} Of what these ceilings would allow, {title(least[1])} at batch "
             f"{least[1].batch} reaches {percent(least[0])} and {title(most[1])} at batch {most[1].batch} "

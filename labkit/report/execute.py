@@ -82,6 +82,8 @@ def execute(
         return Execution("the notebook's kernel died; what it said last is in logs/")
     except CellTimeoutError:
         return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
+    except Exception as error:  # noqa: BLE001 - whatever the machinery raises is this study's failure, not the report's
+        return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
     skipped = _never_ran(output)

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from labkit.errors import LabkitError, UserError
+from labkit.errors import UserError
 from labkit.host import ROOT, Host, this_host
 from labkit.matching import detect, require_match
 from labkit.profile import Profile, load_profile
@@ -29,6 +29,7 @@ from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, notebook_o
 from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
 from labkit.run.progress import VARIABLE, duration, read_state
+from labkit.selection import at_scale
 from labkit.study import data_at_scale, reports_folder
 
 
@@ -44,7 +45,8 @@ class Request:
 
     def command(self, verb: str) -> str:
         """The command that does the same again."""
-        given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data), ("FORCE", "1" if self.force else "")]
+        # Without FORCE: said again, the command must go on, not begin anew.
+        given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 
@@ -127,10 +129,14 @@ def _run_all(
     report = reports_folder() / profile.name
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
+    mistakes = 0
     for number, (study, plan) in enumerate(studies.items(), start=1):
         began = time.monotonic()
+        store = Store(report)
         print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
         outcome = _run_one(report, study, plan, _parameters(profile, request, mode))
+        if mode == "measure" and not outcome.reason:
+            outcome = replace(outcome, reason=_nothing_worked(store, study, host, request.scale))
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,
@@ -143,6 +149,7 @@ def _run_all(
             finished_at=utc_now(),
         )
         write_run(report, study, run)
+        mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
             print(f"      failed: {outcome.reason.splitlines()[0]}", file=sys.stderr, flush=True)
@@ -150,17 +157,26 @@ def _run_all(
             print(f"      done in {duration(run.duration_s)}", flush=True)
         try:
             write_page(report, study, profile, run)
-        except LabkitError as error:
-            failed[study] = str(error)
-            write_run(report, study, StudyRun(**{**vars(run), "status": "failed", "reason": str(error)}))
+        except Exception as error:  # noqa: BLE001 - one page that can't be made does not stop the other studies
+            failed[study] = f"its page could not be made: {error}"
+            write_run(report, study, replace(run, status="failed", reason=failed[study]))
+            print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
         write_site(report, profile, host)
     if not studies:
         write_site(report, profile, host)
     print(f"The report: {_shown(report / 'index.html')}")
     if failed:
         print(f"labkit: {len(failed)} of {len(studies)} studies failed: {', '.join(failed)}.", file=sys.stderr)
-        return 1
+        return 2 if mistakes == len(failed) else 1
     return 0
+
+
+def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
+    """Why a study that ran through still failed: not one of its trials gave a result. None when one did."""
+    tried = at_scale(store.read(study, host.id), scale)
+    if not tried or any(record.status == "ok" for record in tried):
+        return None
+    return f"not one of {len(tried)} trials gave a result; the first: {tried[0].reason}"
 
 
 def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Execution:

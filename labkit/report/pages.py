@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labkit import __version__
 from labkit.analysis.format import MISSING, number, quantity
+from labkit.analysis.results import measured_gpus
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.summary import published_tables
 from labkit.errors import LabkitError
@@ -35,7 +36,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     commits = sorted({record.versions.get("commit", "unknown") for record in shown_records})
     strip = {
         "Profile": profile.title,
-        "Host": _host_line(report, shown),
+        "Host": _host_line(report, profile, shown),
         "Scale": scale or "no records",
         "Measured": max((record.started_at[:10] for record in shown_records), default=MISSING),
         "By commit": ", ".join(commits) or MISSING,
@@ -65,7 +66,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
             for study in STUDIES
             for title, frame, where in published_tables(load_papers(), study, device=profile.name)
         ],
-        host=_host_rows(report, shown) if shown else [],
+        host=_host_rows(report, profile, shown) if shown else [],
         headline=[(STUDIES[study].title, text) for study in runs if (text := _headline(report, study))],
         studies=[_study_row(study, report, store, host, runs.get(study)) for study in STUDIES],
         roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,
@@ -102,21 +103,21 @@ def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _host_line(report: Path, host_id: str | None) -> str:
+def _host_line(report: Path, profile: Profile, host_id: str | None) -> str:
     if host_id is None:
         return "none: no records"
     host = read_host(report, host_id)
-    gpus = host.get("gpus") or []
-    device = f"{len(gpus)} x {gpus[0]['name']}" if gpus else host["cpu"]
+    gpus = measured_gpus(profile, host)
+    device = f"{len(gpus)} x {gpus[0]}" if gpus else host["cpu"]
     return f"{host_id} ({device})"
 
 
-def _host_rows(report: Path, host_id: str) -> list[tuple[str, str]]:
+def _host_rows(report: Path, profile: Profile, host_id: str) -> list[tuple[str, str]]:
     host = read_host(report, host_id)
-    gpus = host.get("gpus") or []
+    gpus = measured_gpus(profile, host)
     rows = [("Host", host_id)]
     if gpus:
-        rows.append(("GPUs", f"{len(gpus)} x {gpus[0]['name']}"))
+        rows.append(("GPUs", f"{len(gpus)} x {gpus[0]}"))
         rows.append(("Driver", host.get("driver") or MISSING))
     cores = f"{host['cpu']}, {host['cpu_cores']} cores"
     rows += [("CPU", cores), ("Memory", f"{number(host['memory_bytes'] / 2**30)} GiB"), ("System", host["os"])]

@@ -68,7 +68,7 @@ def plan_study(
     records = [] if force else store.read(study, host.id)
     finished = done(records, scale=scale, versions=host.versions())
     missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
-    measuring_s = sum(estimate_s(part, timing, records) for part in missing)
+    measuring_s = sum(estimate_s(part, timing, records, scale) for part in missing)
     return StudyPlan(
         study=study,
         trials=trials,

@@ -28,12 +28,12 @@ def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_numbe
     return shuffled
 
 
-def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], passes: int = 1) -> float:
-    """Seconds that the trials should take: from this host's earlier records, else from the planned lengths."""
+def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> float:
+    """Seconds that the trials should take: from this host's earlier records of the scale, else as planned."""
     known: dict[str, list[float]] = {}
     for record in latest(records):
-        if record.status == "ok":
+        if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
     planned = OVERHEAD_S + timing.warmup_s + timing.timed_s
     each = [median(known[trial.key]) if trial.key in known else planned for trial in trials]
-    return passes * (sum(each) + STARTUP_S) if each else 0.0
+    return sum(each) + STARTUP_S if each else 0.0

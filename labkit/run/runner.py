@@ -107,7 +107,7 @@ class _Run:
         """Run the trials of one pass, in as many processes as it takes."""
         self.pass_number, self.planned = number, planned
         self.passes_left = planned.passes - number
-        self.whole_pass_s = estimate_s(pending, self.timing, self.store.read(self.study, self.host.id))
+        self.whole_pass_s = estimate_s(pending, self.timing, self.store.read(self.study, self.host.id), self.scale)
         while pending:
             with WorkerProcess(pending, self.timing, log=self.log, environment=self._environment()) as worker:
                 pending = self._follow(worker, pending)
@@ -178,7 +178,7 @@ class _Run:
             planned=self.planned,
             process=Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0)),
             host=self.host.id,
-            devices_used=self.profile.device.count,
+            devices_used=trial.devices,
             versions={**self.host.versions(), **hello.get("details", {})},
             status=outcome["status"],
             reason=outcome["reason"],
@@ -190,11 +190,12 @@ class _Run:
         )
         self.store.append(record)
         self.failed += record.status in ("crashed", "timeout")
-        self.clock.add(estimate_s([trial], self.timing, []), wall_s)
+        self.clock.add(estimate_s([trial], self.timing, [], self.scale), wall_s)
         self.progress.finished_one()
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
-        rest_s = estimate_s(pending, self.timing, []) - share * (self.timing.timed_s if phase == "timed" else 0)
+        rest_s = estimate_s(pending, self.timing, [], self.scale)
+        rest_s -= share * (self.timing.timed_s if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
         self.progress.show(what, left_s)

@@ -78,7 +78,7 @@ class TrainWorkload:
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
             # SGD with momentum: forward and backward read the weights, backward writes the gradients, the update reads
-            # weights, gradients and momenta and writes weights and momenta: eight passes that no cache can avoid.
+            # weights, gradients and momenta and writes weights and momenta: eight passes (unless they stay in a cache).
             "weight_traffic_bytes_per_step": 8 * cost.parameter_bytes,
             "image_bytes": 3 * trial.image_px**2,
             "flop_training": cost.flop_training,

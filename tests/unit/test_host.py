@@ -16,7 +16,17 @@ import pytest
 
 from labkit import host as host_module
 from labkit.errors import LabkitError, UserError
-from labkit.host import Host, foreign_gpus, read_host, source_hash, this_host, write_host
+from labkit.host import (
+    Gpu,
+    Host,
+    foreign_gpus,
+    nvidia_hardware,
+    read_host,
+    source_hash,
+    this_host,
+    uuid_hash,
+    write_host,
+)
 from labkit.matching import detect, device_indices, mismatch, require_match
 from labkit.profile import load_profile, profile_names
 
@@ -149,7 +159,7 @@ def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine
     host = machine("hopper", **broken)
     assert host.gpus == ()
     (note,) = host.notes
-    assert "the NVIDIA driver does not answer" in note
+    assert "driver does not answer" in note
     with pytest.raises(UserError, match=r"does not answer: .*nvidia-smi.*make report HW=cpu"):
         detect(host)
 
@@ -358,3 +368,40 @@ def test_a_profile_uses_its_own_devices_of_a_mixed_machine(machine) -> None:
     assert device_indices(load_profile("v100_sxm2"), mixed) == [2]
     assert device_indices(load_profile("p100_16gb"), mixed) == [0]
     assert device_indices(load_profile("cpu"), mixed) == []
+
+
+# ---- a shared machine, and one whose driver is broken ---------------------------------------------------------------
+
+
+def test_cuda_visible_devices_decides_which_gpus_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    gpus = tuple(
+        Gpu(name="NVIDIA H200", uuid_hash=uuid_hash(f"GPU-{n}"), memory_bytes=2**37, compute_capability="9.0")
+        for n in range(8)
+    )
+    host = replace(this_host(), gpus=gpus, notes=(), foreign_gpus=())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert detect(host).name == "h200_x8"  # type: ignore[union-attr]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert detect(host).name == "h200"  # type: ignore[union-attr]
+    assert device_indices(load_profile("h200"), host) == [3], "not somebody else's first GPU"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5,GPU-6")
+    assert device_indices(load_profile("h200_x2"), host) == [5, 6]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="hides every GPU"):
+        detect(host)
+
+
+def test_a_gpu_that_the_driver_does_not_show_is_never_silently_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    card = tmp_path / "0000:65:00.0"
+    card.mkdir()
+    (card / "vendor").write_text("0x10de\n")
+    (card / "class").write_text("0x030200\n")
+    assert nvidia_hardware(tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # nvidia-ml-py is not installed
+    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: True)
+    with pytest.raises(UserError, match=r"NVIDIA GPU is here.*nvidia-ml-py.*HW=cpu"):
+        detect(this_host())
