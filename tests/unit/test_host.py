@@ -148,7 +148,10 @@ def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
     assert gpu.name == "NVIDIA H200"
 
 
-def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(cpu_machine) -> None:
+def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(
+    cpu_machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "nvidia_hardware", lambda: False)
     host = cpu_machine()
     assert (host.gpus, host.driver, host.notes) == ((), None, ())
     assert detect(host).name == "cpu"
