@@ -16,7 +16,7 @@ from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, throughput_table, title
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
-from labkit.papers import Paper
+from labkit.papers import Paper, load_papers
 from labkit.profile import Profile
 from labkit.registry import METRICS
 from labkit.statistics import Interval
@@ -251,10 +251,11 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
         description = results.fact(trials[0], "data_description")
         if description:
             said.append(str(description))
-        said.append(
-            f"The papers trained with TensorFlow on ImageNet32; this page has "
-            f"{listing(sorted({trial.framework for trial in trials}))} on {listing(sorted({t.data for t in trials}))}."
-        )
+        here = f"{listing(sorted({t.framework for t in trials}))} on {listing(sorted({t.data for t in trials}))}"
+        for paper in load_papers():
+            if any(part.study == results.study.id for part in (*paper.tables, *paper.orders)):
+                setup = f"{paper.setup.framework} on {paper.setup.data}"
+                said.append(f"'{paper.citation.title}' trained with {setup}; this page has {here}.")
         threads = results.fact(trials[0], "threads")
         if results.profile.device.kind == "cpu" and threads:
             said.append(f"The CPU worked with {threads} threads.")
