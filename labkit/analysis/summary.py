@@ -253,7 +253,8 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
             said.append(str(description))
         here = f"{listing(sorted({t.framework for t in trials}))} on {listing(sorted({t.data for t in trials}))}"
         for paper in load_papers():
-            if any(part.study == results.study.id for part in (*paper.tables, *paper.orders)):
+            studies = {table.study for table in paper.tables} | {order.study for order in paper.orders}
+            if results.study.id in studies:
                 setup = f"{paper.setup.framework} on {paper.setup.data}"
                 said.append(f"'{paper.citation.title}' trained with {setup}; this page has {here}.")
         threads = results.fact(trials[0], "threads")
