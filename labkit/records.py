@@ -18,10 +18,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from labkit.errors import LabkitError
+from labkit.observed import Telemetry
 from labkit.trial import Trial, trial_from_dict
 
 SCHEMA = 1
-PROTOCOL = 1  # raised when what is timed changes: records of another protocol never count as done
+PROTOCOL = 2  # raised when what is timed changes: records of another protocol never count as done
 
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
 # A trial that ran out of memory or cannot run here will do so again; a crash or a hang may pass, so it is tried anew.
@@ -37,6 +38,10 @@ class Blocks(_Part):
 
     `host_s` is the host's clock around a block with one synchronise at its end, `device_s` the device's own events
     around the same block (None where the device has none). `warmup_s` are the blocks before, each with its own steps.
+
+    `began_s` is the first timed block's start on that host's monotonic clock, `at_s` the start of each block after it,
+    `warmup_at_s` and `warmup_end_s` those of the warm-up (negative). `energy_blocks` are the long energy windows: the
+    first block of each and the one after its last.
     """
 
     kind: Literal["blocks"] = "blocks"
@@ -46,6 +51,11 @@ class Blocks(_Part):
     bytes_per_step: int | None = None
     host_s: list[float]
     device_s: list[float] | None = None
+    began_s: float | None = None
+    at_s: list[float] = []
+    warmup_at_s: float | None = None
+    warmup_end_s: float | None = None
+    energy_blocks: list[tuple[int, int]] = []
     warmup_s: list[float]
     warmup_steps: list[int]
     steady: bool
@@ -104,7 +114,7 @@ class Record(_Part):
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # what the workload says of itself: parameters, FLOP, stem, memory, threads
     result: Blocks | None = None
-    telemetry: dict[str, Any] | None = None
+    telemetry: Telemetry | None = None
 
     @property
     def as_trial(self) -> Trial:

@@ -49,6 +49,9 @@ class Trial:
     augment: bool = False
     seed: int = 0
     size: int = 0  # of workloads without a model: matrix edge (matmul) or bytes (copy)
+    energy_windows: int = (
+        0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
+    )
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -70,6 +73,8 @@ class Trial:
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
+        if self.energy_windows < 0:
+            raise UserError(f"a trial's energy_windows is at least 0, not {self.energy_windows}.")
 
     @property
     def key(self) -> str:

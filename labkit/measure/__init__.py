@@ -1,10 +1,12 @@
 """How a number is timed: clocks, warm-up to a steady state, and blocks. Knows nothing of models or workloads."""
 
-from labkit.measure.blocks import time_blocks
+from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import Clock, CudaClock, HostClock
 from labkit.measure.state import free_memory, peak_memory, reset_compiler, reset_peak_memory
 
 __all__ = [
+    "ENERGY_WINDOW_S",
+    "LONGEST_GAP_S",
     "Clock",
     "CudaClock",
     "HostClock",

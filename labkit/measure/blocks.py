@@ -2,13 +2,25 @@
 
     first step | warm-up: K grows until a block is long enough, then until the last blocks agree | timed blocks
 
+With energy windows the timed part is several stretches of blocks, 5 s and more each, and between them the same load
+runs on, untimed, for a random while:
+
+    warm-up | 5 s of blocks | gap | 5 s of blocks | gap | 5 s of blocks
+
+A power sensor renews every 100 ms and may look at a quarter of that only (Yang et al., SC'24), so a window must be long
+beside that, and the windows must not all begin at the same place of its rhythm. The load does not pause in a gap: the
+edges of a window then lie in a steady load, where a late reading costs nothing.
+
 Times: seconds. A within-pass interval decides only when to stop; what is reported comes from intervals over passes.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
 
 from labkit.measure.clocks import Clock, Step
 from labkit.profile import Timing
@@ -23,6 +35,8 @@ MAX_STEPS = 10**6  # ... its largest value: a step of no length at all must not 
 MIN_BLOCKS = 5
 EARLY_STOP_HALF_WIDTH = 0.002  # a mean known this well (relative, 95 %) needs no more blocks ...
 EARLY_STOP_SHARE = 0.5  # ... once this share of the planned time is spent
+ENERGY_WINDOW_S = 5.0
+LONGEST_GAP_S = 0.5
 
 OnBlock = Callable[[str, float], None]
 
@@ -35,13 +49,16 @@ def time_blocks(
     images_per_step: int | None = None,
     flop_per_step: int | None = None,
     bytes_per_step: int | None = None,
+    energy_windows: int = 0,
+    gap_seed: int = 0,
     on_block: OnBlock = lambda _phase, _share: None,
     read_loss: Callable[[], float | None] | None = None,
 ) -> Blocks:
     """Warm `step` up and time it.
 
-    `on_block(phase, share)` is called between blocks, outside the timed part, with "warmup" or "timed" and the share of
-    the phase that is done. `read_loss` is called there too and gives the mean loss of the block just run.
+    `energy_windows` long windows instead of `timing.timed_s`, with gaps drawn from `gap_seed`. `on_block(phase, share)`
+    is called between blocks, outside the timed part, with "warmup" or "timed" and the share of the phase that is done.
+    `read_loss` is called there too and gives the mean loss of the block just run.
     """
     losses: dict[str, list[float | None]] = {"warmup": [], "timed": []}
 
@@ -50,32 +67,29 @@ def time_blocks(
             losses[phase].append(read_loss())
         on_block(phase, min(share, 1.0))
 
+    warmup_began = clock.now_s()
     warmup_s, warmup_steps, steady = _warm_up(step, clock, timing, after)
-    steps = warmup_steps[-1]
-    host_s: list[float] = []
-    device_s: list[float] = []
-    stopped_by = "time"
-    while True:
-        host, device = clock.time_block(step, steps)
-        host_s.append(host)
-        if device is not None:
-            device_s.append(device)
-        spent = sum(host_s)
-        after("timed", spent / timing.timed_s)
-        if len(host_s) < MIN_BLOCKS and spent < 2 * timing.timed_s:
-            continue
-        if spent >= timing.timed_s:
-            break
-        if spent >= EARLY_STOP_SHARE * timing.timed_s and _half_width(host_s) < EARLY_STOP_HALF_WIDTH:
-            stopped_by = "precision"
-            break
+    warmup_ended = clock.now_s()
+    timed = _Timed(step, clock, warmup_steps[-1])
+    if energy_windows:
+        chance = random.Random(gap_seed)  # noqa: S311 - not for secrets
+        _time_windows(timed, energy_windows, chance, after, forget=read_loss or (lambda: None))
+        stopped_by: Literal["precision", "time"] = "time"
+    else:
+        stopped_by = _time_once(timed, timing, after)
+    began = timed.starts_s[0]
     return Blocks(
-        steps_per_block=steps,
+        steps_per_block=timed.steps,
         images_per_step=images_per_step,
         flop_per_step=flop_per_step,
         bytes_per_step=bytes_per_step,
-        host_s=host_s,
-        device_s=device_s or None,
+        host_s=timed.host_s,
+        device_s=timed.device_s or None,
+        began_s=began,
+        at_s=[start - began for start in timed.starts_s],
+        warmup_at_s=warmup_began - began,
+        warmup_end_s=warmup_ended - began,
+        energy_blocks=timed.windows,
         warmup_s=warmup_s,
         warmup_steps=warmup_steps,
         steady=steady,
@@ -83,6 +97,62 @@ def time_blocks(
         loss=losses["timed"],
         warmup_loss=losses["warmup"],
     )
+
+
+@dataclass
+class _Timed:
+    """The timed blocks so far."""
+
+    step: Step
+    clock: Clock
+    steps: int
+    host_s: list[float] = field(default_factory=list)
+    device_s: list[float] = field(default_factory=list)
+    starts_s: list[float] = field(default_factory=list)
+    windows: list[tuple[int, int]] = field(default_factory=list)
+
+    def one(self) -> None:
+        """Time one more block."""
+        self.starts_s.append(self.clock.now_s())
+        host, device = self.clock.time_block(self.step, self.steps)
+        self.host_s.append(host)
+        if device is not None:
+            self.device_s.append(device)
+
+
+def _time_once(timed: _Timed, timing: Timing, after: Callable[[str, float], None]) -> Literal["precision", "time"]:
+    """Blocks until the planned time is spent, or until their mean is known well enough; which of the two it was."""
+    while True:
+        timed.one()
+        spent = sum(timed.host_s)
+        after("timed", spent / timing.timed_s)
+        if len(timed.host_s) < MIN_BLOCKS and spent < 2 * timing.timed_s:
+            continue
+        if spent >= timing.timed_s:
+            return "time"
+        if spent >= EARLY_STOP_SHARE * timing.timed_s and _half_width(timed.host_s) < EARLY_STOP_HALF_WIDTH:
+            return "precision"
+
+
+def _time_windows(
+    timed: _Timed,
+    number: int,
+    chance: random.Random,
+    after: Callable[[str, float], None],
+    forget: Callable[[], object],
+) -> None:
+    """Long windows of blocks; between them the load runs on for a random while, untimed, its losses forgotten."""
+    for window in range(number):
+        first, began = len(timed.host_s), timed.clock.now_s()
+        while (spent := timed.clock.now_s() - began) < ENERGY_WINDOW_S:
+            timed.one()
+            after("timed", (window + spent / ENERGY_WINDOW_S) / number)
+        timed.windows.append((first, len(timed.host_s)))
+        if window + 1 < number:
+            gap_s, gap_began = chance.uniform(0, LONGEST_GAP_S), timed.clock.now_s()
+            while timed.clock.now_s() - gap_began < gap_s:
+                timed.clock.time_block(timed.step, max(timed.steps // 10, 1))
+            forget()
 
 
 def _warm_up(

@@ -27,11 +27,14 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For work that is done when the call returns: the host's monotonic clock, and no events."""
+    """For work that is done when the call returns: the host's monotonic clock, and no events.
+
+    It is the clock of the telemetry process too: one for all processes of a machine.
+    """
 
     def now_s(self) -> float:
         """Seconds on the host's monotonic clock."""
-        return time.perf_counter_ns() / 1e9
+        return time.monotonic_ns() / 1e9
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
         """Host seconds of `steps` steps."""

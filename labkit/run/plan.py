@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S
 from labkit.profile import Timing
 from labkit.records import Record
 from labkit.selection import latest
@@ -34,6 +35,13 @@ def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
-    planned = OVERHEAD_S + timing.warmup_s + timing.timed_s
-    each = [median(known[trial.key]) if trial.key in known else planned for trial in trials]
+    each = [
+        median(known[trial.key]) if trial.key in known else OVERHEAD_S + timing.warmup_s + timed_s(trial, timing)
+        for trial in trials
+    ]
     return sum(each) + STARTUP_S if each else 0.0
+
+
+def timed_s(trial: Trial, timing: Timing) -> float:
+    """Seconds of the timed part, as planned."""
+    return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s

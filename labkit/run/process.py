@@ -25,7 +25,9 @@ ENDED_CHECK_S = 0.5  # how often a silent worker is looked after
 class WorkerProcess:
     """A running worker. Use as a context: on leaving, the process and its children are gone."""
 
-    def __init__(self, trials: Sequence[Trial], timing: Timing, *, log: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, trials: Sequence[Trial], timing: Timing, *, log: Path, environment: dict[str, str], gap_seed: int = 0
+    ) -> None:
         self.id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
         self._kills_before = _oom_kills()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +48,7 @@ class WorkerProcess:
             "trials": [trial.as_dict() for trial in trials],
             "timing": timing.model_dump(),
             "spawned_s": time.monotonic(),
+            "gap_seed": gap_seed,
         }
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         assert self._process.stdin and self._process.stdout

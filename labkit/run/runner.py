@@ -1,6 +1,6 @@
 """The runner: turns a study's trials into passes of worker processes and appends each record as it comes.
 
-trials -> passes 1..n, each in its own random order -> worker -> record
+trials -> passes 1..n, each in its own random order -> worker -> record (with what telemetry saw beside it)
                  ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
 """
 
@@ -15,11 +15,12 @@ from labkit.errors import LabkitError
 from labkit.host import Host, write_host
 from labkit.matching import device_indices
 from labkit.profile import Profile, Timing
-from labkit.records import Planned, Process, Record, Store, short_hash, utc_now
+from labkit.records import Blocks, Planned, Process, Record, Store, short_hash, utc_now
 from labkit.run.lock import only_measurement
-from labkit.run.plan import estimate_s, order_of_pass, order_seed
+from labkit.run.plan import estimate_s, order_of_pass, order_seed, timed_s
 from labkit.run.process import WorkerProcess
 from labkit.run.progress import Progress, Stopwatch
+from labkit.run.watch import Watch
 from labkit.selection import done
 from labkit.trial import Trial
 
@@ -70,16 +71,19 @@ def measure(
         missing = missing_now()  # the one that held the machine may have measured the same
         resumed = len(pairs) - len(missing)
         write_host(host, store.report)
-        run = _Run(study, scale, profile, host, store, timing, Progress(study, len(pairs), resumed))
+        watch = Watch(study, profile, host, store)
+        progress = Progress(study, len(pairs), resumed)
+        run = _Run(study, scale, profile, host, store, timing, progress, watch)
         began = time.monotonic()
         try:
-            for number in range(1, passes + 1):
-                order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
-                seed = order_seed(study, scale, number)
-                planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
-                run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
+            with watch:
+                for number in range(1, passes + 1):
+                    order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
+                    seed = order_seed(study, scale, number)
+                    planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
+                    run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
         finally:
-            run.progress.close()
+            progress.close()
     return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
 
 
@@ -95,9 +99,10 @@ class _Run:
         store: Store,
         timing: Timing,
         progress: Progress,
+        watch: Watch,
     ) -> None:
         self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
-        self.timing, self.progress = timing, progress
+        self.timing, self.progress, self.watch = timing, progress, watch
         self.failed = 0
         self.passes_left = profile.passes(scale)
         self.clock = Stopwatch()
@@ -108,8 +113,12 @@ class _Run:
         self.pass_number, self.planned = number, planned
         self.passes_left = planned.passes - number
         self.whole_pass_s = estimate_s(pending, self.timing, self.store.read(self.study, self.host.id), self.scale)
+        if not pending:
+            return
+        self.watch.begin_pass(pending)
         while pending:
-            with WorkerProcess(pending, self.timing, log=self.log, environment=self._environment()) as worker:
+            environment, seed = self._environment(), planned.order_seed
+            with WorkerProcess(pending, self.timing, log=self.log, environment=environment, gap_seed=seed) as worker:
                 pending = self._follow(worker, pending)
 
     def _environment(self) -> dict[str, str]:
@@ -169,6 +178,10 @@ class _Run:
         started: float,
     ) -> None:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
+        result = Blocks.model_validate(outcome["result"]) if outcome.get("result") else None
+        telemetry = self.watch.of_trial(
+            trial, scale=self.scale, pass_number=self.pass_number, result=result, windows=outcome.get("windows", {})
+        )
         record = Record(
             study=self.study,
             scale=self.scale,
@@ -186,7 +199,8 @@ class _Run:
             wall_s=wall_s,
             phases_s=outcome.get("phases_s", {}),
             facts=outcome.get("facts", {}),
-            result=outcome.get("result"),
+            result=result,
+            telemetry=telemetry,
         )
         self.store.append(record)
         self.failed += record.status in ("crashed", "timeout")
@@ -195,7 +209,7 @@ class _Run:
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
         rest_s = estimate_s(pending, self.timing, [], self.scale)
-        rest_s -= share * (self.timing.timed_s if phase == "timed" else 0)
+        rest_s -= share * (timed_s(pending[0], self.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
         self.progress.show(what, left_s)

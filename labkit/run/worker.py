@@ -35,6 +35,8 @@ from labkit.workloads import build_workload
 
 Event = dict[str, Any]
 
+# Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it.
+IDLE_BEFORE_S, IDLE_AFTER_S = 0.4, 0.2
 # A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
 CEILING_SHARE = 0.25
 
@@ -50,21 +52,25 @@ def main() -> int:
     for values in job["trials"]:
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)
-        outcome = _run(trial, Timing(**job["timing"]), data, events)
+        outcome = _run(trial, Timing(**job["timing"]), data, events, gap_seed=job["gap_seed"])
         events.send(event="done", key=trial.key, **outcome)
         if outcome["status"] in ("oom", "crashed"):
             return 3  # what such a trial leaves behind must not reach the next: the runner starts a fresh process
     return 0
 
 
-def _run(trial: Trial, timing: Timing, data: _Data, events: _Events) -> Event:
+def _run(trial: Trial, timing: Timing, data: _Data, events: _Events, *, gap_seed: int) -> Event:
     """One trial from a clean state to its result, or to the status and reason of its failure."""
     began = time.perf_counter()
     started_at = utc_now()
     phases: dict[str, float] = {}
+    windows = {"idle_before": _pause(IDLE_BEFORE_S)}
+    phases["idle"] = IDLE_BEFORE_S
     outcome: Event
     try:
-        outcome = {"status": "ok", "reason": None, **_measure(trial, timing, data, events, phases)}
+        outcome = {"status": "ok", "reason": None, **_measure(trial, timing, data, events, phases, gap_seed)}
+        windows["after"] = _pause(IDLE_AFTER_S)
+        phases["idle"] += IDLE_AFTER_S
     except Unsupported as error:
         outcome = _failed("unsupported", str(error))
     except GateError as error:
@@ -76,10 +82,20 @@ def _run(trial: Trial, timing: Timing, data: _Data, events: _Events) -> Event:
     except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
         traceback.print_exc()
         outcome = _failed("oom" if _is_out_of_memory(error) else "crashed", f"{type(error).__name__}: {error}")
-    return {**outcome, "started_at": started_at, "wall_s": time.perf_counter() - began, "phases_s": phases}
+    took = {"started_at": started_at, "wall_s": time.perf_counter() - began, "phases_s": phases}
+    return {**outcome, **took, "windows": windows}
 
 
-def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases: dict[str, float]) -> Event:
+def _pause(seconds: float) -> tuple[float, float]:
+    """Do nothing for a while: when it was, on the monotonic clock."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return began, time.monotonic()
+
+
+def _measure(
+    trial: Trial, timing: Timing, data: _Data, events: _Events, phases: dict[str, float], gap_seed: int
+) -> Event:
     mark = time.perf_counter()
 
     def close_phase(name: str) -> None:
@@ -101,6 +117,7 @@ def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases:
     reset_peak_memory(trial.device)
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
+    used = _CpuTime()
     result = time_blocks(
         workload.step,
         CudaClock() if trial.device == "cuda" else HostClock(),
@@ -108,12 +125,15 @@ def _measure(trial: Trial, timing: Timing, data: _Data, events: _Events, phases:
         images_per_step=workload.images_per_step,
         flop_per_step=workload.flop_per_step,
         bytes_per_step=workload.bytes_per_step,
+        energy_windows=trial.energy_windows,
+        gap_seed=gap_seed,
         read_loss=workload.read_loss,
         on_block=lambda phase, share: events.progress(phase, share),
     )
+    cores_used = used.cores()
     close_phase("blocks")
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
-    facts = {**workload.facts, **peak_memory(trial.device)}
+    facts = {**workload.facts, **peak_memory(trial.device), "cpu_cores_used": cores_used}
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
@@ -148,6 +168,21 @@ def _die_with_parent() -> None:
     if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
         os.killpg(0, signal.SIGKILL)
     os._exit(4)
+
+
+class _CpuTime:
+    """Processor time of this process and its children since it was made."""
+
+    def __init__(self) -> None:
+        self._began_s, self._before_s = time.monotonic(), self._now_s()
+
+    @staticmethod
+    def _now_s() -> float:
+        return sum(os.times()[:4])  # user and system, own and of children that have ended
+
+    def cores(self) -> float:
+        """Cores kept busy on average."""
+        return (self._now_s() - self._before_s) / (time.monotonic() - self._began_s)
 
 
 class _Data:

@@ -1,0 +1,94 @@
+"""What is sampled beside a trial: each sensor's metric, what a reading means, and how often it renews.
+
+A reading is one of four kinds. `level`: the value at that moment. `average`: the mean since the reading before.
+`counter`: a total that only grows; differences count. `flags`: bits that hold from that moment on.
+
+No sensor is read more often than it renews. Renewal times are those found on an H200 (driver 580): power, energy and
+clocks 100 ms, utilisation 200 ms. Reading the energy counter takes 4 ms there, so it is read every 500 ms, and the
+polled power says how the energy lies between two readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["level", "average", "counter", "flags"]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """One metric as it is sampled. Values in SI units, shares as fractions of 1."""
+
+    metric: str
+    kind: Kind
+    period_s: float
+
+
+POLLED_POWER_PERIOD_S = 0.02  # of a device without an energy counter, whose energy is the integral of its power
+
+GPU_SENSORS = (
+    Sensor("power_w", "level", 0.1),  # the instantaneous reading, where the driver tells it apart
+    Sensor("power_smi_w", "level", 0.2),  # as nvidia-smi prints it: a 1 s average on Ampere (except GA100) and later
+    Sensor("energy_j", "counter", 0.5),
+    Sensor("utilisation", "average", 0.2),  # share of the time in which any kernel ran
+    Sensor("memory_utilisation", "average", 0.2),  # share of the time in which device memory was read or written
+    Sensor("memory_bytes", "level", 0.5),
+    Sensor("sm_clock_hz", "level", 0.1),
+    Sensor("memory_clock_hz", "level", 1.0),
+    Sensor("temperature_c", "level", 0.5),
+    Sensor("throttle", "flags", 0.1),
+    Sensor("pcie_received_bytes_per_s", "average", 1.0),
+    Sensor("pcie_sent_bytes_per_s", "average", 1.0),
+)
+GPM_PERIOD_S = 0.25
+GPM_SENSORS = tuple(
+    Sensor(metric, "average", GPM_PERIOD_S)
+    for metric in (
+        "sm_activity",
+        "occupancy",
+        "tensor_activity",
+        "fp32_activity",
+        "fp16_activity",
+        "dram_activity",
+        "pcie_received_bytes_per_s",
+        "pcie_sent_bytes_per_s",
+        "nvlink_received_bytes_per_s",
+        "nvlink_sent_bytes_per_s",
+    )
+)
+HOST_SENSORS = (
+    Sensor("cpu_utilisation", "average", 0.2),  # of all cores together
+    Sensor("cpu_steal", "average", 0.2),  # share that a hypervisor gave to others
+    Sensor("cpu_clock_hz", "level", 1.0),
+    Sensor("cpu_temperature_c", "level", 1.0),
+    Sensor("host_memory_bytes", "level", 0.5),
+    Sensor("disk_read_bytes", "counter", 1.0),
+    Sensor("disk_written_bytes", "counter", 1.0),
+    Sensor("network_received_bytes", "counter", 1.0),
+    Sensor("network_sent_bytes", "counter", 1.0),
+)
+CORE_PERIOD_S = 1.0
+RAPL_PERIOD_S = 0.1
+
+HOST = "host"
+CORE, RAPL, GPU = "core", "rapl:", "gpu"  # sources are `core3`, `rapl:package-0`, `gpu0`
+
+# GPM's figure of PCIe replaces NVML's, which blocks for 20 ms: where both name a metric, the kind is the same.
+KINDS: dict[str, Kind] = {sensor.metric: sensor.kind for sensor in (*GPU_SENSORS, *GPM_SENSORS, *HOST_SENSORS)}
+PERIODS_S: dict[str, float] = {sensor.metric: sensor.period_s for sensor in (*GPM_SENSORS, *GPU_SENSORS, *HOST_SENSORS)}
+
+# Bits of NVML's reasons for a clock below its maximum. Idling and a clock that the user chose are no throttling.
+THROTTLE_REASONS: dict[int, str] = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+
+
+def throttle_names(bits: int) -> list[str]:
+    """The reasons in NVML's bit mask that are throttling."""
+    return [name for bit, name in THROTTLE_REASONS.items() if bits & bit]

@@ -1,0 +1,182 @@
+"""Series of readings, and what can be said of a stretch of time from them.
+
+Times are seconds on the host's monotonic clock. A stretch in which nothing was read for much longer than the sensor's
+period is a gap: it counts for no mean, and no energy is integrated over it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from labkit.sensors import KINDS, PERIODS_S, Kind
+
+# Readings further apart than this many periods (and this many seconds) leave a gap: the sampler was stopped, starved or
+# told that the reading failed.
+GAP_PERIODS = 5
+GAP_S = 1.0
+MAX_GAP_SHARE = 0.1  # of a window: beyond it there is no energy of that window
+POLL_S = 1.0  # what a loop around nvidia-smi does
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Time-weighted mean, smallest and largest reading, and how many readings."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules of a window and how they were found; `energy_j` is None with the reason in `method`."""
+
+    energy_j: float | None
+    method: str
+
+
+class Series:
+    """Readings of one metric of one source, in time order."""
+
+    def __init__(
+        self, metric: str, times_s: Iterable[float], values: Iterable[float], gaps: Iterable[Span] = ()
+    ) -> None:
+        self.metric = metric
+        self.kind: Kind = KINDS[metric]
+        self.times_s = np.asarray(list(times_s), dtype=float)
+        self.values = np.asarray(list(values), dtype=float)
+        self.gaps = sorted(gaps)
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+    def between(self, start_s: float, end_s: float) -> Series:
+        """The readings of a stretch, and the one before it."""
+        first = max(int(np.searchsorted(self.times_s, start_s, side="right")) - 1, 0)
+        last = int(np.searchsorted(self.times_s, end_s, side="right"))
+        gaps = [(a, b) for a, b in self.gaps if b > start_s and a < end_s]
+        return Series(self.metric, self.times_s[first:last], self.values[first:last], gaps)
+
+    def is_gap(self, earlier_s: float, later_s: float) -> bool:
+        """Whether nothing is known between two neighbouring readings."""
+        longest = max(GAP_PERIODS * PERIODS_S[self.metric], GAP_S)
+        return later_s - earlier_s > longest or any(a < later_s and b > earlier_s for a, b in self.gaps)
+
+    def _segments(self) -> list[tuple[float, float, float, float]]:
+        """(from, to, value there, value here) between neighbouring readings, gaps left out."""
+        neighbours = zip(pairwise(self.times_s.tolist()), pairwise(self.values.tolist()), strict=True)
+        return [(a, b, there, here) for (a, b), (there, here) in neighbours if not self.is_gap(a, b)]
+
+    def uncovered_s(self, start_s: float, end_s: float) -> float:
+        """Seconds of a stretch of which nothing is known."""
+        covered = sum(max(min(b, end_s) - max(a, start_s), 0.0) for a, b, _, _ in self._segments())
+        # A reading holds until its sensor renews, and says something of the period before it.
+        if len(self):
+            slack = PERIODS_S[self.metric]
+            before = min(max(float(self.times_s[0]) - start_s, 0.0), slack)
+            after = min(max(end_s - float(self.times_s[-1]), 0.0), slack)
+            covered += min(before + after, end_s - start_s)
+        return max(end_s - start_s - covered, 0.0)
+
+    def statistic(self, start_s: float, end_s: float) -> Statistic | None:
+        """Mean, low and high in a stretch; None when nothing was read of it, and for counters and flags."""
+        if self.kind in ("counter", "flags"):
+            return None
+        inside = (self.times_s >= start_s) & (self.times_s <= end_s)
+        total = weight = 0.0
+        seen: list[float] = []
+        for a, b, there, here in self._segments():
+            low, high = max(a, start_s), min(b, end_s)
+            if high <= low:
+                continue
+            if self.kind == "average":  # the reading at b is the mean of (a, b)
+                total += here * (high - low)
+                if high - low >= 0.5 * (b - a):
+                    seen.append(here)
+            else:
+                slope = (here - there) / (b - a)
+                total += (there + slope * (0.5 * (low + high) - a)) * (high - low)
+            weight += high - low
+        if self.kind == "level":
+            seen += [float(value) for value in self.values[inside]]
+        if weight <= 0:
+            return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
+        mean = total / weight
+        return Statistic(mean, min(seen, default=mean), max(seen, default=mean), len(seen))
+
+    def polled(self, start_s: float, end_s: float) -> Statistic | None:
+        """What somebody polling once a second would have seen: the reading that stands at each whole second."""
+        seen = []
+        for moment in np.arange(start_s + POLL_S, end_s + 1e-9, POLL_S):
+            index = int(np.searchsorted(self.times_s, moment, side="right")) - 1
+            if index < 0 or any(a <= moment < b for a, b in self.gaps):
+                continue
+            if moment - self.times_s[index] <= max(GAP_PERIODS * PERIODS_S[self.metric], GAP_S):
+                seen.append(float(self.values[index]))
+        return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
+
+    def growth(self, start_s: float, end_s: float, within: Series | None = None) -> float | None:
+        """How much a counter grew in a stretch; None when it was not read around it or went back.
+
+        Between two readings it grows as the integral of `within` does (polled power, for an energy counter), or evenly.
+        """
+        if len(self) < 2 or bool(np.any(np.diff(self.values) < 0)):
+            return None
+        at_start, at_end = (self._counter_at(moment, within) for moment in (start_s, end_s))
+        return None if at_start is None or at_end is None else at_end - at_start
+
+    def _counter_at(self, moment: float, within: Series | None) -> float | None:
+        """The counter at a moment; after its last reading (or before its first) only with `within` to go on."""
+        index = int(np.searchsorted(self.times_s, moment, side="right")) - 1
+        if 0 <= index < len(self) - 1:
+            a, b = float(self.times_s[index]), float(self.times_s[index + 1])
+            grown = float(self.values[index + 1] - self.values[index])
+            part = whole = None
+            if within is not None:
+                part, whole = within.integral(a, moment), within.integral(a, b)
+            share = part / whole if part is not None and whole else (moment - a) / (b - a)
+            return float(self.values[index]) + share * grown
+        edge = len(self) - 1 if index >= 0 else 0
+        at = float(self.times_s[edge])
+        if moment == at:
+            return float(self.values[edge])
+        if within is None or abs(moment - at) > 2 * PERIODS_S[self.metric]:
+            return None
+        grown_since = within.integral(min(at, moment), max(at, moment))
+        return None if grown_since is None else float(self.values[edge]) + math.copysign(grown_since, moment - at)
+
+    def integral(self, start_s: float, end_s: float) -> float | None:
+        """The trapezoid over a level; None when more than a tenth of the stretch was not read."""
+        if end_s <= start_s:
+            return 0.0
+        if not len(self) or self.uncovered_s(start_s, end_s) > MAX_GAP_SHARE * (end_s - start_s):
+            return None
+        near = self.between(start_s - GAP_S, end_s + GAP_S)
+        inner = near.times_s[(near.times_s > start_s) & (near.times_s < end_s)]
+        moments = np.concatenate([[start_s], inner, [end_s]])
+        return float(np.trapezoid(np.interp(moments, near.times_s, near.values), moments))
+
+
+def energy(counter: Series | None, power: Series | None, start_s: float, end_s: float) -> Energy:
+    """Joules of a stretch: from the counter where the device has one, else from the polled power."""
+    note = ""
+    if counter is not None and len(counter):
+        grown = counter.growth(start_s, end_s, power)
+        if grown is not None:
+            return Energy(grown, "counter")
+        went_back = bool(np.any(np.diff(counter.values) < 0))
+        note = ", because the counter went back" if went_back else ", because the counter was not read around it"
+    if power is None or not len(power):
+        return Energy(None, "none: neither an energy counter nor power can be read here")
+    integral = power.integral(start_s, end_s)
+    if integral is None:
+        return Energy(None, "none: the power was not read during more than a tenth of the window")
+    return Energy(integral, f"trapezoid over polled power{note}")

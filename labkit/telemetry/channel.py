@@ -1,0 +1,91 @@
+"""A channel: one reading function with its period, and what becomes of its failures.
+
+A reading that this machine lacks raises MissingError: it is said once and never tried again. Any other failure is tried
+once more; what fails then opens a gap, which ends with the next reading that succeeds and is reported as a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+Values = Sequence[float | None]
+Reading = tuple[str, str, float, float]  # source, metric, monotonic seconds, value
+Gap = tuple[str, list[str], float, float, str]  # source, metrics, from, to, reason
+
+
+class MissingError(Exception):
+    """This machine has no such reading; the text says why."""
+
+
+class ReadingError(Exception):
+    """The reading failed this time."""
+
+
+@dataclass
+class Report:
+    """What the channels gave since it was last sent."""
+
+    readings: list[Reading] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    missing: list[tuple[str, str, str]] = field(default_factory=list)  # source, metric, reason
+
+
+class Channel:
+    """Reads `metrics` of one source together, every `period_s`."""
+
+    def __init__(self, source: str, metrics: Sequence[str], period_s: float, read: Callable[[], Values]) -> None:
+        self.source, self.period_s = source, period_s
+        self.metrics = list(metrics)
+        self.due_s = 0.0
+        self.gone = False  # nothing is left to read
+        self._read = read
+        self._gap: tuple[float, str] | None = None
+        self._last_s: float | None = None
+
+    def sample(self, now: Callable[[], float], report: Report) -> None:
+        """Read once, and plan the next reading."""
+        try:
+            try:
+                values = self._attempt()
+            except ReadingError:
+                values = self._attempt()
+        except (MissingError, ReadingError) as reason:
+            if isinstance(reason, MissingError) and self._last_s is None:
+                self.gone = True
+                report.missing += [(self.source, metric, str(reason)) for metric in self.metrics]
+                return
+            if self._gap is None:  # what was once read and now is not is a gap, whatever the driver calls it
+                self._gap = (self._last_s if self._last_s is not None else now(), str(reason))
+            self._plan(now())
+            return
+        at = now()
+        if self._gap is not None:
+            since, why = self._gap
+            report.gaps.append((self.source, self.metrics, since, at, why))
+            self._gap = None
+        for metric, value in zip(self.metrics, values, strict=True):
+            if value is not None:
+                report.readings.append((self.source, metric, at, value))
+        self._last_s = at
+        self._plan(at)
+
+    def _attempt(self) -> Values:
+        """One reading; whatever a library raises is a failure, and never the end of the process."""
+        try:
+            return self._read()
+        except (MissingError, ReadingError):
+            raise
+        except Exception as error:
+            raise ReadingError(f"{type(error).__name__}: {error}") from error
+
+    def open_gap(self, now_s: float) -> Gap | None:
+        """The gap that is open now, up to now."""
+        if self._gap is None:
+            return None
+        since, why = self._gap
+        return (self.source, self.metrics, since, now_s, why)
+
+    def _plan(self, now_s: float) -> None:
+        """The next reading: a period on, and never a burst to make up for a late one."""
+        self.due_s = max(self.due_s + self.period_s, now_s + 0.5 * self.period_s)

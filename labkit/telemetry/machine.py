@@ -1,0 +1,173 @@
+"""The channels of the machine itself: processors, memory, disks, network, and RAPL energy where it may be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit.sensors import CORE, CORE_PERIOD_S, HOST, HOST_SENSORS, RAPL, RAPL_PERIOD_S
+from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
+
+POWERCAP = Path("/sys/class/powercap")
+PERIOD_S = {sensor.metric: sensor.period_s for sensor in HOST_SENSORS}
+# psutil's names of sensors that sit in a processor.
+CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
+
+
+def channels(powercap: Path = POWERCAP) -> list[Channel]:
+    """Every channel of the machine."""
+
+    def of(names: tuple[str, ...], read: Callable[[], Values]) -> Channel:
+        return Channel(HOST, names, PERIOD_S[names[0]], read)
+
+    cores = psutil.cpu_count(logical=True) or 1
+    return [
+        of(("cpu_utilisation", "cpu_steal"), _cpu()),
+        of(("cpu_clock_hz",), _clock),
+        of(("cpu_temperature_c",), _temperature),
+        of(("host_memory_bytes",), lambda: (_used_memory(),)),
+        of(("disk_read_bytes", "disk_written_bytes"), _disk),
+        of(("network_received_bytes", "network_sent_bytes"), _network),
+        *_cores(cores),
+        *_rapl(powercap),
+    ]
+
+
+def _cpu() -> Callable[[], Values]:
+    """Busy and stolen shares of all processor time since the last call; None the first time."""
+    last: Any = None
+
+    def read() -> Values:
+        nonlocal last
+        now, before = psutil.cpu_times(), last
+        last = now
+        if before is None:
+            return (None, None)
+        total = _total(now) - _total(before)
+        if total <= 0:
+            return (None, None)  # asked again within the kernel's tick
+        stolen = getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)
+        return (_share(1 - (_idle(now) - _idle(before)) / total), _share(stolen / total))
+
+    return read
+
+
+def _cores(number: int) -> list[Channel]:
+    """A channel a core; the first to be read asks for all of them."""
+    last: list[Any] = []
+    shares: list[float | None] = [None] * number
+
+    def read_all() -> None:
+        nonlocal last
+        now = psutil.cpu_times(percpu=True)
+        for core, (after, before) in enumerate(zip(now, last, strict=False)):
+            total = _total(after) - _total(before)
+            shares[core] = _share(1 - (_idle(after) - _idle(before)) / total) if total > 0 else None
+        last = now
+
+    def reader(core: int) -> Callable[[], Values]:
+        def read() -> Values:
+            if core == 0:
+                read_all()
+            return (shares[core],)
+
+        return read
+
+    return [Channel(f"{CORE}{core}", ("cpu_utilisation",), CORE_PERIOD_S, reader(core)) for core in range(number)]
+
+
+def _total(times: Any) -> float:
+    """All seconds; guest time is in user time already."""
+    return float(sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
+
+
+def _idle(times: Any) -> float:
+    return float(times.idle + getattr(times, "iowait", 0.0))
+
+
+def _share(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
+
+
+def _clock() -> Values:
+    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    if frequency is None or not frequency.current:
+        raise MissingError("the operating system tells no processor clock")
+    return (frequency.current * 1e6,)
+
+
+def _temperature() -> Values:
+    sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
+    values = [reading.current for name in CPU_SENSORS for reading in sensors.get(name, []) if reading.current]
+    if not values:
+        raise MissingError("the operating system shows no processor temperature (virtual machines hide it)")
+    return (max(values),)
+
+
+def _used_memory() -> float:
+    memory = psutil.virtual_memory()
+    return float(memory.total - memory.available)
+
+
+def _disk() -> Values:
+    counters = psutil.disk_io_counters()
+    if counters is None:
+        raise MissingError("the operating system counts no disk traffic")
+    return (float(counters.read_bytes), float(counters.write_bytes))
+
+
+def _network() -> Values:
+    counters = psutil.net_io_counters()
+    if counters is None:
+        raise MissingError("the operating system counts no network traffic")
+    return (float(counters.bytes_recv), float(counters.bytes_sent))
+
+
+def _rapl(powercap: Path) -> list[Channel]:
+    """The energy counters of processor packages and their memory, or one channel that says why there is none."""
+    zones = sorted(powercap.glob("intel-rapl:*")) if powercap.is_dir() else []
+    found = [_rapl_zone(zone) for zone in zones if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name)]
+    if found:
+        return found
+
+    def read() -> Values:
+        raise MissingError("no RAPL: this kernel or virtual machine shows no energy counter of the processor")
+
+    return [Channel(f"{RAPL}package-0", ("energy_j",), RAPL_PERIOD_S, read)]
+
+
+def _rapl_zone(zone: Path) -> Channel:
+    """One zone, unwrapped: the hardware counter starts again at `max_energy_range_uj`."""
+    name = _name_of(zone)
+    last, turns = 0, 0
+
+    def read() -> Values:
+        nonlocal last, turns
+        try:
+            now = int((zone / "energy_uj").read_text(encoding="ascii"))
+            if now < last:
+                turns += int((zone / "max_energy_range_uj").read_text(encoding="ascii"))
+        except PermissionError as error:
+            raise MissingError(
+                "RAPL may be read by the administrator only (since CVE-2020-8694); `chmod a+r` on energy_uj opens it"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise ReadingError(str(error)) from error
+        last = now
+        return ((now + turns) / 1e6,)
+
+    return Channel(f"{RAPL}{name}", ("energy_j",), RAPL_PERIOD_S, read)
+
+
+def _name_of(zone: Path) -> str:
+    """`package-0`, or `package-0/dram` for a zone within it."""
+    try:
+        own = (zone / "name").read_text(encoding="ascii").strip()
+    except OSError:
+        return zone.name
+    parent = zone.parent / zone.name.rpartition(":")[0]
+    return own if own.startswith("package") or not (parent / "name").exists() else f"{_name_of(parent)}/{own}"

@@ -1,0 +1,261 @@
+"""The channels of an NVIDIA device: power, energy, utilisation, memory, clocks, temperature, throttling, PCIe, GPM.
+
+What a generation lacks (an energy counter before Volta, GPM before Hopper) the driver itself says; it becomes a missing
+metric with the driver's reason, never a zero.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from labkit.sensors import GPM_PERIOD_S, GPM_SENSORS, GPU_SENSORS, POLLED_POWER_PERIOD_S
+from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
+
+# NVML's words for "this device has none", against which a second try is no use.
+_LACKING = (
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_NO_PERMISSION",
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+    "NVML_ERROR_DEPRECATED",
+)
+_LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_UNKNOWN")
+REOPEN_S = 1.0
+
+MIB = 2**20
+GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
+    "sm_activity": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
+    "occupancy": ("NVML_GPM_METRIC_SM_OCCUPANCY", 0.01),
+    "tensor_activity": ("NVML_GPM_METRIC_ANY_TENSOR_UTIL", 0.01),
+    "fp32_activity": ("NVML_GPM_METRIC_FP32_UTIL", 0.01),
+    "fp16_activity": ("NVML_GPM_METRIC_FP16_UTIL", 0.01),
+    "dram_activity": ("NVML_GPM_METRIC_DRAM_BW_UTIL", 0.01),
+    "pcie_received_bytes_per_s": ("NVML_GPM_METRIC_PCIE_RX_PER_SEC", MIB),
+    "pcie_sent_bytes_per_s": ("NVML_GPM_METRIC_PCIE_TX_PER_SEC", MIB),
+    "nvlink_received_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", MIB),
+    "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", MIB),
+}
+PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
+
+
+class Device:
+    """One device, reopened when the driver loses it."""
+
+    def __init__(self, nvml: Any, index: int) -> None:
+        self.nvml, self.index = nvml, index
+        self.source = f"gpu{index}"
+        self.handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self._lacking = {getattr(nvml, name) for name in _LACKING if hasattr(nvml, name)}
+        self._lost = {getattr(nvml, name) for name in _LOST if hasattr(nvml, name)}
+        self._next_reopen_s = 0.0
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """One NVML call on this device. MissingError when it has no such thing, ReadingError when it fails now."""
+        try:
+            return getattr(self.nvml, function)(self.handle, *arguments)
+        except AttributeError as error:
+            raise MissingError(f"this nvidia-ml-py has no {function}") from error
+        except self.nvml.NVMLError as error:
+            self.fail(error)
+
+    def fail(self, error: Any) -> None:
+        """Turn the driver's error into what a channel understands."""
+        if error.value in self._lacking:
+            raise MissingError(f"the driver says: {error}") from error
+        if error.value in self._lost:
+            self._reopen()
+        raise ReadingError(str(error)) from error
+
+    def _reopen(self) -> None:
+        now = time.monotonic()
+        if now < self._next_reopen_s:
+            return
+        self._next_reopen_s = now + REOPEN_S
+        try:
+            self.nvml.nvmlInit()
+            self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+        except self.nvml.NVMLError:
+            pass  # still gone: the gap goes on
+
+    def field(self, constant: str) -> Any:
+        """The value of an NVML field."""
+        number = getattr(self.nvml, constant, None)
+        if number is None:
+            raise MissingError(f"this nvidia-ml-py has no {constant}")
+        value = self.call("nvmlDeviceGetFieldValues", [number])[0]
+        if value.nvmlReturn != 0:
+            self.fail(self.nvml.NVMLError(value.nvmlReturn))
+        return value.value.uiVal
+
+
+def channels(nvml: Any, index: int) -> list[Channel]:
+    """Every channel of a device. NVMLError when there is no such device."""
+    device = Device(nvml, index)
+    with_gpm = _has_gpm(device)
+    found = [
+        _power(device),
+        *_simple(device),
+        Channel(device.source, ["throttle"], PERIOD_S["throttle"], _throttle(device)),
+        Channel(device.source, ["utilisation", "memory_utilisation"], PERIOD_S["utilisation"], _utilisation(device)),
+    ]
+    found.append(_gpm(device) if with_gpm else _no_gpm(device))
+    if not with_gpm:
+        found.append(_slow_pcie(device))
+    return found
+
+
+def _power(device: Device) -> Channel:
+    """Polled power: every 20 ms where there is no energy counter, so that its integral is the energy."""
+    try:
+        device.call("nvmlDeviceGetTotalEnergyConsumption")
+        period = PERIOD_S["power_w"]
+    except (MissingError, ReadingError):
+        period = POLLED_POWER_PERIOD_S
+    read = _instant_power(device)
+    return Channel(device.source, ["power_w"], period, lambda: (read(),))
+
+
+def _instant_power(device: Device) -> Callable[[], float]:
+    """The instantaneous reading. Drivers without that field are of chips whose only reading is instantaneous."""
+
+    def by_field() -> float:
+        return float(device.field("NVML_FI_DEV_POWER_INSTANT")) / 1e3
+
+    def by_call() -> float:
+        return float(device.call("nvmlDeviceGetPowerUsage")) / 1e3
+
+    try:
+        by_field()
+    except MissingError:
+        return by_call
+    except ReadingError:
+        pass
+    return by_field
+
+
+def _simple(device: Device) -> list[Channel]:
+    call, nvml = device.call, device.nvml
+
+    def of(metric: str, read: Callable[[], float]) -> Channel:
+        return Channel(device.source, [metric], PERIOD_S[metric], lambda: (read(),))
+
+    return [
+        of("power_smi_w", lambda: call("nvmlDeviceGetPowerUsage") / 1e3),
+        of("energy_j", lambda: call("nvmlDeviceGetTotalEnergyConsumption") / 1e3),
+        of("memory_bytes", lambda: float(call("nvmlDeviceGetMemoryInfo").used)),
+        of("sm_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) * 1e6),
+        of("memory_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM) * 1e6),
+        of("temperature_c", lambda: float(call("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU))),
+    ]
+
+
+def _throttle(device: Device) -> Callable[[], Values]:
+    """Reasons for a lower clock; the call was renamed, and old drivers know the old name only."""
+
+    def read() -> Values:
+        try:
+            return (float(device.call("nvmlDeviceGetCurrentClocksEventReasons")),)
+        except MissingError:
+            return (float(device.call("nvmlDeviceGetCurrentClocksThrottleReasons")),)
+
+    return read
+
+
+def _utilisation(device: Device) -> Callable[[], Values]:
+    def read() -> Values:
+        rates = device.call("nvmlDeviceGetUtilizationRates")
+        return (rates.gpu / 100, rates.memory / 100)
+
+    return read
+
+
+def _has_gpm(device: Device) -> bool:
+    try:
+        return bool(device.call("nvmlGpmQueryDeviceSupport").isSupportedDevice)
+    except (MissingError, ReadingError):
+        return False
+
+
+def _no_gpm(device: Device) -> Channel:
+    """A channel whose only reading is the reason why there is none."""
+
+    def read() -> Values:
+        raise MissingError("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
+
+    pcie = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")
+    return Channel(device.source, [name for name in GPM_METRICS if name not in pcie], GPM_PERIOD_S, read)
+
+
+def _gpm(device: Device) -> Channel:
+    """GPM's averages between two samples; each sample ends one interval and begins the next."""
+    nvml = device.nvml
+    names = [sensor.metric for sensor in GPM_SENSORS]
+    samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+    filled = 0
+
+    def read() -> Values:
+        nonlocal filled
+        try:
+            device.call("nvmlGpmSampleGet", samples[1])
+        except ReadingError:
+            filled = 0  # an interval over a failure is no interval of the period
+            raise
+        samples.reverse()
+        filled += 1
+        if filled < 2:
+            return (None,) * len(names)
+        get = nvml.c_nvmlGpmMetricsGet_t()
+        get.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        get.numMetrics = len(names)
+        get.sample1, get.sample2 = samples[1], samples[0]
+        for place, name in enumerate(names):
+            get.metrics[place].metricId = getattr(nvml, GPM_METRICS[name][0])
+        try:
+            nvml.nvmlGpmMetricsGet(get)
+        except nvml.NVMLError as error:
+            device.fail(error)
+        return [_gpm_value(get.metrics[place], GPM_METRICS[name][1]) for place, name in enumerate(names)]
+
+    return Channel(device.source, names, GPM_PERIOD_S, read)
+
+
+def _gpm_value(metric: Any, factor: float) -> float | None:
+    """One metric in SI units; None where the driver has no value for it in this interval."""
+    value = float(metric.value)
+    return value * factor if metric.nvmlReturn == 0 and value >= 0 else None  # NaN is not >= 0 either
+
+
+def _slow_pcie(device: Device) -> Channel:
+    """NVML's PCIe figures: the call measures for 20 ms, so a thread of its own makes it and the channel picks it up."""
+    names = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")
+    nvml, period = device.nvml, PERIOD_S[names[0]]
+    latest: queue.SimpleQueue[Values | Exception] = queue.SimpleQueue()
+
+    def measure() -> None:
+        counters = (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
+        while True:
+            try:
+                latest.put([device.call("nvmlDeviceGetPcieThroughput", counter) * 1024.0 for counter in counters])
+            except MissingError as reason:
+                latest.put(reason)
+                return
+            except ReadingError as reason:
+                latest.put(reason)
+            time.sleep(period)
+
+    threading.Thread(target=measure, daemon=True, name="pcie").start()
+
+    def read() -> Values:
+        found: Values | Exception | None = None
+        while not latest.empty():
+            found = latest.get()
+        if isinstance(found, Exception):
+            raise found
+        return found if found is not None else (None,) * len(names)
+
+    return Channel(device.source, names, period, read)

@@ -1,0 +1,196 @@
+"""The runner's side of the telemetry process: start it, listen, cut what it said to a trial, survive its death."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from labkit import observed
+from labkit.host import ROOT
+from labkit.sensors import KINDS
+from labkit.series import Series, Span
+from labkit.telemetry.windows import Marks, Recording, summarise, window_of
+
+KEEP_S = 30.0  # readings before a trial that are kept for it
+CATCH_UP_S = 1.5  # how long a trial's end waits for the readings of its last moment
+STARTUP_S = 20.0
+MAX_RESTARTS = 3
+
+Row = tuple[float, float]
+
+
+class TelemetryProcess:
+    """A sampling process for some devices and the host. Use as a context.
+
+    What happens to it happens to the telemetry only: every method works on when the process is dead.
+    """
+
+    def __init__(self, gpus: Sequence[int], *, log: Path) -> None:
+        self._gpus, self._log = list(gpus), log
+        self._lock = threading.Condition()
+        self._rows: dict[tuple[str, str], deque[Row]] = {}
+        self._gaps: list[tuple[str, list[str], float, float, str]] = []
+        self._open_gaps: list[tuple[str, list[str], float, float, str]] = []
+        self._missing: dict[str, dict[str, str]] = {}
+        self._heard_s = 0.0  # the sampler's own time of its last word
+        self._cpu: tuple[float, float] | None = None  # (time, cpu seconds) at its first word
+        self._cpu_share: float | None = None
+        self._dead: list[tuple[float, str]] = []  # (last word, why) of each process that ended
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
+        self.restarts = 0
+
+    def __enter__(self) -> TelemetryProcess:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number while it lives."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def ready(self, timeout_s: float = STARTUP_S) -> bool:
+        """Wait for its first readings; whether they came."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._cpu is not None or self.pid is None, timeout_s) and (
+                self._cpu is not None
+            )
+
+    def revive(self) -> None:
+        """Start it anew if it died, a few times."""
+        if self.pid is None and self.restarts < MAX_RESTARTS:
+            self.restarts += 1
+            self._start()
+            self.ready()
+
+    def end(self) -> None:
+        """End the process; nothing is kept."""
+        self._ending = True
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream:
+                    stream.close()
+
+    def _start(self) -> None:
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        arguments = [word for index in self._gpus for word in ("--gpu", str(index))]
+        with self._lock:
+            self._cpu = None
+        with self._log.open("ab") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "labkit.telemetry.sampler", *arguments],
+                    stdin=subprocess.PIPE,  # held open: when it closes, the sampler ends
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+            except OSError as error:
+                self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))
+                return
+        assert self._process.stdout is not None
+        threading.Thread(target=self._listen, args=(self._process, self._process.stdout), daemon=True).start()
+
+    def _listen(self, process: subprocess.Popen[bytes], stream: BinaryIO) -> None:
+        for line in stream:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # cut short by its death
+            with self._lock:
+                self._take(event)
+                self._lock.notify_all()
+        code = process.wait()
+        why = f"killed by signal {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        with self._lock:
+            if not self._ending:
+                self._dead.append((self._heard_s, f"the telemetry process was {why}"))
+            self._lock.notify_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._heard_s = event["at_s"]
+        if event["event"] != "sampled":
+            return
+        for source, metric, at, value in event["readings"]:
+            self._rows.setdefault((source, metric), deque()).append((at, value))
+        self._gaps += [tuple(gap) for gap in event["gaps"]]
+        self._open_gaps = [tuple(gap) for gap in event["open_gaps"]]
+        for source, metric, reason in event["missing"]:
+            self._missing.setdefault(source, {}).setdefault(metric, reason)
+        if self._cpu is None:
+            self._cpu = (event["at_s"], event["cpu_s"])
+        elif event["at_s"] > self._cpu[0]:
+            self._cpu_share = (event["cpu_s"] - self._cpu[1]) / (event["at_s"] - self._cpu[0])
+
+    def forget_before(self, moment_s: float) -> None:
+        """Let go of readings that no later trial needs."""
+        with self._lock:
+            for rows in self._rows.values():
+                while len(rows) > 1 and rows[1][0] < moment_s - KEEP_S:
+                    rows.popleft()
+            self._gaps = [gap for gap in self._gaps if gap[3] > moment_s - KEEP_S]
+            self._dead = [one for one in self._dead if one[0] > moment_s - KEEP_S or one is self._dead[-1]]
+
+    def cut(self, marks: Marks) -> tuple[observed.Telemetry, Recording]:
+        """The telemetry of a trial, and the readings it was made from (from its first window to its last)."""
+        first = min(start for start, _ in marks.windows.values())
+        last = max(end for _, end in marks.windows.values())
+        recording = self.recording(first, last)
+        reason = self._why_lost(first, last)
+        if reason is not None:
+            return observed.Telemetry(status="lost", reason=reason, missing=recording.missing), recording
+        return summarise(recording, marks), recording
+
+    def window(self, span: Span) -> observed.Window | None:
+        """The statistics of one stretch of time; None when the process was not there for it."""
+        recording = self.recording(*span)
+        return None if self._why_lost(*span) is not None else window_of(recording, span, zero=span[0])
+
+    def recording(self, start_s: float, end_s: float) -> Recording:
+        """Everything read in a stretch of time, waiting a moment for its end to be read."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._heard_s >= end_s or self.pid is None, CATCH_UP_S)
+            gaps = [gap for gap in (*self._gaps, *self._open_gaps) if gap[3] > start_s and gap[2] < end_s]
+            rows = {name: [row for row in rows if row[0] <= end_s + 1.0] for name, rows in self._rows.items()}
+            missing = {source: dict(reasons) for source, reasons in self._missing.items()}
+            share = self._cpu_share
+        found = {}
+        for (source, metric), readings in rows.items():
+            if metric not in KINDS or not readings:
+                continue
+            spans: list[Span] = [(a, b) for of, metrics, a, b, _ in gaps if of == source and metric in metrics]
+            times, values = zip(*readings, strict=True)
+            one = Series(metric, times, values, spans).between(start_s - 2.0, end_s + 1.0)
+            if len(one):
+                found[source, metric] = one
+        return Recording(found, gaps, missing, share)
+
+    def _why_lost(self, first: float, last: float) -> str | None:
+        """Why the process was not there for the whole of a stretch; None when it was."""
+        with self._lock:
+            died = [(at, why) for at, why in self._dead if at < last]
+            heard, started = self._heard_s, self._cpu
+        if died and died[-1][0] >= first:
+            return f"{died[-1][1]} in mid-trial, {died[-1][0] - first:.1f} s after it began"
+        if self.pid is None:
+            return died[-1][1] if died else "the telemetry process does not run"
+        if started is None or started[0] > first + 1.0:
+            return f"{died[-1][1]} before the trial" if died else "the telemetry process began after the trial"
+        if heard < last - 1.0:
+            return f"the telemetry process was silent for the last {last - heard:.1f} s of the trial"
+        return None

@@ -1,0 +1,102 @@
+"""The telemetry process: samples devices and host on the monotonic clock until its parent is gone.
+
+    python -m labkit.telemetry.sampler --gpu 0 --gpu 1
+
+Small on purpose: no framework, no NumPy, nothing of the notebook that asked for it. Lines of JSON go out on stdout:
+first that it is there, then a few times a second what was read. It ends by itself when its stdin closes, which the
+death of the parent does, whatever that died of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.telemetry import machine, nvml
+from labkit.telemetry.channel import Channel, Report
+
+SEND_S = 0.2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sample until stdin closes."""
+    parser = argparse.ArgumentParser(prog="labkit.telemetry.sampler", description=__doc__)
+    parser.add_argument("--gpu", type=int, action="append", default=[], help="NVML's number of a device to sample")
+    wanted = parser.parse_args(arguments)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    report = Report()
+    channels = [*_gpus(wanted.gpu, report), *machine.channels()]
+    _send(event="hello", at_s=time.monotonic())
+    try:
+        _sample(channels, report)
+    except BrokenPipeError:
+        return 0  # nobody listens any more
+    return 0
+
+
+def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
+    """The channels of the devices; a device that cannot be opened is missing with its reason."""
+    if not indices:
+        return []
+    try:
+        import pynvml
+    except ImportError:
+        report.missing += [(f"gpu{index}", "*", "nvidia-ml-py is not installed") for index in indices]
+        return []
+    found: list[Channel] = []
+    for index in indices:
+        try:
+            pynvml.nvmlInit()
+            found += nvml.channels(pynvml, index)
+        except pynvml.NVMLError as error:
+            report.missing.append((f"gpu{index}", "*", f"the driver says: {error}"))
+    return found
+
+
+def _sample(channels: list[Channel], report: Report) -> None:
+    now = time.monotonic
+    send_at = now() + SEND_S
+    while True:
+        for channel in channels:
+            if channel.due_s <= now():
+                channel.sample(now, report)
+        if any(channel.gone for channel in channels):
+            channels = [channel for channel in channels if not channel.gone]
+        if now() >= send_at:
+            open_gaps = [gap for channel in channels if (gap := channel.open_gap(now()))]
+            _send(
+                event="sampled",
+                at_s=now(),
+                cpu_s=time.process_time(),
+                readings=report.readings,
+                gaps=report.gaps,
+                open_gaps=open_gaps,
+                missing=report.missing,
+            )
+            report = Report()
+            send_at = max(send_at + SEND_S, now() + SEND_S / 2)
+        due = min([send_at, *(channel.due_s for channel in channels)])
+        time.sleep(max(due - now(), 0.0005))
+
+
+def _send(**event: Any) -> None:
+    """One event, as one line."""
+    data = (json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n").encode()
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def _end_with_parent() -> None:
+    """Block until stdin closes, then end at once."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
