@@ -14,16 +14,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
+
 from labkit.analysis.results import Results
 from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
 from labkit.profile import Profile, SweepValue, load_profile
-from labkit.records import Store
+from labkit.records import Store, short_hash
 from labkit.registry import Study, check_scale, find_study
 from labkit.run import Outcome, measure
 from labkit.selection import at_scale, host_to_show, scale_to_show
+from labkit.series_store import COLUMNS, SeriesStore
 from labkit.trial import NO_DATA, Trial, grid
 
 Mode = Literal["auto", "measure", "render", "plan"]
@@ -123,6 +126,14 @@ class OpenStudy:
                 store=self.store,
             )
         return self.results(trials if self.measures_here else None)
+
+    def series(self, results: Results) -> pd.DataFrame:
+        """The telemetry series behind the records shown: a row a change, seconds from the first timed block."""
+        if results.host_id is None:
+            return pd.DataFrame(columns=list(COLUMNS))
+        kept = SeriesStore(self.store.report, results.host_id, self.study.id).read()
+        keys = {short_hash(record.key) for record in results.records}
+        return kept[(kept["scale"] == results.scale) & kept["key"].isin(keys)]
 
     def results(self, trials: Sequence[Trial] | None = None) -> Results:
         """The records to show: this host's, else the newest complete host's; at the largest complete scale.

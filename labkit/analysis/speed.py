@@ -215,6 +215,13 @@ def title(trial: Trial) -> str:
     return MODELS[trial.model].title if trial.model in MODELS else trial.model
 
 
+def name_of(trial: Trial) -> str:
+    """A trial in a few words."""
+    if trial.workload == "train":
+        return f"{title(trial)}, {trial.batch:,}"
+    return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial.label())
+
+
 def conditions(results: Results, trials: list[Trial]) -> str:
     """What a caption must name: precision, engine, input, data, device, host, scale, n."""
     if not trials:

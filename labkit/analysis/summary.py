@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis import roofline
+from labkit.analysis import observations, roofline
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
 from labkit.analysis.quality import pass_parts
 from labkit.analysis.results import Results
@@ -214,17 +214,17 @@ def failures_table(results: Results) -> Table | Text:
 
 
 def published_tables(
-    papers: Sequence[Paper], study: str, *, device: str | None = None
+    papers: Sequence[Paper], study: str, *, device: str | None = None, metric: str | None = None
 ) -> list[tuple[str, pd.DataFrame, str]]:
     """(title, frame, where it stands) of each published table of a study, numbers as printed.
 
-    With `device`, only the tables in which that profile's hardware stands.
+    With `device`, only the tables in which that profile's hardware stands; with `metric`, only those of that metric.
     """
     found = []
     for paper in papers:
         printed = {device.profile: device.printed for device in paper.devices}
         for table in paper.tables:
-            if table.study != study or (device and device not in table.columns):
+            if table.study != study or (device and device not in table.columns) or metric not in (None, table.metric):
                 continue
             frame = pd.DataFrame(
                 [
@@ -232,16 +232,30 @@ def published_tables(
                     for row, values in table.rows.items()
                 ]
             )
-            metric = METRICS[table.metric]
+            about = METRICS[table.metric]
             model = MODELS[table.model].title if table.model in MODELS else table.model
             where = f"{paper.citation.title}, {table.where}" + (f"; {table.note}" if table.note else "")
-            found.append((f"Published: {metric.label.lower()} in {table.unit}, {model}", frame, where))
+            found.append((f"Published: {about.label.lower()} in {table.unit}, {model}", frame, where))
     return found
 
 
-def published(papers: Sequence[Paper], study: str) -> list[Table]:
-    """The same as tables that show themselves."""
-    return [Table(frame, f"{name} ({where}).") for name, frame, where in published_tables(papers, study)]
+def published(papers: Sequence[Paper], study: str, *, metric: str) -> list[Table]:
+    """The published tables of one metric, as tables that show themselves."""
+    return [Table(frame, f"{name} ({where}).") for name, frame, where in published_tables(papers, study, metric=metric)]
+
+
+def telemetry_limits(results: Results) -> list[str]:
+    """What the sensors do not say."""
+    if not results:
+        return []
+    said = [observations.sampler_sentence(results)]
+    if results.profile.device.kind == "cuda":
+        said.append(
+            "Board power is what the device's own sensor reports, not what the wall socket delivers. On A100 and H100 "
+            "it looks at a quarter of the time only (Yang et al., SC'24), so short or rhythmic loads may be misjudged; "
+            "whether that holds for this board nobody here has checked with a meter."
+        )
+    return said
 
 
 def limitations(results: Results, trials: list[Trial]) -> Text:
@@ -264,5 +278,5 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")
     if results and len(results.passes()) < 2:
         said.append("With one pass there are no intervals: use SCALE=quick or full before quoting a number.")
-    said.append("Utilisation, power and clocks are not sampled in this version, so none is claimed here.")
+    said += telemetry_limits(results)
     return Text("\n\n".join(said))

@@ -1,0 +1,232 @@
+"""What telemetry says of a trial, over its passes: means with intervals, extremes, energy, flags, and what is missing.
+
+A metric of several devices is their sum (power, energy, memory) or their mean (shares, clocks, temperature).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+import pandas as pd
+
+from labkit.analysis.format import listing, percent
+from labkit.analysis.results import Results, value_of
+from labkit.analysis.speed import name_of
+from labkit.analysis.table import Table, Text
+from labkit.observed import Metrics, Telemetry
+from labkit.records import Record
+from labkit.registry import METRICS
+from labkit.sensors import GPU, HOST, RAPL
+from labkit.statistics import Interval, log_interval
+from labkit.trial import Trial
+
+SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
+OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
+DERIVED = frozenset({"energy_per_image_j", "net_energy_per_image_j", "images_per_s_per_w"})
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over the passes of a trial: mean of the passes' means, the lowest and the highest reading of all."""
+
+    mean: float
+    low: float
+    high: float
+    passes: int
+
+
+def spread(results: Results, trial: Trial, metric: str, window: str = "timed") -> Spread | None:
+    """Mean, low and high in a window (`timed`, `idle_before`, `polled` …); None where nothing was read."""
+    found = [one for record in results.ok(trial) if (one := _of_record(record, metric, window))]
+    if not found:
+        return None
+    return Spread(fmean(m for m, _, _ in found), min(a for _, a, _ in found), max(b for _, _, b in found), len(found))
+
+
+def _of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
+    """(mean, low, high) of a metric over the record's devices."""
+    statistics = [metrics[metric] for metrics in _sources(record.telemetry, metric, window) if metric in metrics]
+    if not statistics:
+        return None
+    join = sum if metric in SUMMED else fmean
+    low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
+    high = join([one.high for one in statistics]) if metric in SUMMED else max(one.high for one in statistics)
+    return float(join([one.mean for one in statistics])), float(low), float(high)
+
+
+def _sources(telemetry: Telemetry | None, metric: str, window: str) -> list[Metrics]:
+    if telemetry is None:
+        return []
+    if window == "polled":
+        by_source = telemetry.polled
+    elif window in telemetry.windows:
+        by_source = telemetry.windows[window].sources
+    else:
+        return []
+    return [found for source, found in by_source.items() if source.startswith(HOST if metric in OF_HOST else GPU)]
+
+
+def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | None:
+    """The mean of a metric in the timed part (or energy per image, or efficiency) with its interval over passes."""
+    values = [value for record in results.ok(trial) if (value := of_pass(results, record, metric)) is not None]
+    return log_interval(values) if values and min(values) > 0 else None
+
+
+def of_pass(results: Results, record: Record, metric: str) -> float | None:
+    """A metric of telemetry in one pass, in SI units; None where it was not read."""
+    if metric == "energy_per_image_j":
+        return _energy_per_image(record, above_w=0.0)
+    if metric == "net_energy_per_image_j":
+        idle_w = idle_power(results, record.pass_number)
+        return None if idle_w is None else _energy_per_image(record, above_w=idle_w)
+    if metric == "images_per_s_per_w":
+        rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
+        return rate / power if rate is not None and power else None
+    if metric == "power_w" and record.telemetry is not None and not _has_gpu(record.telemetry):
+        return _rapl_power(record.telemetry)
+    if metric == "cpu_cores_used":
+        return value_of(record, metric)
+    found = _of_record(record, metric, "timed")
+    return None if found is None else found[0]
+
+
+def idle_power(results: Results, pass_number: int) -> float | None:
+    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do."""
+    for trial in results.trials(workload="idle"):
+        for record in results.ok(trial):
+            if record.pass_number == pass_number:
+                return of_pass(results, record, "power_w")
+    return None
+
+
+def _energy_per_image(record: Record, above_w: float) -> float | None:
+    """Joules an image over all long windows of a pass; None when one of them has no energy."""
+    telemetry = record.telemetry
+    if telemetry is None or not telemetry.energy:
+        return None
+    joules, images = 0.0, 0
+    for window in telemetry.energy:
+        meters = _meters(window.energy_j)
+        if not meters or window.images is None or any(value is None for value in meters.values()):
+            return None
+        joules += sum(value for value in meters.values() if value is not None) - above_w * window.length_s
+        images += window.images
+    return joules / images if images else None
+
+
+def _meters(energy_j: dict[str, float | None]) -> dict[str, float | None]:
+    """The devices' meters; where there is no device those of the processor packages (their parts are within them)."""
+    gpus = {source: value for source, value in energy_j.items() if source.startswith(GPU)}
+    return gpus or {
+        source: value for source, value in energy_j.items() if source.startswith(RAPL) and "/" not in source
+    }
+
+
+def _rapl_power(telemetry: Telemetry) -> float | None:
+    seconds = sum(window.length_s for window in telemetry.energy)
+    joules = [value for window in telemetry.energy for value in _meters(window.energy_j).values()]
+    return sum(v for v in joules if v is not None) / seconds if joules and None not in joules and seconds else None
+
+
+def _has_gpu(telemetry: Telemetry) -> bool:
+    return any(source.startswith(GPU) for window in telemetry.windows.values() for source in window.sources)
+
+
+def energy_methods(results: Results) -> list[str]:
+    """How energy was found, as the records name it."""
+    methods = {
+        method
+        for record in results.records
+        if record.telemetry
+        for source, method in record.telemetry.energy_method.items()
+        if source.startswith(GPU) or "/" not in source
+    }
+    return sorted(methods)
+
+
+def missing(results: Results) -> dict[tuple[str, str], str]:
+    """What this machine cannot tell, by (source, metric), with the reason."""
+    found: dict[tuple[str, str], str] = {}
+    for record in results.records:
+        if record.telemetry:
+            for source, reasons in record.telemetry.missing.items():
+                for metric, reason in reasons.items():
+                    found.setdefault((source, metric), reason)
+    return found
+
+
+def why_not(results: Results, metric: str) -> str:
+    """Why a metric is not shown, in a few words."""
+    reasons = {reason for (_, name), reason in missing(results).items() if name in (metric, "*")}
+    if reasons:
+        return listing(sorted(reasons))
+    lost = {record.telemetry.reason for record in results.records if record.telemetry and record.telemetry.reason}
+    if lost:
+        return listing(sorted(reason for reason in lost if reason))
+    if results and all(record.telemetry is None for record in results.records):
+        return "these records hold no telemetry"
+    if results.profile.device.kind == "cpu" and metric not in OF_HOST:
+        return "a CPU has no such sensor"
+    return "nothing was read" if results else "nothing was measured"
+
+
+def _flagged(results: Results, trials: Iterable[Trial]) -> list[tuple[Trial, str, int, int]]:
+    """(trial, why, flagged blocks, all blocks) over the passes, for each reason that occurred."""
+    found = []
+    for trial in trials:
+        counts: dict[str, int] = {}
+        total = 0
+        for record in results.ok(trial):
+            total += len(record.result.host_s) if record.result else 0
+            for flag in record.telemetry.flagged if record.telemetry else []:
+                counts[flag.why] = counts.get(flag.why, 0) + len(flag.blocks)
+        found += [(trial, why, number, total) for why, number in counts.items()]
+    return found
+
+
+def sampler_sentence(results: Results) -> str:
+    """Whether telemetry was there, what it cost, and where it has gaps."""
+    watched = [record.telemetry for record in results.records if record.telemetry]
+    tried = [record for record in results.records if record.status == "ok"]
+    if not watched:
+        return "No telemetry stands beside these records." if results else ""
+    lost = [one for one in watched if one.status == "lost"]
+    shares = [one.sampler_cpu_share for one in watched if one.sampler_cpu_share is not None]
+    said = f"Telemetry stands beside {len(watched) - len(lost)} of {len(tried)} results"
+    if shares:
+        said += f"; its process took {percent(max(shares))} of one core at most"
+    said += "."
+    if lost:
+        said += f" It was lost {len(lost)} times: {listing(sorted({one.reason or 'unknown' for one in lost}))}."
+    gaps = {(gap.source, gap.reason) for one in watched for gap in one.gaps}
+    if gaps:
+        said += (
+            " Gaps, in which nothing is known: " + "; ".join(f"{source}: {why}" for source, why in sorted(gaps)) + "."
+        )
+    return said
+
+
+def label(metric: str) -> str:
+    """The metric's name for people."""
+    return METRICS[metric].label if metric in METRICS else metric.replace("_", " ")
+
+
+def flags(results: Results, trials: list[Trial]) -> Table | Text:
+    """Blocks that ran throttled or below clock, counted."""
+    if not results:
+        return Text("Nothing was measured, so nothing was throttled.")
+    rows = [
+        {"trial": name_of(trial), "why": why, "blocks": blocks, "of": total, "share": percent(blocks / total, 3)}
+        for trial, why, blocks, total in _flagged(results, trials)
+    ]
+    if not rows:
+        if all(mean_interval(results, trial, "sm_clock_hz") is None for trial in trials):
+            return Text(f"Whether a device throttled can't be said here: {why_not(results, 'throttle')}.")
+        return Text("No timed block ran throttled or below clock.")
+    return Table(
+        pd.DataFrame(rows),
+        "Timed blocks during which the driver named a reason for a lower clock, or the SM clock fell under 95 % of the "
+        "highest of the trial. They are kept and counted, not dropped.",
+    )

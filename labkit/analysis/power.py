@@ -1,0 +1,178 @@
+"""Power and energy in tables and sentences: what the board drew, what an image costs, what was throttled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from labkit.analysis import roofline
+from labkit.analysis.format import listing, number, percent, with_interval
+from labkit.analysis.observations import energy_methods, idle_power, mean_interval, spread, why_not
+from labkit.analysis.results import Results
+from labkit.analysis.speed import conditions, name_of, title
+from labkit.analysis.table import Table, Text
+from labkit.models import MODELS
+from labkit.profile import Profile, Sourced
+from labkit.statistics import Interval
+from labkit.trial import Trial
+
+
+def prediction(profile: Profile, trials: list[Trial]) -> Table | Text:
+    """Energy per image if the board drew its limit and the training reached its nominal roofline."""
+    limit = profile.device.board_power_w
+    rows = []
+    for trial in trials:
+        if trial.workload != "train" or trial.model not in MODELS:
+            continue
+        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px)
+        bound = roofline.bound(work, roofline.nominal(profile.peaks, trial.precision))
+        rows.append(
+            {
+                "model": title(trial),
+                "batch": trial.batch,
+                "GFLOP/image": work.flop / work.images / 1e9,
+                "images/s at most": bound.images_per_s if bound else None,
+                "mJ/image there at the board limit": limit.value / bound.images_per_s * 1e3
+                if bound and limit
+                else None,
+            }
+        )
+    frame = pd.DataFrame(rows).dropna(axis=1, how="all")
+    if limit is None:
+        return Table(frame, f"The work of each trial. The profile {profile.name!r} states no board power to expect.")
+    return Table(
+        frame,
+        f"What an image would cost if the board drew its limit of {number(limit.value)} W ({limit.source}) and the "
+        f"training ran at its nominal roofline. A loop that waits draws less and takes longer.",
+    )
+
+
+def _at_limit(limit: Sourced | None, bound: roofline.Bound | None) -> float | None:
+    """Millijoules an image at the board's limit and the roofline."""
+    return limit.value / bound.images_per_s * 1e3 if bound and limit else None
+
+
+def power_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
+    """One row a trial: power, temperature and clock in the timed part; energy per image; SI units."""
+    rows = []
+    for trial in trials:
+        power = spread(results, trial, "power_w")
+        warm, clock = spread(results, trial, "temperature_c"), spread(results, trial, "sm_clock_hz")
+        mean = mean_interval(results, trial, "power_w")
+        gross, net = (mean_interval(results, trial, f"{kind}energy_per_image_j") for kind in ("", "net_"))
+        efficiency, rate = mean_interval(results, trial, "images_per_s_per_w"), results.interval(trial, "images_per_s")
+        rows.append(
+            {
+                "trial": name_of(trial),
+                "power_w": mean.point if mean else None,
+                "power_low": mean.low if mean else None,
+                "power_high": mean.high if mean else None,
+                "power_min": power.low if power else None,
+                "power_max": power.high if power else None,
+                "temperature_c": warm.mean if warm else None,
+                "temperature_max": warm.high if warm else None,
+                "sm_clock_hz": clock.mean if clock else None,
+                "sm_clock_min": clock.low if clock else None,
+                "images_per_s": rate.point if rate else None,
+                "gross_j": gross.point if gross else None,
+                "gross_low": gross.low if gross else None,
+                "gross_high": gross.high if gross else None,
+                "net_j": net.point if net else None,
+                "net_low": net.low if net else None,
+                "net_high": net.high if net else None,
+                "images_per_s_per_w": efficiency.point if efficiency else None,
+                "n": mean.n if mean else 0,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def summary(results: Results, trials: list[Trial]) -> Table | Text:
+    """Idle, min, mean and max power, temperature, clock, energy per image and efficiency of each trial."""
+    if not trials:
+        return Text(f"There are no power records of {results.profile.title} yet: nothing to show here.")
+    data = power_table(results, trials)
+    if data["power_w"].isna().all():
+        return Text(f"Power can't be read here: {why_not(results, 'energy_j')}. So there are no joules on this page.")
+    limit = results.profile.device.board_power_w
+    frame = pd.DataFrame(
+        {
+            "trial": data["trial"],
+            "min (W)": data["power_min"],
+            "mean (W)": data["power_w"],
+            "95 % interval": [_range(mean_interval(results, trial, "power_w")) for trial in trials],
+            "max (W)": data["power_max"],
+            "of the limit": [
+                percent(w / limit.value, 3) if limit and not pd.isna(w) else None for w in data["power_w"]
+            ],
+            "°C": data["temperature_c"],
+            "SM clock (MHz)": data["sm_clock_hz"] / 1e6,
+            "images/s": data["images_per_s"],
+            "mJ/image": data["gross_j"] * 1e3,
+            "above idle": data["net_j"] * 1e3,
+            "images/s/W": data["images_per_s_per_w"],
+        }
+    ).dropna(axis=1, how="all")
+    of_limit = f" Limit: {number(limit.value)} W." if limit else ""
+    return Table(
+        frame.astype(object).where(frame.notna(), None),
+        f"Board power as the driver reports it, over the timed part.{of_limit} mJ/image: all energy, and what is above "
+        f"a process that holds the device and does nothing. Energy by {listing(energy_methods(results))}. "
+        f"{sensor_sentence(results.profile)} {conditions(results, [t for t in trials if t.workload == 'train'])}.",
+    )
+
+
+def _share(watts: float | None, limit: Sourced | None) -> str | None:
+    return None if limit is None or watts is None or pd.isna(watts) else percent(watts / limit.value, 3)
+
+
+def _range(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
+    return "none: one pass" if interval.low is None else f"{number(interval.low, 4)} to {number(interval.high, 4)}"
+
+
+def sensor_sentence(profile: Profile) -> str:
+    """The sensor's systematic error, which no interval over passes holds."""
+    error = profile.sensor_error.get("power_w")
+    if error is None:
+        return (
+            "The sensor's systematic error is not known: its vendor states none for this generation, and it is not in "
+            "the intervals."
+        )
+    return f"The sensor may be off by {percent(error.value)} throughout ({error.source}); that is not in the intervals."
+
+
+def headline(results: Results, trials: list[Trial]) -> Text:
+    """The answer first: who draws most and least, how far from the limit, and what an image costs."""
+    training = [trial for trial in trials if trial.workload == "train"]
+    known = [(trial, mean) for trial in training if (mean := mean_interval(results, trial, "power_w"))]
+    if not known:
+        if not results:
+            return Text(f"Nothing was measured on {results.profile.title} yet.")
+        busy = [found for trial in training if (found := spread(results, trial, "cpu_utilisation"))]
+        said = f"Power can't be read on this machine: {why_not(results, 'energy_j')}."
+        if busy and results.profile.device.kind == "cpu":
+            said += (
+                f" What can be said: while training, all cores together were busy "
+                f"{percent(min(one.mean for one in busy))} to {percent(max(one.mean for one in busy))} of the time."
+            )
+        return Text(said)
+    most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
+    limit = results.profile.device.board_power_w
+    said = f"Training {title(most[0])} draws most, {with_interval(most[1], 'power_w')}"
+    said += f", which is {percent(most[1].point / limit.value)} of the board's {number(limit.value)} W" if limit else ""
+    said += f"; {title(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
+    idle = [watts for number_ in results.passes() if (watts := idle_power(results, number_))]
+    alone = next((found for trial in training if (found := spread(results, trial, "power_w", "unattached"))), None)
+    if idle:
+        said += f" Idle, with a process attached, it draws {number(float(np.mean(idle)))} W"
+        said += f", and {number(alone.mean)} W when no process of ours holds it." if alone else "."
+    energies = [(trial, e) for trial in training if (e := mean_interval(results, trial, "energy_per_image_j"))]
+    if energies:
+        cheap, dear = min(energies, key=lambda pair: pair[1].point), max(energies, key=lambda pair: pair[1].point)
+        said += (
+            f"\n\nAn image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])} and "
+            f"{with_interval(dear[1], 'energy_per_image_j')} with {title(dear[0])}."
+        )
+    return Text(said)

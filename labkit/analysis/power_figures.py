@@ -1,0 +1,242 @@
+"""Pictures of power and energy: by trial, over time, per image, against the size of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from labkit.analysis.figure import MARKERS, Figure, Theme
+from labkit.analysis.format import listing, number
+from labkit.analysis.observations import energy_methods, mean_interval, spread, why_not
+from labkit.analysis.power import power_table, sensor_sentence
+from labkit.analysis.results import Results
+from labkit.analysis.speed import conditions, name_of
+from labkit.analysis.table import Text
+from labkit.models import count
+from labkit.records import short_hash
+from labkit.sensors import GPU, HOST
+from labkit.trial import Trial
+
+
+def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Idle, lowest, mean and highest power of each trial, beside the board's limit."""
+    data = power_table(results, trials) if trials else pd.DataFrame()
+    if not len(data) or data["power_w"].isna().all():
+        return Text(f"Power can't be read here, so there is no picture of it: {why_not(results, 'energy_j')}.")
+    limit = results.profile.device.board_power_w
+    alone = next((found for trial in trials if (found := spread(results, trial, "power_w", "unattached"))), None)
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        for place, row in enumerate(data.itertuples()):
+            if row.power_w is None or pd.isna(row.power_w):
+                continue
+            axes.plot([row.power_min, row.power_max], [place, place], color=theme.palette[0], lw=7, alpha=0.35)
+            axes.plot(row.power_w, place, MARKERS[0], color=theme.palette[0], ms=8)
+            axes.annotate(
+                f"{number(row.power_w)} W",
+                (row.power_max, place),
+                xytext=(6, -3),
+                textcoords="offset points",
+                color=theme.ink,
+                size=8.5,
+            )
+        if limit:
+            axes.axvline(limit.value, color=theme.palette[1], lw=1.5, label=f"board limit, {number(limit.value)} W")
+        if alone:
+            axes.axvline(alone.mean, color=theme.palette[2], ls="--", lw=1.2, label="no process attached")
+        axes.plot([], [], MARKERS[0], color=theme.palette[0], ls="none", label="mean; bar: lowest to highest reading")
+        axes.set_yticks(range(len(data)), list(data["trial"]))
+        axes.invert_yaxis()
+        axes.set_xlim(0, None)
+        axes.set_xlabel("board power (W)")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3, fontsize=8.5)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return Figure(
+        name="power",
+        draw=draw,
+        caption=f"Board power of each trial over the timed part, all passes. {sensor_sentence(results.profile)} "
+        f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
+        alt="Range plot of board power: for each trial a bar from the lowest to the highest reading and a dot at the "
+        "mean, with the board's limit as a line.",
+        data=data[["trial", "power_min", "power_w", "power_low", "power_high", "power_max", "n"]],
+        size_in=(8.0, 1.3 + 0.42 * len(data)),
+    )
+
+
+def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Figure | Text:
+    """Power (on a machine without, the share of busy processor time) from before the warm-up to after the end."""
+    metric, source, unit, scale = "power_w", GPU, "board power (W)", 1.0
+    if not len(series) or not (series["metric"] == metric).any():
+        metric, source, unit, scale = "cpu_utilisation", HOST, "CPU busy, all cores (%)", 100.0
+    of_metric = series[(series["metric"] == metric) & series["source"].astype(str).str.startswith(source)]
+    if not len(of_metric):
+        return Text("No series of this study is kept here, so there is no picture over time.")
+    first = int(of_metric["pass"].min())
+    rows = []
+    for trial in trials:
+        part = _of_trial(of_metric, trial, first)
+        rows.append(part.assign(trial=name_of(trial)))
+    data = pd.concat(rows)[["trial", "source", "t_s", "value"]]
+    limit = results.profile.device.board_power_w if metric == "power_w" else None
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        for index, trial in enumerate(trials):
+            for _, one in data[data["trial"] == name_of(trial)].groupby("source", observed=True):
+                axes.plot(
+                    one["t_s"],
+                    one["value"] * scale,
+                    color=theme.palette[index % len(theme.palette)],
+                    lw=1.2,
+                    ls="-" if index < len(theme.palette) else "--",
+                    drawstyle="steps-post",
+                    label=name_of(trial),
+                )
+        axes.axvline(0, color=theme.faint, lw=1)
+        if limit:
+            axes.axhline(limit.value, color=theme.ink, lw=1, ls=":", label="board limit")
+        axes.set_ylim(0, None)
+        axes.set_xlabel("seconds from the first timed block")
+        axes.set_ylabel(unit)
+        handles, labels = axes.get_legend_handles_labels()
+        once = dict(zip(labels, handles, strict=True))
+        axes.legend(once.values(), once.keys(), loc="upper center", bbox_to_anchor=(0.5, 1.24), ncols=3, fontsize=8.5)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    return Figure(
+        name="over-time",
+        draw=draw,
+        caption=f"{unit[:1].upper() + unit[1:]} over time, pass {first}, each reading as the sensor gave it: a pause, "
+        f"building and the first step, warm-up, timed blocks from 0 on, a pause. {results.describe()}.",
+        alt=f"Line plot of {unit} against seconds for each trial, with the start of the timed part marked.",
+        data=data,
+        size_in=(8.0, 3.9),
+    )
+
+
+def _of_trial(series: pd.DataFrame, trial: Trial, number_: int) -> pd.DataFrame:
+    return series[(series["key"] == short_hash(trial.key)) & (series["pass"] == number_)]
+
+
+def energy(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Joules per image, all of them and those above idle, beside images/s per watt."""
+    data = power_table(results, trials) if trials else pd.DataFrame()
+    if not len(data) or data["gross_j"].isna().all():
+        return Text(f"Energy can't be read here, so no image has a price: {why_not(results, 'energy_j')}.")
+
+    def draw(figure: Any, theme: Theme) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        places = np.arange(len(data))
+        for kind, offset, colour, said in (
+            ("gross", -0.14, theme.palette[0], "all energy"),
+            ("net", 0.14, theme.palette[1], "above idle"),
+        ):
+            values = data[f"{kind}_j"].astype(float) * 1e3
+            below = values - data[f"{kind}_low"].astype(float) * 1e3
+            above = data[f"{kind}_high"].astype(float) * 1e3 - values
+            left.errorbar(
+                values,
+                places + offset,
+                xerr=[below.fillna(0), above.fillna(0)],
+                fmt=MARKERS[0] if kind == "gross" else MARKERS[1],
+                color=colour,
+                capsize=4,
+                label=said,
+            )
+        left.set_xlim(0, None)
+        left.set_xlabel("mJ per image")
+        left.set_yticks(places, list(data["trial"]))
+        left.invert_yaxis()
+        left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, fontsize=8.5)
+        right.plot(data["images_per_s_per_w"].astype(float), places, MARKERS[2], color=theme.palette[2], ms=8)
+        right.set_xlim(0, None)
+        right.set_xlabel("images/s per W")
+        for axes in (left, right):
+            axes.grid(axis="x", color=theme.faint, linewidth=0.6)
+            axes.spines[["top", "right"]].set_visible(False)
+
+    return Figure(
+        name="energy",
+        draw=draw,
+        caption=f"Energy per image with 95 % interval over passes, and efficiency. Energy by "
+        f"{listing(energy_methods(results))}, over windows of 5 s and more. {sensor_sentence(results.profile)} "
+        f"{conditions(results, trials)}.",
+        alt="Left: dot plot of millijoules per image for each model, all energy and energy above idle. Right: images "
+        "per second and watt.",
+        data=data[
+            ["trial", "gross_j", "gross_low", "gross_high", "net_j", "net_low", "net_high", "images_per_s_per_w"]
+        ],
+        size_in=(8.0, 1.5 + 0.45 * len(data)),
+    )
+
+
+def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
+    """Mean power against the size of the model: its parameters, and its arithmetic per image."""
+    known = [(trial, mean) for trial in trials if (mean := mean_interval(results, trial, "power_w"))]
+    if not known:
+        return Text(f"Power against size needs power: {why_not(results, 'energy_j')}.")
+    data = pd.DataFrame(
+        [
+            {
+                "trial": name_of(trial),
+                "parameters": count(trial.model, image_px=trial.image_px).parameters,
+                "GFLOP/image": count(trial.model, image_px=trial.image_px).flop_training / 1e9,
+                "power_w": mean.point,
+                "low": mean.point if mean.low is None else mean.low,
+                "high": mean.point if mean.high is None else mean.high,
+                "n": mean.n,
+            }
+            for trial, mean in known
+        ]
+    )
+
+    def draw(figure: Any, theme: Theme) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        for axes, column, scale, label in (
+            (left, "parameters", 1e-6, "million parameters"),
+            (right, "GFLOP/image", 1.0, "GFLOP per image"),
+        ):
+            for index, row in data.iterrows():
+                place = int(str(index))
+                axes.errorbar(
+                    row[column] * scale,
+                    row["power_w"],
+                    yerr=[[row["power_w"] - row["low"]], [row["high"] - row["power_w"]]],
+                    fmt=MARKERS[place % len(MARKERS)],
+                    color=theme.palette[place % len(theme.palette)],
+                    ms=8,
+                    capsize=4,
+                    label=row["trial"],
+                )
+            axes.set_xlabel(label)
+            axes.set_xlim(0, None)
+            axes.spines[["top", "right"]].set_visible(False)
+        left.set_ylim(0, None)
+        left.set_ylabel("mean board power (W)")
+        figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8.5)
+
+    return Figure(
+        name="power-size",
+        draw=draw,
+        caption=f"Mean board power against the size of the model, 95 % interval over passes. {_order(data)} "
+        f"{conditions(results, trials)}.",
+        alt="Two scatter plots of mean board power: against the number of parameters and against the arithmetic per "
+        "image.",
+        data=data,
+        size_in=(8.0, 3.6),
+    )
+
+
+def _order(data: pd.DataFrame) -> str:
+    """Whether power rises with size, in the order of the points (their intervals may overlap)."""
+    said = []
+    for column in ("parameters", "GFLOP/image"):
+        ordered = data.sort_values(column)
+        rises = list(ordered["power_w"]) == sorted(ordered["power_w"])
+        names = [f"{row['trial'].rpartition(',')[0]} {number(row['power_w'])} W" for _, row in ordered.iterrows()]
+        said.append(f"By {column} ({', '.join(names)}) the power {'rises' if rises else 'does not rise'} throughout.")
+    return " ".join(said)

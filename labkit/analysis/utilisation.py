@@ -1,0 +1,190 @@
+"""How much of the chip is used: what nvidia-smi calls utilisation beside what the units really did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis.figure import MARKERS, Figure, Theme
+from labkit.analysis.format import listing, percent, with_interval
+from labkit.analysis.observations import label, mean_interval, missing, of_pass, spread, why_not
+from labkit.analysis.results import Results
+from labkit.analysis.speed import conditions, title
+from labkit.analysis.table import Table, Text
+from labkit.registry import METRICS
+from labkit.trial import Trial
+
+ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity", "dram_activity")
+SHARES = ("utilisation", *ACTIVITIES)
+
+
+def headline(results: Results, trials: list[Trial]) -> Text:
+    """What nvidia-smi says, and what was really busy, of the trial where the two differ most."""
+    if results.profile.device.kind == "cpu":
+        return _cpu_headline(results, trials)
+    known = [
+        (said.mean - busy.mean, trial)
+        for trial in trials
+        if (said := spread(results, trial, "utilisation")) and (busy := spread(results, trial, "sm_activity"))
+    ]
+    if not known:
+        reason = why_not(results, "sm_activity")
+        return Text(f"What the multiprocessors really did can't be said here: {reason}.")
+    trial = max(known, key=lambda pair: pair[0])[1]
+    parts = [
+        f"{label(metric)} {percent(found.mean)}" for metric in ACTIVITIES if (found := spread(results, trial, metric))
+    ]
+    said = spread(results, trial, "utilisation")
+    assert said is not None
+    return Text(
+        f"Of {title(trial)} at batch {trial.batch} the driver's utilisation, the share of time in which any kernel "
+        f"ran, says {percent(said.mean)}. In the same seconds: {listing(parts)}."
+    )
+
+
+def _cpu_headline(results: Results, trials: list[Trial]) -> Text:
+    known = [(trial, found) for trial in trials if (found := spread(results, trial, "cpu_utilisation"))]
+    if not known:
+        return Text(f"How busy the CPU was can't be said: {why_not(results, 'cpu_utilisation')}.")
+    least, most = min(known, key=lambda pair: pair[1].mean), max(known, key=lambda pair: pair[1].mean)
+    return Text(
+        f"All cores together were busy {percent(least[1].mean)} of the time with {title(least[0])} and "
+        f"{percent(most[1].mean)} with {title(most[0])}: the whole machine, whatever ran on it."
+    )
+
+
+def shares_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
+    """One row a trial: utilisation as polled once a second (min, mean, max) and the units' activities, as fractions."""
+    rows = []
+    for trial in trials:
+        polled = spread(results, trial, "utilisation", "polled")
+        row: dict[str, Any] = {
+            "model": title(trial),
+            "batch": trial.batch,
+            "utilisation min": polled.low if polled else None,
+            "utilisation mean": polled.mean if polled else None,
+            "utilisation max": polled.high if polled else None,
+        }
+        for metric in (*ACTIVITIES, "occupancy"):
+            found = spread(results, trial, metric)
+            row[label(metric)] = found.mean if found else None
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def shares(results: Results, trials: list[Trial]) -> Figure | Text:
+    """A row a trial: the driver's utilisation with its range, and beside it what the units did."""
+    metrics = [metric for metric in SHARES if any(spread(results, trial, metric) is not None for trial in trials)]
+    if not metrics:
+        return Text(f"Utilisation is not readable here: {why_not(results, 'utilisation')}.")
+    data = shares_table(results, trials)
+    labels = [f"{row['model']}, {row['batch']:,}" for _, row in data.iterrows()]
+
+    def draw(figure: Any, theme: Theme) -> None:
+        axes = figure.add_subplot()
+        for place, trial in enumerate(trials):
+            for index, metric in enumerate(metrics):
+                found = spread(results, trial, metric)
+                if found is None:
+                    continue
+                colour = theme.palette[index % len(theme.palette)]
+                if metric == "utilisation":
+                    axes.plot([found.low * 100, found.high * 100], [place, place], color=colour, lw=2.2, alpha=0.5)
+                axes.plot(found.mean * 100, place, MARKERS[index], color=colour, ms=7.5)
+        for index, metric in enumerate(metrics):
+            colour = theme.palette[index % len(theme.palette)]
+            axes.plot([], [], MARKERS[index], color=colour, ls="none", label=label(metric))
+        axes.set_yticks(range(len(trials)), labels)
+        axes.invert_yaxis()
+        axes.set_xlim(-2, 102)
+        axes.set_xlabel("share of the timed part (%)")
+        axes.grid(axis="x", color=theme.faint, linewidth=0.6)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=3, fontsize=8.5)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    absent = [f"{label(metric)} ({why_not(results, metric)})" for metric in SHARES if metric not in metrics]
+    without = f" Not readable here: {'; '.join(absent)}." if absent else ""
+    return Figure(
+        name="utilisation",
+        draw=draw,
+        caption=f"Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; "
+        f"the other marks say what the units did.{without} {conditions(results, trials)}.",
+        alt=f"Dot plot, one row a configuration, of {listing([label(metric) for metric in metrics])} on a scale from 0 "
+        f"to 100 percent.",
+        data=data,
+        size_in=(8.0, 1.4 + 0.36 * len(trials)),
+    )
+
+
+def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
+    """The same as a table, with the memory used; on a CPU what the host tells."""
+    if results.profile.device.kind == "cpu":
+        return host_table(results, trials)
+    data = shares_table(results, trials)
+    if not len(data):
+        return Text("Nothing was measured, so nothing can be said of utilisation.")
+    frame = pd.DataFrame({"model": data["model"], "batch": data["batch"]})
+    for name in data.columns[2:]:
+        frame[name] = [percent(None if pd.isna(value) else value, 3) for value in data[name]]
+    memory = METRICS["memory_bytes"]
+    used = [spread(results, trial, "memory_bytes") for trial in trials]
+    frame["device memory (GiB)"] = [found.high * memory.scale if found else None for found in used]
+    return Table(
+        frame,
+        "Utilisation: what polling nvidia-smi once a second shows, as the papers did (lowest, mean, highest). "
+        "Activities: means over the timed part. Device memory: the most in use on the board, with what the context and "
+        f"the framework's reserve take. {conditions(results, trials)}.",
+    )
+
+
+def host_table(results: Results, trials: list[Trial]) -> Table | Text:
+    """What the host itself did: processors, clock, temperature, memory."""
+    rows = []
+    for trial in trials:
+        busy, cores = spread(results, trial, "cpu_utilisation"), mean_interval(results, trial, "cpu_cores_used")
+        clock, warm = spread(results, trial, "cpu_clock_hz"), spread(results, trial, "cpu_temperature_c")
+        rows.append(
+            {
+                "trial": title(trial) if trial.workload == "train" else trial.label(),
+                "batch": trial.batch if trial.workload == "train" else None,
+                "CPU busy min": percent(busy.low if busy else None, 3),
+                "CPU busy mean": percent(busy.mean if busy else None, 3),
+                "CPU busy max": percent(busy.high if busy else None, 3),
+                "cores of the process": cores.point if cores else None,
+                "clock (MHz)": clock.mean / 1e6 if clock else None,
+                "temperature (°C)": warm.mean if warm else None,
+            }
+        )
+    if not rows:
+        return Text("Nothing was measured, so nothing can be said of the host.")
+    frame = pd.DataFrame(rows).dropna(axis=1, how="all")
+    return Table(
+        frame,
+        "The host's processors during the timed part: all cores together (also what others ran on this machine), and "
+        f"how many cores the measured process itself kept busy. {not_readable(results)} {results.describe()}.",
+    )
+
+
+def not_readable(results: Results) -> str:
+    """What this machine cannot tell, with the reasons, as a sentence."""
+    by_reason: dict[str, list[str]] = {}
+    for (source, metric), reason in sorted(missing(results).items()):
+        what = {"*": "everything", "energy_j": "energy counter"}.get(metric, label(metric))
+        by_reason.setdefault(reason, []).append(f"{what} ({source})")
+    if not by_reason:
+        return ""
+    return "Not readable here: " + "; ".join(f"{listing(what)}: {reason}" for reason, what in by_reason.items()) + "."
+
+
+def cores_sentence(results: Results, trials: list[Trial]) -> Text:
+    """How busy the host was while it fed the device: a loop bound by launches keeps one core busy."""
+    known = [(trial, found) for trial in trials if (found := mean_interval(results, trial, "cpu_cores_used"))]
+    if not known or results.profile.device.kind == "cpu":
+        return Text("")
+    most = max(known, key=lambda pair: pair[1].point)
+    passes = [of_pass(results, record, "cpu_cores_used") for record in results.ok(most[0])]
+    return Text(
+        f"The measured process kept {with_interval(most[1], 'cpu_cores_used', 3)} busy with {title(most[0])} at batch "
+        f"{most[0].batch} ({len(passes)} passes): a loop that launches kernel after kernel keeps one core busy."
+    )
