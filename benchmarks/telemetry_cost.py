@@ -50,8 +50,8 @@ def main() -> int:
         ratio, share, step_s = compare(model, options.device, options.pairs)
         assert ratio.low is not None and ratio.high is not None
         print(
-            f"{model} batch {BATCH[options.device]}, step {step_s * 1e3:.2f} ms: with/without telemetry {ratio.point:.4f} "
-            f"[{ratio.low:.4f}, {ratio.high:.4f}], n = {ratio.n}; sampler {share:.2%} of one core"
+            f"{model} batch {BATCH[options.device]}, step {step_s * 1e3:.2f} ms: with/without telemetry "
+            f"{ratio.point:.4f} [{ratio.low:.4f}, {ratio.high:.4f}], n = {ratio.n}; sampler {share:.2%} of one core"
         )
         fine &= ratio.high >= 1 - LARGEST_COST and share < LARGEST_CPU_SHARE
     return 0 if fine else 1

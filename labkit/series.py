@@ -97,10 +97,11 @@ class Series:
             low, high = max(a, start_s), min(b, end_s)
             if high <= low:
                 continue
-            if self.kind == "average":  # the reading at b is the mean of (a, b)
+            if self.kind == "average":  # the reading at b is the mean of (a, b): of this stretch if most of that is
+                if high - low < 0.5 * (b - a):
+                    continue
                 total += here * (high - low)
-                if high - low >= 0.5 * (b - a):
-                    seen.append(here)
+                seen.append(here)
             else:
                 slope = (here - there) / (b - a)
                 total += (there + slope * (0.5 * (low + high) - a)) * (high - low)

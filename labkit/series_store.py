@@ -1,7 +1,8 @@
 """The series of a study in one Parquet file: `telemetry/<host>/<study>.parquet`, changes only.
 
-A row is a reading that differs from the one before it; the last reading of a trial stands in any case, and a NaN says
-that from there to the next row nothing is known. `t_s` counts from the trial's first timed block.
+A run of equal readings is one row: its first, from which on it holds, or, of a metric that is an average over the time
+before a reading, its last. The first and last reading of a trial stand in any case, and a NaN says that from there to
+the next row nothing is known. `t_s` counts from the trial's first timed block.
 """
 
 from __future__ import annotations
@@ -87,9 +88,11 @@ def _changes(one: Series) -> tuple[np.ndarray, np.ndarray]:
     """Times and values at which the value changes, a NaN where a gap begins, and the last reading."""
     times, values = one.times_s, one.values
     gap_after = np.append([one.is_gap(a, b) for a, b in pairwise(times)], False).astype(bool)
-    keep = np.concatenate([[True], values[1:] != values[:-1]]) | np.roll(gap_after, 1)
+    changes = values[1:] != values[:-1]
+    # A level holds from its reading on, so the first of a run says all; an average is of the time before it: the last.
+    keep = np.append(changes, True) if one.kind == "average" else np.append(True, changes)
+    keep |= gap_after | np.roll(gap_after, 1)
     keep[0] = keep[-1] = True
-    keep |= gap_after
     out_t: list[float] = []
     out_v: list[float] = []
     for index in np.flatnonzero(keep):

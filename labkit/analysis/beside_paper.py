@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 
 import pandas as pd
 
-from labkit.analysis.format import number, percent, quantity
+from labkit.analysis.format import MISSING, number, percent, quantity
 from labkit.analysis.observations import Spread, spread
 from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
@@ -17,71 +17,90 @@ from labkit.profile import Profile, load_profile
 def utilisation(results: Results, papers: list[Paper], model: str) -> list[Table | Text]:
     """The published utilisation of a model beside this machine's, polled as the paper polled it."""
     found: list[Table | Text] = []
-    for paper in papers:
-        printed = {device.profile: device.printed for device in paper.devices}
-        for table in paper.tables:
-            if table.study != results.study.id or table.metric != "utilisation" or table.model != model:
-                continue
-            frame = pd.DataFrame(
-                {"": list(table.rows)}
-                | {
-                    printed.get(column, column): [f"{value:.4g} {table.unit}" for value in values]
-                    for column, values in zip(table.columns, zip(*table.rows.values(), strict=True), strict=True)
-                }
-            )
-            for trial in results.trials(workload="train", model=model):
-                polled = spread(results, trial, "utilisation", "polled")
-                here = {"min": polled.low, "mean": polled.mean, "max": polled.high} if polled else {}
-                frame[f"here, batch {trial.batch}"] = [percent(here.get(row), 4) for row in table.rows]
-            found.append(
-                Table(
-                    frame,
-                    f"Utilisation while training {model}: '{paper.citation.title}' ({table.where}; {table.note}) and "
-                    f"this machine, polled in the same way. The paper: {paper.setup.framework} on {paper.setup.data}. "
-                    f"Here: {results.describe()}.",
-                )
-            )
-    return found
+    for paper, table in _tables(papers, "utilisation", model):
+        columns: dict[str, list[str]] = {"": list(table.rows)}
+        for trial in results.trials(workload="train", model=model):
+            here = _extremes(spread(results, trial, "utilisation", "polled"))
+            columns[f"here, batch {trial.batch}"] = [percent(here.get(row), 4) for row in table.rows]
+        for name, _, values in _published(paper, table):
+            columns[name] = [f"{value:.4g} {table.unit}" for value in values.values()]
+        caption = (
+            f"Utilisation while training {model}: this machine and '{paper.citation.title}' ({table.where}; "
+            f"{table.note}), polled in the same way. {_setups(results, paper)}"
+        )
+        found.append(Table(pd.DataFrame(columns), caption))
+    return found or [Text(f"No paper prints the utilisation of {model}.")]
 
 
 def power(results: Results, papers: list[Paper], model: str) -> list[Table | Text]:
-    """The published power of a model beside this machine's, polled once a second as the paper polled it."""
+    """The published power of a model beside this machine's, with what the sensors of both may be off by."""
     found: list[Table | Text] = []
-    for paper in papers:
-        for table in paper.tables:
-            if table.metric == "power_w" and table.model == model and table.workload == "train":
-                found.append(_power_beside(results, paper, table, model))
+    for paper, table in _tables(papers, "power_w", model):
+        rows = [*table.rows, "board limit", "mean of the limit", "sensor's systematic error", "mean here over it"]
+        columns: dict[str, list[str]] = {"": rows}
+        here: dict[str, float] = {}
+        for trial in results.trials(workload="train", model=model):  # ascending batch: the largest is compared
+            here = _extremes(spread(results, trial, "power_smi_w", "polled"))
+            idle = spread(results, trial, "power_w", "unattached")
+            here |= {"idle": idle.mean} if idle else {}
+            shown = [quantity(here.get(row), "power_w", 4) for row in table.rows]
+            columns[f"here, batch {trial.batch}"] = [*shown, *_limits(results.profile, here.get("mean")), MISSING]
+        for name, profile, values in _published(paper, table):
+            shown = [f"{value:.4g} {table.unit}" for value in values.values()]
+            mean = values.get("mean")
+            ratio = _ratio(results.profile, here.get("mean"), profile, mean)
+            columns[name] = [*shown, *_limits(profile, mean), ratio]
+        caption = (
+            f"Power while training {model}: this machine and '{paper.citation.title}' ({table.where}; {table.note}), "
+            f"polled once a second in the same way over the timed part; idle here: no process attached. A ratio of two "
+            f"devices carries the systematic errors of both sensors. {_setups(results, paper)}"
+        )
+        found.append(Table(pd.DataFrame(columns), caption))
     return found or [Text(f"No paper prints the power of {model}.")]
 
 
-def _power_beside(results: Results, paper: Paper, table: PublishedTable, model: str) -> Table:
-    printed = {device.profile: device.printed for device in paper.devices}
-    columns: dict[str, list[str]] = {"": [*table.rows, "board limit", "mean of the limit", "sensor's systematic error"]}
-    for column, values in zip(table.columns, zip(*table.rows.values(), strict=True), strict=True):
-        profile = load_profile(column)
-        mean = dict(zip(table.rows, values, strict=True)).get("mean")
-        columns[printed.get(column, column)] = [f"{value:.4g} W" for value in values] + _limit_rows(profile, mean)
-    for trial in results.trials(workload="train", model=model):
-        polled = spread(results, trial, "power_smi_w", "polled")
-        idle = spread(results, trial, "power_w", "unattached")
-        here = _here(polled, idle)
-        shown = [quantity(here.get(row), "power_w", 4) for row in table.rows]
-        columns[f"here, batch {trial.batch}"] = shown + _limit_rows(results.profile, here.get("mean"))
-    return Table(
-        pd.DataFrame(columns),
-        f"Power while training {model}: '{paper.citation.title}' ({table.where}; {table.note}) and this machine, "
-        f"polled once a second in the same way over the timed part; idle here: no process attached. The paper trained "
-        f"with {paper.setup.framework} on {paper.setup.data}. Devices differ by their sensors' systematic error too. "
-        f"Here: {results.describe()}.",
-    )
+def _tables(papers: list[Paper], metric: str, model: str) -> Iterator[tuple[Paper, PublishedTable]]:
+    """The published tables of a metric and model on single devices."""
+    for paper in papers:
+        for table in paper.tables:
+            if (table.metric, table.model, table.workload) == (metric, model, "train"):
+                yield paper, table
 
 
-def _here(polled: Spread | None, idle: Spread | None) -> dict[str, float]:
-    found = {"min": polled.low, "mean": polled.mean, "max": polled.high} if polled else {}
-    return found | ({"idle": idle.mean} if idle else {})
+def _published(paper: Paper, table: PublishedTable) -> Iterator[tuple[str, Profile, dict[str, float]]]:
+    """(device as printed, its profile, row -> value as printed) of each column."""
+    printed = {device.profile: device.printed.removeprefix("Nvidia ") for device in paper.devices}
+    for place, column in enumerate(table.columns):
+        values = {row: numbers[place] for row, numbers in table.rows.items()}
+        yield printed.get(column, column), load_profile(column), values
 
 
-def _limit_rows(profile: Profile, mean_w: float | None) -> list[str]:
+def _setups(results: Results, paper: Paper) -> str:
+    return f"The paper: {paper.setup.framework} on {paper.setup.data}. Here: {results.describe()}."
+
+
+def _extremes(polled: Spread | None) -> dict[str, float]:
+    return {} if polled is None else {"min": polled.low, "mean": polled.mean, "max": polled.high}
+
+
+def _limits(profile: Profile, mean_w: float | None) -> list[str]:
+    """The board's limit, the mean as a share of it, and the sensor's systematic error."""
     limit, error = profile.device.board_power_w, profile.sensor_error.get("power_w")
-    share = percent(mean_w / limit.value, 3) if limit and mean_w is not None and not math.isnan(mean_w) else "–"
-    return [f"{number(limit.value)} W" if limit else "–", share, f"± {percent(error.value)}" if error else "not stated"]
+    share = percent(mean_w / limit.value, 3) if limit and mean_w is not None else MISSING
+    return [
+        f"{number(limit.value)} W" if limit else MISSING,
+        share,
+        f"± {percent(error.value)}" if error else "not stated",
+    ]
+
+
+def _ratio(here: Profile, here_w: float | None, there: Profile, there_w: float | None) -> str:
+    """Mean power here over there, with the systematic error of both sensors as far as it is known."""
+    if here_w is None or there_w is None:
+        return MISSING
+    errors = [profile.sensor_error.get("power_w") for profile in (here, there)]
+    known = sum(error.value for error in errors if error)  # systematic errors add up: nothing says that they cancel
+    unknown = sum(error is None for error in errors)
+    said = f"{number(here_w / there_w)}x"
+    said += f" ± {percent(known)}" if known else ""
+    return said + (f" and {unknown} unknown" if unknown and known else " ± unknown" if unknown else "")

@@ -153,10 +153,9 @@ def headline(results: Results, trials: list[Trial]) -> Text:
         busy = [found for trial in training if (found := spread(results, trial, "cpu_utilisation"))]
         said = f"Power can't be read on this machine: {why_not(results, 'energy_j')}."
         if busy and results.profile.device.kind == "cpu":
-            said += (
-                f" What can be said: while training, all cores together were busy "
-                f"{percent(min(one.mean for one in busy))} to {percent(max(one.mean for one in busy))} of the time."
-            )
+            least, most = percent(min(one.mean for one in busy)), percent(max(one.mean for one in busy))
+            between = least if least == most else f"{least} to {most}"
+            said += f" What can be said: while training, all cores together were busy {between} of the time."
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
     limit = results.profile.device.board_power_w

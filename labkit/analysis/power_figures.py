@@ -16,7 +16,7 @@ from labkit.analysis.speed import conditions, name_of
 from labkit.analysis.table import Text
 from labkit.models import count
 from labkit.records import short_hash
-from labkit.sensors import GPU, HOST
+from labkit.sensors import GPU, HOST, KINDS
 from labkit.trial import Trial
 
 
@@ -93,7 +93,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
                     color=theme.palette[index % len(theme.palette)],
                     lw=1.2,
                     ls="-" if index < len(theme.palette) else "--",
-                    drawstyle="steps-post",
+                    drawstyle="steps-pre" if KINDS[metric] == "average" else "steps-post",
                     label=name_of(trial),
                 )
         axes.axvline(0, color=theme.faint, lw=1)

@@ -10,7 +10,7 @@ from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, percent, with_interval
 from labkit.analysis.observations import label, mean_interval, missing, of_pass, spread, why_not
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, title
+from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
 from labkit.trial import Trial
@@ -146,8 +146,7 @@ def host_table(results: Results, trials: list[Trial]) -> Table | Text:
         clock, warm = spread(results, trial, "cpu_clock_hz"), spread(results, trial, "cpu_temperature_c")
         rows.append(
             {
-                "trial": title(trial) if trial.workload == "train" else trial.label(),
-                "batch": trial.batch if trial.workload == "train" else None,
+                "trial": name_of(trial),
                 "CPU busy min": percent(busy.low if busy else None, 3),
                 "CPU busy mean": percent(busy.mean if busy else None, 3),
                 "CPU busy max": percent(busy.high if busy else None, 3),
