@@ -4,7 +4,7 @@ A reading is one of four kinds. `level`: the value at that moment. `average`: th
 `counter`: a total that only grows; differences count. `flags`: bits that hold from that moment on.
 
 No sensor is read more often than it renews. Renewal times are those found on an H200 (driver 580): power, energy and
-clocks 100 ms, utilisation 200 ms. Reading the energy counter takes 4 ms there, so it is read every 500 ms, and the
+clocks 100 ms, utilisation 200 ms. Reading the energy counter takes 4 ms there, so it is read once a second, and the
 polled power says how the energy lies between two readings.
 """
 
@@ -30,7 +30,7 @@ POLLED_POWER_PERIOD_S = 0.02  # of a device without an energy counter, whose ene
 GPU_SENSORS = (
     Sensor("power_w", "level", 0.1),  # the instantaneous reading, where the driver tells it apart
     Sensor("power_smi_w", "level", 0.2),  # as nvidia-smi prints it: a 1 s average on Ampere (except GA100) and later
-    Sensor("energy_j", "counter", 0.5),
+    Sensor("energy_j", "counter", 1.0),
     Sensor("utilisation", "average", 0.2),  # share of the time in which any kernel ran
     Sensor("memory_utilisation", "average", 0.2),  # share of the time in which device memory was read or written
     Sensor("memory_bytes", "level", 0.5),

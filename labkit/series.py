@@ -1,7 +1,7 @@
 """Series of readings, and what can be said of a stretch of time from them.
 
 Times are seconds on the host's monotonic clock. A stretch in which nothing was read for much longer than the sensor's
-period is a gap: it counts for no mean, and no energy is integrated over it.
+period is a gap: it counts for no mean, and a window of which it takes more than a tenth has no integral.
 """
 
 from __future__ import annotations
@@ -80,11 +80,19 @@ class Series:
         covered = sum(max(min(b, end_s) - max(a, start_s), 0.0) for a, b, _, _ in self._segments())
         # A reading holds until its sensor renews, and says something of the period before it.
         if len(self):
-            slack = PERIODS_S[self.metric]
-            before = min(max(float(self.times_s[0]) - start_s, 0.0), slack)
-            after = min(max(end_s - float(self.times_s[-1]), 0.0), slack)
-            covered += min(before + after, end_s - start_s)
+            slack, first, last = PERIODS_S[self.metric], float(self.times_s[0]), float(self.times_s[-1])
+            for a, b in ((first - slack, first), (last, last + slack)):
+                covered += max(min(b, end_s) - max(a, start_s), 0.0)
         return max(end_s - start_s - covered, 0.0)
+
+    def unknown_s(self, start_s: float, end_s: float) -> float:
+        """Seconds of a stretch that lie in gaps, those that the sampler told of and silent ones."""
+        silent = [(a, b) for a, b in pairwise(self.times_s.tolist()) if self.is_gap(a, b)]
+        total, reached = 0.0, start_s
+        for a, b in sorted([*self.gaps, *silent]):
+            total += max(min(b, end_s) - max(a, reached), 0.0)
+            reached = max(reached, b)
+        return total
 
     def statistic(self, start_s: float, end_s: float) -> Statistic | None:
         """Mean, low and high in a stretch; None when nothing was read of it, and for counters and flags."""
@@ -111,7 +119,8 @@ class Series:
         if weight <= 0:
             return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
         mean = total / weight
-        return Statistic(mean, min(seen, default=mean), max(seen, default=mean), len(seen))
+        # The mean of a short window leans on readings beside it, which may lie beyond all that are in it.
+        return Statistic(mean, min([*seen, mean]), max([*seen, mean]), len(seen))
 
     def polled(self, start_s: float, end_s: float) -> Statistic | None:
         """What somebody polling once a second would have seen: the reading that stands at each whole second."""
@@ -143,7 +152,12 @@ class Series:
             part = whole = None
             if within is not None:
                 part, whole = within.integral(a, moment), within.integral(a, b)
-            share = part / whole if part is not None and whole else (moment - a) / (b - a)
+            if part is not None and whole:
+                share = part / whole
+            elif moment > a and self.is_gap(a, b):
+                return None  # how it grew in a gap is not known
+            else:
+                share = (moment - a) / (b - a)
             return float(self.values[index]) + share * grown
         edge = len(self) - 1 if index >= 0 else 0
         at = float(self.times_s[edge])
@@ -155,7 +169,7 @@ class Series:
         return None if grown_since is None else float(self.values[edge]) + math.copysign(grown_since, moment - at)
 
     def integral(self, start_s: float, end_s: float) -> float | None:
-        """The trapezoid over a level; None when more than a tenth of the stretch was not read."""
+        """The trapezoid over a level, straight across gaps; None when more than a tenth of the stretch was not read."""
         if end_s <= start_s:
             return 0.0
         if not len(self) or self.uncovered_s(start_s, end_s) > MAX_GAP_SHARE * (end_s - start_s):
@@ -176,7 +190,7 @@ def energy(counter: Series | None, power: Series | None, start_s: float, end_s: 
         went_back = bool(np.any(np.diff(counter.values) < 0))
         note = ", because the counter went back" if went_back else ", because the counter was not read around it"
     if power is None or not len(power):
-        return Energy(None, "none: neither an energy counter nor power can be read here")
+        return Energy(None, f"none{note}" if note else "none: neither an energy counter nor power can be read here")
     integral = power.integral(start_s, end_s)
     if integral is None:
         return Energy(None, "none: the power was not read during more than a tenth of the window")

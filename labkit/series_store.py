@@ -32,8 +32,8 @@ class SeriesStore:
         if not self.path.is_file():
             return pd.DataFrame(columns=list(COLUMNS))
         try:
-            return pd.read_parquet(self.path)
-        except ValueError as error:  # pyarrow's ArrowInvalid is one
+            return pd.read_parquet(self.path, columns=list(COLUMNS))
+        except (ValueError, OSError) as error:  # pyarrow's ArrowInvalid is a ValueError
             raise OSError(f"{self.path} is no Parquet file ({error}); restore it from version control") from error
 
     def put(
@@ -64,7 +64,8 @@ class SeriesStore:
 
 def _rows(series: Mapping[tuple[str, str], Series], zero: float) -> pd.DataFrame:
     """The changes of every series, in time order."""
-    parts = []
+    text, single = pd.Series(dtype=str), np.empty(0, np.float32)
+    parts = [pd.DataFrame({"source": text, "metric": text, "t_s": single, "value": np.empty(0)})]  # types, if no more
     for (source, metric), one in sorted(series.items()):
         if not len(one):
             continue
@@ -80,8 +81,7 @@ def _rows(series: Mapping[tuple[str, str], Series], zero: float) -> pd.DataFrame
                 }
             )
         )
-    columns = ["source", "metric", "t_s", "value"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return pd.concat(parts, ignore_index=True)
 
 
 def _changes(one: Series) -> tuple[np.ndarray, np.ndarray]:

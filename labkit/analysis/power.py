@@ -98,10 +98,9 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
     frame = pd.DataFrame(
         {
             "trial": data["trial"],
-            "min (W)": data["power_min"],
             "mean (W)": data["power_w"],
             "95 % interval": [_range(mean_interval(results, trial, "power_w")) for trial in trials],
-            "max (W)": data["power_max"],
+            "min to max": [_between(a, b) for a, b in zip(data["power_min"], data["power_max"], strict=True)],
             "of the limit": [
                 percent(w / limit.value, 3) if limit and not pd.isna(w) else None for w in data["power_w"]
             ],
@@ -124,6 +123,10 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
 
 def _share(watts: float | None, limit: Sourced | None) -> str | None:
     return None if limit is None or watts is None or pd.isna(watts) else percent(watts / limit.value, 3)
+
+
+def _between(low: float | None, high: float | None) -> str | None:
+    return None if low is None or pd.isna(low) else f"{number(low)} to {number(high)}"
 
 
 def _range(interval: Interval | None) -> str | None:
@@ -153,8 +156,8 @@ def headline(results: Results, trials: list[Trial]) -> Text:
         busy = [found for trial in training if (found := spread(results, trial, "cpu_utilisation"))]
         said = f"Power can't be read on this machine: {why_not(results, 'energy_j')}."
         if busy and results.profile.device.kind == "cpu":
-            least, most = percent(min(one.mean for one in busy)), percent(max(one.mean for one in busy))
-            between = least if least == most else f"{least} to {most}"
+            ends = [percent(min(one.mean for one in busy)), percent(max(one.mean for one in busy))]
+            between = " to ".join(dict.fromkeys(ends))
             said += f" What can be said: while training, all cores together were busy {between} of the time."
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
@@ -170,8 +173,7 @@ def headline(results: Results, trials: list[Trial]) -> Text:
     energies = [(trial, e) for trial in training if (e := mean_interval(results, trial, "energy_per_image_j"))]
     if energies:
         cheap, dear = min(energies, key=lambda pair: pair[1].point), max(energies, key=lambda pair: pair[1].point)
-        said += (
-            f"\n\nAn image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])} and "
-            f"{with_interval(dear[1], 'energy_per_image_j')} with {title(dear[0])}."
-        )
+        said += f"\n\nAn image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])}"
+        said += f" and {with_interval(dear[1], 'energy_per_image_j')} with {title(dear[0])}" if dear != cheap else ""
+        said += "."
     return Text(said)

@@ -37,9 +37,10 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
             axes.plot(row.power_w, place, MARKERS[0], color=theme.palette[0], ms=8)
             axes.annotate(
                 f"{number(row.power_w)} W",
-                (row.power_max, place),
-                xytext=(6, -3),
+                (row.power_w, place),
+                xytext=(0, 8),
                 textcoords="offset points",
+                ha="center",
                 color=theme.ink,
                 size=8.5,
             )
@@ -49,7 +50,7 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
             axes.axvline(alone.mean, color=theme.palette[2], ls="--", lw=1.2, label="no process attached")
         axes.plot([], [], MARKERS[0], color=theme.palette[0], ls="none", label="mean; bar: lowest to highest reading")
         axes.set_yticks(range(len(data)), list(data["trial"]))
-        axes.invert_yaxis()
+        axes.set_ylim(len(data) - 0.5, -0.7)
         axes.set_xlim(0, None)
         axes.set_xlabel("board power (W)")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3, fontsize=8.5)
@@ -150,7 +151,7 @@ def energy(results: Results, trials: list[Trial]) -> Figure | Text:
         left.set_xlim(0, None)
         left.set_xlabel("mJ per image")
         left.set_yticks(places, list(data["trial"]))
-        left.invert_yaxis()
+        left.set_ylim(len(data) - 0.5, -0.5)
         left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=2, fontsize=8.5)
         right.plot(data["images_per_s_per_w"].astype(float), places, MARKERS[2], color=theme.palette[2], ms=8)
         right.set_xlim(0, None)
@@ -233,7 +234,9 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
 
 def _order(data: pd.DataFrame) -> str:
     """Whether power rises with size, in the order of the points (their intervals may overlap)."""
-    said = []
+    said: list[str] = []
+    if len(data) < 2:
+        return ""
     for column in ("parameters", "GFLOP/image"):
         ordered = data.sort_values(column)
         rises = list(ordered["power_w"]) == sorted(ordered["power_w"])

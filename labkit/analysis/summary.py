@@ -22,6 +22,7 @@ from labkit.registry import METRICS
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 
+COMMON_FIELDS = ("precision", "engine", "memory_format", "device")  # in the caption where all trials agree
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
@@ -35,7 +36,12 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
         rows.append({**about, "size": trial.size or None})
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
-    return Table(frame.where(frame.notna(), None), f"The {len(trials)} trials planned at this scale, in {of}.")
+    alike = {name: frame[name].iloc[0] for name in COMMON_FIELDS if name in frame and frame[name].nunique() == 1}
+    common = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike.items())
+    return Table(
+        frame.where(frame.notna(), None).drop(columns=list(alike)),
+        f"The {len(trials)} trials planned at this scale, in {of}. All: {common}.",
+    )
 
 
 def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.figure import MARKERS, Figure, Theme
-from labkit.analysis.format import listing, percent, with_interval
-from labkit.analysis.observations import label, mean_interval, missing, of_pass, spread, why_not
+from labkit.analysis.format import listing, number, percent
+from labkit.analysis.observations import label, mean_interval, missing, spread, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Table, Text
@@ -124,18 +124,28 @@ def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
     data = shares_table(results, trials)
     if not len(data):
         return Text("Nothing was measured, so nothing can be said of utilisation.")
-    frame = pd.DataFrame({"model": data["model"], "batch": data["batch"]})
-    for name in data.columns[2:]:
-        frame[name] = [percent(None if pd.isna(value) else value, 3) for value in data[name]]
+    ends = zip(*(data[f"utilisation {end}"] for end in ("min", "mean", "max")), strict=True)
+    frame = pd.DataFrame(
+        {"model": data["model"], "batch": data["batch"], "min / mean / max": [_three(e) for e in ends]}
+    )
+    for metric in (*ACTIVITIES, "occupancy"):
+        short = label(metric).removesuffix(" activity").replace("Tensor-core", "Tensor")
+        frame[short] = [percent(None if pd.isna(value) else value, 3) for value in data[label(metric)]]
     memory = METRICS["memory_bytes"]
     used = [spread(results, trial, "memory_bytes") for trial in trials]
-    frame["device memory (GiB)"] = [found.high * memory.scale if found else None for found in used]
+    frame["memory (GiB)"] = [found.high * memory.scale if found else None for found in used]
     return Table(
         frame,
-        "Utilisation: what polling nvidia-smi once a second shows, as the papers did (lowest, mean, highest). "
-        "Activities: means over the timed part. Device memory: the most in use on the board, with what the context and "
-        f"the framework's reserve take. {conditions(results, trials)}.",
+        "Lowest, mean and highest utilisation that polling nvidia-smi once a second shows, as the papers did, in "
+        "percent; then the mean activity of the units over the timed part. Memory: the most in use on the board, with "
+        f"what the context and the framework's reserve take. {conditions(results, trials)}.",
     )
+
+
+def _three(values: tuple[float | None, ...]) -> str | None:
+    """`48 / 79 / 92`, in percent."""
+    known = [value for value in values if value is not None and not pd.isna(value)]
+    return " / ".join(number(value * 100) for value in known) if len(known) == len(values) else None
 
 
 def host_table(results: Results, trials: list[Trial]) -> Table | Text:
@@ -177,13 +187,12 @@ def not_readable(results: Results) -> str:
 
 
 def cores_sentence(results: Results, trials: list[Trial]) -> Text:
-    """How busy the host was while it fed the device: a loop bound by launches keeps one core busy."""
+    """How many cores of the host the process that fed the device kept busy."""
     known = [(trial, found) for trial in trials if (found := mean_interval(results, trial, "cpu_cores_used"))]
     if not known or results.profile.device.kind == "cpu":
         return Text("")
-    most = max(known, key=lambda pair: pair[1].point)
-    passes = [of_pass(results, record, "cpu_cores_used") for record in results.ok(most[0])]
+    least, most = min(known, key=lambda pair: pair[1].point), max(known, key=lambda pair: pair[1].point)
     return Text(
-        f"The measured process kept {with_interval(most[1], 'cpu_cores_used', 3)} busy with {title(most[0])} at batch "
-        f"{most[0].batch} ({len(passes)} passes): a loop that launches kernel after kernel keeps one core busy."
+        f"The process that fed the device kept {number(least[1].point)} ({name_of(least[0])}) to "
+        f"{number(most[1].point)} cores of the host busy ({name_of(most[0])}), waiting for the device included."
     )

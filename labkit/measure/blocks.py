@@ -143,10 +143,11 @@ def _time_windows(
 ) -> None:
     """Long windows of blocks; between them the load runs on for a random while, untimed, its losses forgotten."""
     for window in range(number):
-        first, began = len(timed.host_s), timed.clock.now_s()
-        while (spent := timed.clock.now_s() - began) < ENERGY_WINDOW_S:
+        first, lasted = len(timed.host_s), 0.0
+        while lasted < ENERGY_WINDOW_S:  # from its first block's start to its last one's end, whatever `after` takes
             timed.one()
-            after("timed", (window + spent / ENERGY_WINDOW_S) / number)
+            lasted = timed.starts_s[-1] + timed.host_s[-1] - timed.starts_s[first]
+            after("timed", (window + lasted / ENERGY_WINDOW_S) / number)
         timed.windows.append((first, len(timed.host_s)))
         if window + 1 < number:
             gap_s, gap_began = chance.uniform(0, LONGEST_GAP_S), timed.clock.now_s()

@@ -15,7 +15,6 @@ from labkit.matching import device_indices
 from labkit.profile import Profile
 from labkit.records import Blocks, Store
 from labkit.series import Span
-from labkit.series_store import SeriesStore
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks
 from labkit.trial import Trial
@@ -28,6 +27,8 @@ class Watch:
     """The telemetry of one call of `measure`. Use as a context."""
 
     def __init__(self, study: str, profile: Profile, host: Host, store: Store) -> None:
+        from labkit.series_store import SeriesStore  # with pandas: here, not between trials, not to import labkit.run
+
         self._on_gpu = profile.device.kind == "cuda"
         gpus = device_indices(profile, host) if self._on_gpu else []
         self._process = TelemetryProcess(gpus, log=store.report / "logs" / f"{study}-telemetry.log")
@@ -58,6 +59,7 @@ class Watch:
     ) -> observed.Telemetry | None:
         """The telemetry of a trial that has just ended; None for one without blocks, which has no windows."""
         if result is None or result.began_s is None or not windows:
+            self._process.revive()  # what ended the worker may have ended it too
             return None
         spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
         telemetry, recording = self._process.cut(Marks.of(result, spans))

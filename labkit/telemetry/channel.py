@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Values = Sequence[float | None]
 Reading = tuple[str, str, float, float]  # source, metric, monotonic seconds, value
 Gap = tuple[str, list[str], float, float, str]  # source, metrics, from, to, reason
 
@@ -20,6 +19,9 @@ class MissingError(Exception):
 
 class ReadingError(Exception):
     """The reading failed this time."""
+
+
+Values = Sequence[float | MissingError | None]  # None: no value this time; a MissingError: of this metric, never any
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Channel:
         self.due_s = 0.0
         self.gone = False  # nothing is left to read
         self._read = read
+        self._lacking: set[str] = set()  # metrics that were said to be missing while others are read
         self._gap: tuple[float, str] | None = None
         self._last_s: float | None = None
 
@@ -50,6 +53,8 @@ class Channel:
                 values = self._attempt()
             except ReadingError:
                 values = self._attempt()
+                if _nothing(values):
+                    raise
         except (MissingError, ReadingError) as reason:
             if isinstance(reason, MissingError) and self._last_s is None:
                 self.gone = True
@@ -60,12 +65,19 @@ class Channel:
             self._plan(now())
             return
         at = now()
+        if _nothing(values):  # proves nothing: it ends no gap, and what comes may still be MissingError
+            self._plan(at)
+            return
         if self._gap is not None:
             since, why = self._gap
             report.gaps.append((self.source, self.metrics, since, at, why))
             self._gap = None
         for metric, value in zip(self.metrics, values, strict=True):
-            if value is not None:
+            if isinstance(value, MissingError):
+                if metric not in self._lacking:
+                    report.missing.append((self.source, metric, str(value)))
+                self._lacking.add(metric)
+            elif value is not None:
                 report.readings.append((self.source, metric, at, value))
         self._last_s = at
         self._plan(at)
@@ -89,3 +101,8 @@ class Channel:
     def _plan(self, now_s: float) -> None:
         """The next reading: a period on, and never a burst to make up for a late one."""
         self.due_s = max(self.due_s + self.period_s, now_s + 0.5 * self.period_s)
+
+
+def _nothing(values: Values) -> bool:
+    """Whether a call succeeded and had no value to give, as the first of two samples."""
+    return all(value is None for value in values)

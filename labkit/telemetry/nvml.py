@@ -65,11 +65,15 @@ class Device:
 
     def fail(self, error: Any) -> None:
         """Turn the driver's error into what a channel understands."""
-        if error.value in self._lacking:
+        if self.lacks(error.value):
             raise MissingError(f"the driver says: {error}") from error
         if error.value in self._lost:
             self._reopen()
         raise ReadingError(str(error)) from error
+
+    def lacks(self, code: int) -> bool:
+        """Whether that is the driver's word for something that this device has not."""
+        return code in self._lacking
 
     def _reopen(self) -> None:
         now = time.monotonic()
@@ -196,6 +200,11 @@ def _gpm(device: Device) -> Channel:
     nvml = device.nvml
     names = [sensor.metric for sensor in GPM_SENSORS]
     samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+    get = nvml.c_nvmlGpmMetricsGet_t()
+    get.version = nvml.NVML_GPM_METRICS_GET_VERSION
+    get.numMetrics = len(names)
+    for place, name in enumerate(names):
+        get.metrics[place].metricId = getattr(nvml, GPM_METRICS[name][0])
     filled = 0
 
     def read() -> Values:
@@ -209,23 +218,21 @@ def _gpm(device: Device) -> Channel:
         filled += 1
         if filled < 2:
             return (None,) * len(names)
-        get = nvml.c_nvmlGpmMetricsGet_t()
-        get.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        get.numMetrics = len(names)
         get.sample1, get.sample2 = samples[1], samples[0]
-        for place, name in enumerate(names):
-            get.metrics[place].metricId = getattr(nvml, GPM_METRICS[name][0])
         try:
             nvml.nvmlGpmMetricsGet(get)
         except nvml.NVMLError as error:
+            filled = 0  # a second try would tell of the instant between the two
             device.fail(error)
-        return [_gpm_value(get.metrics[place], GPM_METRICS[name][1]) for place, name in enumerate(names)]
+        return [_gpm_value(device, get.metrics[place], GPM_METRICS[name][1]) for place, name in enumerate(names)]
 
     return Channel(device.source, names, GPM_PERIOD_S, read)
 
 
-def _gpm_value(metric: Any, factor: float) -> float | None:
+def _gpm_value(device: Device, metric: Any, factor: float) -> float | MissingError | None:
     """One metric in SI units; None where the driver has no value for it in this interval."""
+    if device.lacks(metric.nvmlReturn):
+        return MissingError(f"the driver says: {device.nvml.NVMLError(metric.nvmlReturn)}")
     value = float(metric.value)
     return value * factor if metric.nvmlReturn == 0 and value >= 0 else None  # NaN is not >= 0 either
 

@@ -46,6 +46,7 @@ class TelemetryProcess:
         self._cpu_share: float | None = None
         self._dead: list[tuple[float, str]] = []  # (last word, why) of each process that ended
         self._process: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
         self._ending = False
         self.restarts = 0
 
@@ -71,6 +72,7 @@ class TelemetryProcess:
     def revive(self) -> None:
         """Start it anew if it died, a few times."""
         if self.pid is None and self.restarts < MAX_RESTARTS:
+            self._hear_out()
             self.restarts += 1
             self._start()
             self.ready()
@@ -104,7 +106,14 @@ class TelemetryProcess:
                 self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))
                 return
         assert self._process.stdout is not None
-        threading.Thread(target=self._listen, args=(self._process, self._process.stdout), daemon=True).start()
+        heard_from = (self._process, self._process.stdout)
+        self._listener = threading.Thread(target=self._listen, args=heard_from, daemon=True)
+        self._listener.start()
+
+    def _hear_out(self) -> None:
+        """Wait until the last words of a dead process, and what it died of, are taken down."""
+        if self._listener is not None and self.pid is None:
+            self._listener.join(CATCH_UP_S)
 
     def _listen(self, process: subprocess.Popen[bytes], stream: BinaryIO) -> None:
         for line in stream:
@@ -165,6 +174,8 @@ class TelemetryProcess:
         """Everything read in a stretch of time, waiting a moment for its end to be read."""
         with self._lock:
             self._lock.wait_for(lambda: self._heard_s >= end_s or self.pid is None, CATCH_UP_S)
+        self._hear_out()
+        with self._lock:
             gaps = [gap for gap in (*self._gaps, *self._open_gaps) if gap[3] > start_s and gap[2] < end_s]
             rows = {name: [row for row in rows if row[0] <= end_s + 1.0] for name, rows in self._rows.items()}
             missing = {source: dict(reasons) for source, reasons in self._missing.items()}
@@ -187,7 +198,7 @@ class TelemetryProcess:
             heard, started = self._heard_s, self._cpu
         if died and died[-1][0] >= first:
             return f"{died[-1][1]} in mid-trial, {died[-1][0] - first:.1f} s after it began"
-        if self.pid is None:
+        if self.pid is None and heard < last:
             return died[-1][1] if died else "the telemetry process does not run"
         if started is None or started[0] > first + 1.0:
             return f"{died[-1][1]} before the trial" if died else "the telemetry process began after the trial"

@@ -113,7 +113,7 @@ def window_of(
             metric, found = f"{metric}_per_s", _rate(one, span)
         if found is not None:
             sources.setdefault(source, {})[metric] = _statistic(found)
-        unknown = sum(max(min(b, span[1]) - max(a, span[0]), 0.0) for a, b in one.gaps)
+        unknown = one.unknown_s(*span)
         if unknown > 0:
             gaps[source] = max(gaps.get(source, 0.0), unknown)
     return observed.Window(
@@ -164,11 +164,15 @@ def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[obser
         for source in meters:
             one = series.energy(recording.get(source, "energy_j"), recording.get(source, "power_w"), start, end)
             joules[source] = None if one.energy_j is None else _shorten(one.energy_j)
-            if methods.get(source) != one.method:  # the weakest method of the windows is the one to name
-                methods[source] = one.method if one.method != "counter" else methods.get(source, "counter")
+            methods[source] = min(methods.get(source, one.method), one.method, key=_strength)
         images = None if marks.images_per_block is None else marks.images_per_block * (after - first)
         found.append(observed.EnergyWindow(start_s=start - zero, length_s=end - start, images=images, energy_j=joules))
     return found, methods
+
+
+def _strength(method: str) -> int:
+    """How good a way to energy is: the weakest one of the windows is the one to name."""
+    return 0 if method.startswith("none") else 1 if method.startswith("trapezoid") else 2
 
 
 def flagged_blocks(recording: Recording, marks: Marks) -> list[observed.Flagged]:
