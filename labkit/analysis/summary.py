@@ -33,7 +33,7 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
         about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
-        rows.append({**about, "size": trial.size or None})
+        rows.append({**about, "size": trial.size or None, "energy windows": trial.energy_windows or None})
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
     alike = {name: frame[name].iloc[0] for name in COMMON_FIELDS if name in frame and frame[name].nunique() == 1}
