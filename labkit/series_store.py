@@ -34,7 +34,10 @@ class SeriesStore:
         try:
             return pd.read_parquet(self.path, columns=list(COLUMNS))
         except (ValueError, OSError) as error:  # pyarrow's ArrowInvalid is a ValueError
-            raise OSError(f"{self.path} is no Parquet file ({error}); restore it from version control") from error
+            why = str(error).strip().splitlines()[0]
+            raise OSError(
+                f"{self.path} is no Parquet file of series ({why}); restore it from version control"
+            ) from error
 
     def put(
         self,

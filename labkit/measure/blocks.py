@@ -86,7 +86,7 @@ def time_blocks(
         host_s=timed.host_s,
         device_s=timed.device_s or None,
         began_s=began,
-        at_s=[start - began for start in timed.starts_s],
+        at_s=[round(start - began, 9) for start in timed.starts_s],  # nanoseconds, as the clock tells them
         warmup_at_s=warmup_began - began,
         warmup_end_s=warmup_ended - began,
         energy_blocks=timed.windows,
