@@ -1,11 +1,11 @@
 """Telemetry costs at most 0.5 % of throughput and under 2 % of one core.
 
-    python benchmarks/telemetry_cost.py [--device cuda|cpu] [--pairs 12]
+    python benchmarks/telemetry_cost.py [--device cuda|cpu] [--pairs 60]
 
 Trains VGG-16 at batch 64 on 32x32 images (the smallest training step of the workbook) and ResNet-50 at batch 64 (whose
-step is nothing but launches) with the telemetry process sampling and without it, in turns and in both orders, in one
-run. Prints the throughput ratio with over without as a geometric mean with its 95 % interval over the pairs, and the
-processor time that the sampling process took. Ends with exit code 1 when a bound is broken: the interval lies wholly
+step is nothing but launches) with the telemetry process sampling and with it stopped, in turns and in both orders, in
+one run. Prints the throughput ratio with over without as a geometric mean with its 95 % interval over the pairs, and
+the processor time that the sampling process took. Ends with exit code 1 when a bound is broken: the interval lies wholly
 below 99.5 %, or the sampler took 2 % of a core or more.
 
 The telemetry is listened to by a process of its own, as in a report, so that neither its readings nor their parsing run
@@ -15,16 +15,18 @@ in the timed process.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from labkit.data import open_data
-from labkit.measure import CudaClock, HostClock
+from labkit.measure import CudaClock, HostClock, quiet_collector
 from labkit.statistics import log_interval
 from labkit.telemetry.process import TelemetryProcess
 from labkit.trial import Trial
@@ -32,7 +34,7 @@ from labkit.workloads import build_workload
 
 MODELS = ("vgg16", "resnet50")
 BATCH = {"cuda": 64, "cpu": 8}
-LEG_S = 3.0
+LEG_S = 0.5
 LARGEST_COST, LARGEST_CPU_SHARE = 0.005, 0.02
 
 
@@ -40,7 +42,7 @@ def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--pairs", type=int, default=60)
     parser.add_argument("--listen", metavar="GPU", nargs="*", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.listen is not None:
@@ -58,28 +60,31 @@ def main() -> int:
 
 
 def compare(model: str, device: str, pairs: int) -> Any:
-    """(interval of the ratio with/without, mean processor share of the sampler, seconds a step)."""
+    """(interval of the ratio with/without, processor share of the sampler, seconds a step)."""
     images = open_data("synthetic32", train_images=2_000, val_images=500)
     trial = Trial(model=model, batch=BATCH[device], device=device, data=images.name, data_checksum=images.checksum)
     workload = build_workload(trial, images)
     workload.check()
+    quiet_collector()
     clock = CudaClock() if device == "cuda" else HostClock()
-    for _ in range(3):
-        seconds, _ = clock.time_block(workload.step, 10)
-    steps = max(1, round(LEG_S / (seconds / 10)))
-    ratios, shares = [], []
-    for pair in range(pairs):
-        rates = {}
-        for sampled in (True, False) if pair % 2 else (False, True):
-            with Listener([0] if device == "cuda" else []) if sampled else Nothing() as listener:
+    for _ in range(5):
+        seconds, _ = clock.time_block(workload.step, 20)
+    steps = max(1, round(LEG_S / (seconds / 20)))
+    ratios = []
+    with Listener([0] if device == "cuda" else []) as telemetry:
+        clock.time_block(workload.step, 3 * steps)
+        for pair in range(pairs):
+            rates = {}
+            for sampled in (True, False) if pair % 2 else (False, True):
+                telemetry.let_sample(sampled)
                 clock.time_block(workload.step, max(steps // 10, 1))
                 seconds, _ = clock.time_block(workload.step, steps)
                 rates[sampled] = steps / seconds
                 workload.read_loss()
-            if sampled:
-                shares.append(listener.cpu_share)
-        ratios.append(rates[True] / rates[False])
-    return log_interval(ratios), sum(shares) / len(shares), seconds / steps
+            ratios.append(rates[True] / rates[False])
+        telemetry.let_sample(True)
+        clock.time_block(workload.step, 10 * steps)  # what it takes is counted over a stretch without interruption
+    return log_interval(ratios), telemetry.cpu_share, seconds / steps
 
 
 class Listener:
@@ -93,32 +98,28 @@ class Listener:
 
     def __enter__(self) -> Listener:
         assert self._child.stdout
-        if self._child.stdout.readline().strip() != "ready":
+        said = self._child.stdout.readline().split()
+        if said[:1] != ["ready"]:
             raise SystemExit("the telemetry process did not start")
+        self._sampler = psutil.Process(int(said[1]))
         return self
 
-    def __exit__(self, *_: object) -> None:
-        said, _ = self._child.communicate("")
-        self.cpu_share = float(said)
-
-
-class Nothing:
-    """No telemetry."""
-
-    def __enter__(self) -> Nothing:
-        return self
+    def let_sample(self, sampling: bool) -> None:
+        """Let the sampling process run, or stop it where it stands: a stopped process costs nothing."""
+        self._sampler.send_signal(signal.SIGCONT if sampling else signal.SIGSTOP)
+        self._began = (time.monotonic(), sum(self._sampler.cpu_times()[:2]))
 
     def __exit__(self, *_: object) -> None:
-        pass
+        since, before = self._began
+        self.cpu_share = (sum(self._sampler.cpu_times()[:2]) - before) / (time.monotonic() - since)
+        self._child.communicate("")
 
 
 def listen(gpus: list[int]) -> int:
-    """Run the telemetry process until stdin closes; say what it took."""
+    """Run the telemetry process until stdin closes."""
     with TelemetryProcess(gpus, log=Path("/dev/null")) as telemetry:
-        print("ready" if telemetry.ready() else "lost", flush=True)
-        began = time.monotonic()
+        print("ready" if telemetry.ready() else "lost", telemetry.pid, flush=True)
         sys.stdin.read()
-        print(telemetry.recording(began, time.monotonic()).cpu_share)
     return 0
 
 

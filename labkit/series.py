@@ -44,12 +44,19 @@ class Energy:
 
 
 class Series:
-    """Readings of one metric of one source, in time order."""
+    """Readings of one metric of one source, in time order; `period_s` where it is not read at the metric's own."""
 
     def __init__(
-        self, metric: str, times_s: Iterable[float], values: Iterable[float], gaps: Iterable[Span] = ()
+        self,
+        metric: str,
+        times_s: Iterable[float],
+        values: Iterable[float],
+        gaps: Iterable[Span] = (),
+        *,
+        period_s: float | None = None,
     ) -> None:
         self.metric = metric
+        self.period_s = PERIODS_S[metric] if period_s is None else period_s
         self.kind: Kind = KINDS[metric]
         self.times_s = np.asarray(list(times_s), dtype=float)
         self.values = np.asarray(list(values), dtype=float)
@@ -63,11 +70,11 @@ class Series:
         first = max(int(np.searchsorted(self.times_s, start_s, side="right")) - 1, 0)
         last = int(np.searchsorted(self.times_s, end_s, side="right"))
         gaps = [(a, b) for a, b in self.gaps if b > start_s and a < end_s]
-        return Series(self.metric, self.times_s[first:last], self.values[first:last], gaps)
+        return Series(self.metric, self.times_s[first:last], self.values[first:last], gaps, period_s=self.period_s)
 
     def is_gap(self, earlier_s: float, later_s: float) -> bool:
         """Whether nothing is known between two neighbouring readings."""
-        longest = max(GAP_PERIODS * PERIODS_S[self.metric], GAP_S)
+        longest = max(GAP_PERIODS * self.period_s, GAP_S)
         return later_s - earlier_s > longest or any(a < later_s and b > earlier_s for a, b in self.gaps)
 
     def _segments(self) -> list[tuple[float, float, float, float]]:
@@ -80,7 +87,7 @@ class Series:
         covered = sum(max(min(b, end_s) - max(a, start_s), 0.0) for a, b, _, _ in self._segments())
         # A reading holds until its sensor renews, and says something of the period before it.
         if len(self):
-            slack, first, last = PERIODS_S[self.metric], float(self.times_s[0]), float(self.times_s[-1])
+            slack, first, last = self.period_s, float(self.times_s[0]), float(self.times_s[-1])
             for a, b in ((first - slack, first), (last, last + slack)):
                 covered += max(min(b, end_s) - max(a, start_s), 0.0)
         return max(end_s - start_s - covered, 0.0)
@@ -129,7 +136,7 @@ class Series:
             index = int(np.searchsorted(self.times_s, moment, side="right")) - 1
             if index < 0 or any(a <= moment < b for a, b in self.gaps):
                 continue
-            if moment - self.times_s[index] <= max(GAP_PERIODS * PERIODS_S[self.metric], GAP_S):
+            if moment - self.times_s[index] <= max(GAP_PERIODS * self.period_s, GAP_S):
                 seen.append(float(self.values[index]))
         return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
 
@@ -163,7 +170,7 @@ class Series:
         at = float(self.times_s[edge])
         if moment == at:
             return float(self.values[edge])
-        if within is None or abs(moment - at) > 2 * PERIODS_S[self.metric]:
+        if within is None or abs(moment - at) > 2 * self.period_s:
             return None
         grown_since = within.integral(min(at, moment), max(at, moment))
         return None if grown_since is None else float(self.values[edge]) + math.copysign(grown_since, moment - at)

@@ -36,7 +36,7 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
     """The published power of a model beside this machine's, with what the sensors of both may be off by."""
     found: list[Table | Text] = []
     for paper, table in _tables(papers, "power_w", model):
-        rows = [*table.rows, "board limit", "mean of the limit", "sensor's systematic error", "mean here over it"]
+        rows = [*table.rows, "board limit", "mean of the limit", "sensor error", "mean here over it"]
         columns: dict[str, list[str]] = {"": rows}
         here: dict[str, float] = {}
         for trial in results.trials(workload="train", model=model):  # ascending batch: the largest is compared
@@ -52,8 +52,8 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
             columns[name] = [*shown, *_limits(profile, mean), ratio]
         caption = (
             f"Power while training {model}: this machine and '{paper.citation.title}' ({table.where}; {table.note}), "
-            f"polled once a second in the same way over the timed part; idle here: no process attached. A ratio of two "
-            f"devices carries the systematic errors of both sensors. {_setups(results, paper)}"
+            f"polled once a second in the same way over the timed part; idle here: no process attached. A ratio "
+            f"carries the systematic errors of both sensors; ? is one that no vendor states. {_setups(results, paper)}"
         )
         found.append(Table(pd.DataFrame(columns), caption))
     return found or [Text(f"No paper prints the power of {model}.")]
@@ -90,7 +90,7 @@ def _limits(profile: Profile, mean_w: float | None) -> list[str]:
     return [
         f"{number(limit.value)} W" if limit else MISSING,
         share,
-        f"± {percent(error.value)}" if error else "not stated",
+        f"± {percent(error.value)}" if error else "± ?",
     ]
 
 
@@ -101,6 +101,4 @@ def _ratio(here: Profile, here_w: float | None, there: Profile, there_w: float |
     errors = [profile.sensor_error.get("power_w") for profile in (here, there)]
     known = sum(error.value for error in errors if error)  # systematic errors add up: nothing says that they cancel
     unknown = sum(error is None for error in errors)
-    said = f"{number(here_w / there_w)}x"
-    said += f" ± {percent(known)}" if known else ""
-    return said + (f" and {unknown} unknown" if unknown and known else " ± unknown" if unknown else "")
+    return f"{number(here_w / there_w)}x" + (f" ± {percent(known)}" if known else "") + (" ± ?" if unknown else "")

@@ -98,41 +98,42 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
     frame = pd.DataFrame(
         {
             "trial": data["trial"],
-            "mean (W)": data["power_w"],
-            "95 % interval": [_range(mean_interval(results, trial, "power_w")) for trial in trials],
-            "min to max": [_between(a, b) for a, b in zip(data["power_min"], data["power_max"], strict=True)],
+            "power (W)": [_with_range(mean_interval(results, trial, "power_w")) for trial in trials],
             "of the limit": [
                 percent(w / limit.value, 3) if limit and not pd.isna(w) else None for w in data["power_w"]
             ],
-            "°C": data["temperature_c"],
-            "SM clock (MHz)": data["sm_clock_hz"] / 1e6,
-            "images/s": data["images_per_s"],
-            "mJ/image": data["gross_j"] * 1e3,
+            "mJ/image": [_with_range(mean_interval(results, trial, "energy_per_image_j"), 1e3) for trial in trials],
             "above idle": data["net_j"] * 1e3,
             "images/s/W": data["images_per_s_per_w"],
+            "lowest to highest (W)": [
+                _between(a, b) for a, b in zip(data["power_min"], data["power_max"], strict=True)
+            ],
+            "°C": data["temperature_c"],
+            "SM (MHz)": data["sm_clock_hz"] / 1e6,
         }
     ).dropna(axis=1, how="all")
     of_limit = f" Limit: {number(limit.value)} W." if limit else ""
     return Table(
         frame.astype(object).where(frame.notna(), None),
-        f"Board power as the driver reports it, over the timed part.{of_limit} mJ/image: all energy, and what is above "
-        f"a process that holds the device and does nothing. Energy by {listing(energy_methods(results))}. "
-        f"{sensor_sentence(results.profile)} {conditions(results, [t for t in trials if t.workload == 'train'])}.",
+        f"Board power as the driver reports it, mean over the timed part with its 95 % interval.{of_limit} mJ/image: "
+        f"all energy, and what is above a process that holds the device and does nothing. Energy by "
+        f"{listing(energy_methods(results))}. {sensor_sentence(results.profile)} "
+        f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
     )
-
-
-def _share(watts: float | None, limit: Sourced | None) -> str | None:
-    return None if limit is None or watts is None or pd.isna(watts) else percent(watts / limit.value, 3)
 
 
 def _between(low: float | None, high: float | None) -> str | None:
     return None if low is None or pd.isna(low) else f"{number(low)} to {number(high)}"
 
 
-def _range(interval: Interval | None) -> str | None:
+def _with_range(interval: Interval | None, scale: float = 1.0) -> str | None:
+    """`397 [391, 404]`."""
     if interval is None:
         return None
-    return "none: one pass" if interval.low is None else f"{number(interval.low, 4)} to {number(interval.high, 4)}"
+    point = number(interval.point * scale, 4)
+    if interval.low is None or interval.high is None:
+        return point
+    return f"{point} [{number(interval.low * scale)}, {number(interval.high * scale)}]"
 
 
 def sensor_sentence(profile: Profile) -> str:

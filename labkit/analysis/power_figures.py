@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -216,7 +217,7 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
             axes.set_xlabel(label)
             axes.set_xlim(0, None)
             axes.spines[["top", "right"]].set_visible(False)
-        left.set_ylim(0, None)
+        left.set_ylim(0, 1.08 * data["high"].max())
         left.set_ylabel("mean board power (W)")
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8.5)
 
@@ -233,13 +234,20 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
 
 
 def _order(data: pd.DataFrame) -> str:
-    """Whether power rises with size, in the order of the points (their intervals may overlap)."""
-    said: list[str] = []
-    if len(data) < 2:
-        return ""
+    """From each model to the next larger one: does the power rise, fall, or do the intervals overlap?"""
+    said: dict[str, list[str]] = {}
     for column in ("parameters", "GFLOP/image"):
-        ordered = data.sort_values(column)
-        rises = list(ordered["power_w"]) == sorted(ordered["power_w"])
-        names = [f"{row['trial'].rpartition(',')[0]} {number(row['power_w'])} W" for _, row in ordered.iterrows()]
-        said.append(f"By {column} ({', '.join(names)}) the power {'rises' if rises else 'does not rise'} throughout.")
-    return " ".join(said)
+        rows = [row for _, row in data.sort_values(column).iterrows()]
+        steps = [
+            f"from {_model(a)} to {_model(b)} it "
+            + ("rises" if b["low"] > a["high"] else "falls" if b["high"] < a["low"] else "does not change by more than")
+            + ("" if b["low"] > a["high"] or b["high"] < a["low"] else " the intervals")
+            for a, b in pairwise(rows)
+        ]
+        if steps:
+            said.setdefault(listing(steps), []).append(column)
+    return "".join(f" Ordered by {listing(columns)}, {steps}." for steps, columns in said.items())
+
+
+def _model(row: Any) -> str:
+    return f"{row['trial'].rpartition(',')[0]} ({number(row['power_w'])} W)"

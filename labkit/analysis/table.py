@@ -64,4 +64,4 @@ def _cell(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or text == MISSING
+    return text[:1].isdigit() or text[:1] == "±" or text == MISSING

@@ -128,7 +128,7 @@ def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
     frame = pd.DataFrame(
         {"model": data["model"], "batch": data["batch"], "min / mean / max": [_three(e) for e in ends]}
     )
-    for metric in (*ACTIVITIES, "occupancy"):
+    for metric in ACTIVITIES:
         short = label(metric).removesuffix(" activity").replace("Tensor-core", "Tensor")
         frame[short] = [percent(None if pd.isna(value) else value, 3) for value in data[label(metric)]]
     memory = METRICS["memory_bytes"]

@@ -2,7 +2,7 @@
 
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import Clock, CudaClock, HostClock
-from labkit.measure.state import free_memory, peak_memory, reset_compiler, reset_peak_memory
+from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
 
 __all__ = [
     "ENERGY_WINDOW_S",
@@ -12,6 +12,7 @@ __all__ = [
     "HostClock",
     "free_memory",
     "peak_memory",
+    "quiet_collector",
     "reset_compiler",
     "reset_peak_memory",
     "time_blocks",

@@ -67,6 +67,7 @@ def time_blocks(
             losses[phase].append(read_loss())
         on_block(phase, min(share, 1.0))
 
+    t_quantile(0.95, MIN_BLOCKS - 1)  # the first call imports SciPy, which takes half a second: not between blocks
     warmup_began = clock.now_s()
     warmup_s, warmup_steps, steady = _warm_up(step, clock, timing, after)
     warmup_ended = clock.now_s()

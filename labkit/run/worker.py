@@ -24,6 +24,7 @@ from labkit.measure import (
     HostClock,
     free_memory,
     peak_memory,
+    quiet_collector,
     reset_compiler,
     reset_peak_memory,
     time_blocks,
@@ -117,6 +118,7 @@ def _measure(
     reset_peak_memory(trial.device)
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
+    quiet_collector()
     used = _CpuTime()
     result = time_blocks(
         workload.step,

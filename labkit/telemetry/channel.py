@@ -70,7 +70,7 @@ class Channel:
             return
         if self._gap is not None:
             since, why = self._gap
-            report.gaps.append((self.source, self.metrics, since, at, why))
+            report.gaps.append((self.source, self._read_here(), since, at, why))
             self._gap = None
         for metric, value in zip(self.metrics, values, strict=True):
             if isinstance(value, MissingError):
@@ -96,7 +96,11 @@ class Channel:
         if self._gap is None:
             return None
         since, why = self._gap
-        return (self.source, self.metrics, since, now_s, why)
+        return (self.source, self._read_here(), since, now_s, why)
+
+    def _read_here(self) -> list[str]:
+        """Its metrics but those that are missing."""
+        return [metric for metric in self.metrics if metric not in self._lacking]
 
     def _plan(self, now_s: float) -> None:
         """The next reading: a period on, and never a burst to make up for a late one."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from labkit import observed
 from labkit.host import ROOT
-from labkit.sensors import KINDS
+from labkit.sensors import CORE, CORE_PERIOD_S, KINDS
 from labkit.series import Series, Span
 from labkit.telemetry.windows import Marks, Recording, summarise, window_of
 
@@ -186,7 +186,8 @@ class TelemetryProcess:
                 continue
             spans: list[Span] = [(a, b) for of, metrics, a, b, _ in gaps if of == source and metric in metrics]
             times, values = zip(*readings, strict=True)
-            one = Series(metric, times, values, spans).between(start_s - 2.0, end_s + 1.0)
+            period_s = CORE_PERIOD_S if source.startswith(CORE) else None
+            one = Series(metric, times, values, spans, period_s=period_s).between(start_s - 2.0, end_s + 1.0)
             if len(one):
                 found[source, metric] = one
         return Recording(found, gaps, missing, share)
