@@ -5,8 +5,8 @@
 Trains VGG-16 at batch 64 on 32x32 images (the smallest training step of the workbook) and ResNet-50 at batch 64 (whose
 step is nothing but launches) with the telemetry process sampling and with it stopped, in turns and in both orders, in
 one run. Prints the throughput ratio with over without as a geometric mean with its 95 % interval over the pairs, and
-the processor time that the sampling process took. Ends with exit code 1 when a bound is broken: the interval lies wholly
-below 99.5 %, or the sampler took 2 % of a core or more.
+the processor time that the sampling process took. Ends with exit code 1 when a bound is broken: the interval lies
+wholly below 99.5 %, or the sampler took 2 % of a core or more.
 
 The telemetry is listened to by a process of its own, as in a report, so that neither its readings nor their parsing run
 in the timed process.

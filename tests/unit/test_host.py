@@ -9,7 +9,6 @@ import stat
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,94 +28,23 @@ from labkit.host import (
 )
 from labkit.matching import detect, device_indices, mismatch, require_match
 from labkit.profile import load_profile, profile_names
+from tests.fake_nvml import pynvml as fake
 
-CHIPS = {  # name as the driver gives it, compute capability, memory in bytes
-    "kepler": ("Tesla K80", (3, 7), 11_997_020_160),
-    "pascal": ("Tesla P100-PCIE-16GB", (6, 0), 17_066_885_120),
-    "pascal_12": ("Tesla P100-PCIE-12GB", (6, 0), 12_788_498_432),
-    "volta": ("Tesla V100-SXM2-16GB", (7, 0), 16_945_512_448),
-    "hopper": ("NVIDIA H200", (9, 0), 150_754_820_096),
-    "unheard_of": ("NVIDIA Z9000", (12, 1), 2**38),
-}
-
-
-class FakeNvml(ModuleType):
-    """A driver with these chips. `lacking` names functions that this driver has no answer for."""
-
-    NVML_ERROR_LIBRARY_NOT_FOUND = 12
-    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
-
-    class NVMLError(Exception):
-        def __init__(self, value: int) -> None:
-            super().__init__(value)
-            self.value = value
-
-        def __str__(self) -> str:
-            return {3: "Not Supported", 9: "Driver Not Loaded", 12: "Library Not Found", 15: "GPU is lost"}[self.value]
-
-    def __init__(
-        self, *chips: str, first_uuid: int = 0, lacking: tuple[str, ...] = (), init_error: int | None = None
-    ) -> None:
-        super().__init__("pynvml")
-        self.chips, self.lacking, self.init_error = chips, lacking, init_error
-        self.uuids = [f"GPU-secret-{first_uuid + number}" for number in range(len(chips))]
-        self.open = 0
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in super().__getattribute__("__dict__").get("lacking", ()):
-
-            def refuse(*_: object) -> None:
-                raise FakeNvml.NVMLError(15 if name == "nvmlDeviceGetHandleByIndex" else 3)
-
-            return refuse
-        return super().__getattribute__(name)
-
-    def nvmlInit(self) -> None:
-        if self.init_error is not None:
-            raise self.NVMLError(self.init_error)
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.chips)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # bytes from old bindings, text from new ones
-        return b"550.54"
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return CHIPS[self.chips[handle]][0]
-
-    def nvmlDeviceGetUUID(self, handle: int) -> bytes:
-        return self.uuids[handle].encode()
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return type("Memory", (), {"total": CHIPS[self.chips[handle]][2]})
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return CHIPS[self.chips[handle]][1]
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: int) -> int:
-        return 250_000
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: int, clock: int) -> int:
-        return {1: 1480, 2: 715}[clock]
+NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}
+NOT_LOADED = {"function": "nvmlInit", "error": "NVML_ERROR_DRIVER_NOT_LOADED"}
+LOST = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LOST"}
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch):
-    """Makes this machine one with these chips, and describes it."""
+    """Makes this machine one with these chips (see `tests/fake_nvml`), and describes it."""
     monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
 
-    def with_chips(*chips: str, **options: Any) -> Host:
-        nvml = FakeNvml(*chips, **options)
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    def with_chips(*chips: str, **settings: Any) -> Host:
+        monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": chips, **settings}))
         host = this_host()
-        assert nvml.open == 0, "the driver was left open"
+        assert fake._nvmlLib_refcount == 0, "the driver was left open"
         return host
 
     return with_chips
@@ -125,14 +53,15 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def cpu_machine(machine):
     """A machine without an NVIDIA driver."""
-    return lambda: machine(init_error=FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+    return lambda: machine(faults=[NO_LIBRARY])
 
 
 # ---- what is there --------------------------------------------------------------------------------------------------
 
 
-def test_a_gpu_is_described_in_si_units(machine) -> None:
-    host = machine("pascal")
+@pytest.mark.parametrize("text_is_bytes", [False, True])  # as from new bindings and from old ones
+def test_a_gpu_is_described_in_si_units(machine, text_is_bytes: bool) -> None:
+    host = machine("pascal", bytes=text_is_bytes)
     (gpu,) = host.gpus
     assert (gpu.name, gpu.compute_capability, gpu.memory_bytes) == ("Tesla P100-PCIE-16GB", "6.0", 17_066_885_120)
     assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (250.0, 1.48e9, 715e6)
@@ -142,7 +71,7 @@ def test_a_gpu_is_described_in_si_units(machine) -> None:
 
 
 def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
-    host = machine("hopper", lacking=("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMaxClockInfo"))
+    host = machine("hopper", lacking=["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMaxClockInfo"])
     (gpu,) = host.gpus
     assert (gpu.power_limit_w, gpu.max_sm_clock_hz, gpu.max_memory_clock_hz) == (None, None, None)
     assert gpu.name == "NVIDIA H200"
@@ -157,9 +86,9 @@ def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(
     assert detect(host).name == "cpu"
 
 
-@pytest.mark.parametrize("broken", [{"init_error": 9}, {"lacking": ("nvmlDeviceGetHandleByIndex",)}])
-def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine, broken: dict[str, Any]) -> None:
-    host = machine("hopper", **broken)
+@pytest.mark.parametrize("fault", [NOT_LOADED, LOST])
+def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine, fault: dict[str, str]) -> None:
+    host = machine("hopper", faults=[fault])
     assert host.gpus == ()
     (note,) = host.notes
     assert "driver does not answer" in note
@@ -181,16 +110,15 @@ def test_what_a_record_carries_of_the_software(machine) -> None:
 # ---- the id ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_id_of_a_machine_with_gpus_is_theirs_whatever_their_order(machine, monkeypatch) -> None:
+def test_the_id_of_a_machine_with_gpus_is_theirs_whatever_their_order(machine) -> None:
     one = machine("hopper", "pascal")
     assert machine("hopper", "pascal").id == one.id
-    nvml = FakeNvml("pascal", "hopper")
-    nvml.uuids.reverse()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    turned = this_host()
+    turned = machine("pascal", "hopper", uuids=["GPU-secret-1", "GPU-secret-0"])
     assert [gpu.name for gpu in turned.gpus] == ["Tesla P100-PCIE-16GB", "NVIDIA H200"]
     assert turned.id == one.id
-    assert machine("hopper", "pascal", first_uuid=1).id != one.id, "the same models elsewhere are another machine"
+    assert machine("hopper", "pascal", uuids=["GPU-secret-1", "GPU-secret-2"]).id != one.id, (
+        "the same models elsewhere are another machine"
+    )
     assert machine("hopper").id != one.id
     assert not Path(os.environ["XDG_STATE_HOME"]).exists(), "no random number is needed"
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from labkit import records as records_module
 from labkit.errors import LabkitError, UserError
+from labkit.observed import EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
 from labkit.records import (
     PROTOCOL,
     SCHEMA,
@@ -41,6 +42,22 @@ BLOCKS = Blocks(
     stopped_by="time",
     loss=[2.5, None],
     warmup_loss=[7.0, 3.0],
+)
+TELEMETRY = Telemetry(
+    status="ok",
+    windows={
+        "timed": Window(
+            start_s=0.0,
+            length_s=1 / 3,
+            sources={"gpu0": {"power_w": Statistic(mean=1 / 3, low=0.1, high=0.5, n=3)}},
+            gap_s={"gpu0": 0.125},
+        )
+    },
+    energy=[EnergyWindow(start_s=0.0, length_s=1 / 3, images=64, energy_j={"gpu0": 1 / 7, "gpu1": None})],
+    energy_method={"gpu0": "counter"},
+    flagged=[Flagged(why="below clock", source="gpu0", blocks=[1])],
+    gaps=[Gap(source="gpu0", metrics=["power_w"], start_s=0.1, length_s=0.125, reason="GPU is lost")],
+    missing={"gpu0": {"occupancy": "no GPM"}},
 )
 _minutes = itertools.count()
 
@@ -89,7 +106,8 @@ def test_a_line_gives_back_the_record_it_was_made_of() -> None:
     for one in (
         record(),
         record(status="oom"),
-        record(facts={"stem": "cifar", "share": 1 / 3}, telemetry={"power": 1}),
+        record(facts={"stem": "cifar", "share": 1 / 3}, telemetry=TELEMETRY),
+        record(telemetry=Telemetry(status="lost", reason="the telemetry process was killed by signal SIGKILL")),
     ):
         assert parse_line(one.line()) == one
 

@@ -293,7 +293,7 @@ def test_killed_in_mid_run_the_same_call_goes_on_and_loses_nothing(campaign, rep
 @pytest.mark.parametrize("workload", ["hang", "hang_with_child"])
 def test_a_worker_whose_runner_was_killed_ends_by_itself_with_all_it_started(campaign, report, workload: str) -> None:
     one = campaign(workload)
-    hanging = 2 if workload == "hang" else 3  # runner, worker and, where it has one, its child
+    hanging = 3 if workload == "hang" else 4  # runner, telemetry, worker and, where it has one, its child
 
     def hangs() -> bool:
         return len(workers_now()) == hanging and _has_been_quiet(report)
@@ -374,7 +374,7 @@ def test_a_worker_that_never_says_hello_is_an_error_that_names_its_log(
 ) -> None:
     slow = tmp_path / "slow"
     slow.mkdir()
-    (slow / "psutil.py").write_text("import time; time.sleep(600)\n")
+    (slow / "pydantic.py").write_text("import time; time.sleep(600)\n")  # the worker imports it, the sampler does not
     monkeypatch.setenv("PYTHONPATH", str(slow))
     monkeypatch.setattr(runner, "STARTUP_LIMIT_S", 1.0)
     with pytest.raises(LabkitError, match=rf"did not start within 1 s; see {report}/logs/{STUDY}.log"):

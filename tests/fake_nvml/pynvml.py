@@ -1,0 +1,529 @@
+"""A stand-in for nvidia-ml-py's `pynvml`: devices of four generations whose truth a test can ask for.
+
+Put this folder first on a process's PYTHONPATH, or this module into `sys.modules["pynvml"]`, and say in FAKE_NVML what
+the machine is, as JSON; times count from `epoch_s` on the monotonic clock (without it: from the first call):
+
+    {"chips": ["kepler", "hopper"],                    its devices, in this order
+     "epoch_s": 1234.5,
+     "load": {"period_s": 1.0, "share": 0.5},          busy for a share of each period; without it all the time
+     "throttle": [{"index": 1, "from_s": 1, "to_s": 2, "bits": 4, "sm_clock_mhz": 900}],
+     "counter_restarts_at_s": {"1": 2.5},              an energy counter that begins again at nought
+     "lacking": ["nvmlDeviceGetTemperature"],          functions that no device here supports
+     "gpm_lacking": [60, 61],                          numbers of GPM metrics that none supports
+     "faults": [{"function": "nvmlDeviceGetPowerUsage", "error": "NVML_ERROR_UNKNOWN",
+                 "index": 1, "from_s": 1, "to_s": 2, "times": 1}],
+     "uuids": ["GPU-1", "GPU-2"], "bytes": true}       text comes as bytes, as from old bindings
+
+A fault without a `function` is of all of a device's; one with NVML_ERROR_GPU_IS_LOST makes older handles useless.
+Names, signatures, constants and structures are those of the real module (a test compares them).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import string
+import time
+from collections import Counter
+from collections.abc import Callable
+from ctypes import (
+    POINTER,
+    Structure,
+    Union,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_longlong,
+    c_uint,
+    c_uint32,
+    c_ulong,
+    c_ulonglong,
+    c_ushort,
+)
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+NVML_SUCCESS = 0
+NVML_ERROR_UNINITIALIZED = 1
+NVML_ERROR_INVALID_ARGUMENT = 2
+NVML_ERROR_NOT_SUPPORTED = 3
+NVML_ERROR_NO_PERMISSION = 4
+NVML_ERROR_DRIVER_NOT_LOADED = 9
+NVML_ERROR_TIMEOUT = 10
+NVML_ERROR_LIBRARY_NOT_FOUND = 12
+NVML_ERROR_FUNCTION_NOT_FOUND = 13
+NVML_ERROR_GPU_IS_LOST = 15
+NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25
+NVML_ERROR_DEPRECATED = 26
+NVML_ERROR_UNKNOWN = 999
+NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+NVML_TEMPERATURE_GPU = 0
+NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
+NVML_FI_DEV_POWER_INSTANT = 186
+NVML_VALUE_TYPE_UNSIGNED_INT = 1
+NVML_GPM_SUPPORT_VERSION = NVML_GPM_METRICS_GET_VERSION = 1
+NVML_GPM_METRIC_SM_UTIL = 2
+NVML_GPM_METRIC_SM_OCCUPANCY = 3
+NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+NVML_GPM_METRIC_FP32_UTIL = 12
+NVML_GPM_METRIC_FP16_UTIL = 13
+NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
+NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
+NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
+NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
+NVML_GPM_METRIC_MAX = 477
+
+
+# ---- errors: one class a code, as in the real module ----------------------------------------------------------------
+
+
+class NVMLError(Exception):
+    _valClassMapping: ClassVar[dict[int, type]] = {}
+    _errcode_to_string: ClassVar[dict[int, str]] = {
+        NVML_ERROR_UNINITIALIZED: "Uninitialized",
+        NVML_ERROR_INVALID_ARGUMENT: "Invalid Argument",
+        NVML_ERROR_NOT_SUPPORTED: "Not Supported",
+        NVML_ERROR_NO_PERMISSION: "Insufficient Permissions",
+        NVML_ERROR_DRIVER_NOT_LOADED: "Driver Not Loaded",
+        NVML_ERROR_TIMEOUT: "Timeout",
+        NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
+        NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
+        NVML_ERROR_GPU_IS_LOST: "GPU is lost",
+        NVML_ERROR_UNKNOWN: "Unknown Error",
+    }
+
+    def __new__(cls, value: int) -> NVMLError:
+        made = Exception.__new__(NVMLError._valClassMapping.get(value, cls) if cls is NVMLError else cls)
+        made.value = value
+        return made
+
+    def __str__(self) -> str:
+        return self._errcode_to_string.get(self.value, f"NVML Error with code {self.value}")
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == other.value
+
+
+def _class_of(name: str, code: int) -> type:
+    def new(cls: type, *_: object) -> NVMLError:
+        return NVMLError.__new__(cls, code)
+
+    words = string.capwords(name.removeprefix("NVML_ERROR_"), "_").replace("_", "")
+    return type(f"NVMLError_{words}", (NVMLError,), {"__new__": new, "__module__": __name__})
+
+
+for _name in [name for name in globals() if name.startswith("NVML_ERROR_")]:
+    _class = _class_of(_name, globals()[_name])
+    NVMLError._valClassMapping[globals()[_name]] = globals()[_class.__name__] = _class
+
+
+# ---- structures -----------------------------------------------------------------------------------------------------
+
+
+class struct_c_nvmlGpmSample_t(Structure):
+    _fields_ = [("index", c_uint), ("taken_s", c_double)]  # opaque in the real module
+
+
+c_nvmlGpmSample_t = POINTER(struct_c_nvmlGpmSample_t)
+
+
+class c_nvmlMemory_t(Structure):
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class c_nvmlUtilization_t(Structure):
+    _fields_ = [("gpu", c_uint), ("memory", c_uint)]
+
+
+class c_nvmlValue_t(Union):
+    _fields_ = [
+        ("dVal", c_double),
+        ("uiVal", c_uint),
+        ("ulVal", c_ulong),
+        ("ullVal", c_ulonglong),
+        ("sllVal", c_longlong),
+        ("siVal", c_int),
+        ("usVal", c_ushort),
+    ]
+
+
+class c_nvmlFieldValue_t(Structure):
+    _fields_ = [
+        ("fieldId", c_uint32),
+        ("scopeId", c_uint32),
+        ("timestamp", c_int64),
+        ("latencyUsec", c_int64),
+        ("valueType", c_uint),
+        ("nvmlReturn", c_uint),
+        ("value", c_nvmlValue_t),
+    ]
+
+
+class c_metricInfo_t(Structure):
+    _fields_ = [("shortName", c_char_p), ("longName", c_char_p), ("unit", c_char_p)]
+
+
+class c_nvmlGpmMetric_t(Structure):
+    _fields_ = [("metricId", c_uint), ("nvmlReturn", c_uint), ("value", c_double), ("metricInfo", c_metricInfo_t)]
+
+
+class c_nvmlGpmMetricsGet_t(Structure):
+    _fields_ = [
+        ("version", c_uint),
+        ("numMetrics", c_uint),
+        ("sample1", c_nvmlGpmSample_t),
+        ("sample2", c_nvmlGpmSample_t),
+        ("metrics", c_nvmlGpmMetric_t * NVML_GPM_METRIC_MAX),
+    ]
+
+
+class c_nvmlGpmSupport_t(Structure):
+    _fields_ = [("version", c_uint), ("isSupportedDevice", c_uint)]
+
+
+# ---- the devices, and what is true of them --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A generation: what it is, what it draws, how often its power sensor renews, what it and its driver lack."""
+
+    name: str
+    capability: tuple[int, int]
+    memory_bytes: int
+    idle_w: float
+    busy_w: float
+    limit_w: float
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    power_renews_s: float = 0.1
+    smi_averages_s: float = 0.0
+    has_instant_power: bool = False
+    has_gpm: bool = False
+    lacks: dict[str, int] = field(default_factory=dict)
+
+
+NO_COUNTER = {"nvmlDeviceGetTotalEnergyConsumption": NVML_ERROR_NOT_SUPPORTED}
+OLD_DRIVER = dict.fromkeys(
+    ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet"),
+    NVML_ERROR_FUNCTION_NOT_FOUND,
+)
+_kepler = Chip("Tesla K80", (3, 7), 11_997_020_160, 30, 120, 149, 875, 2505, 0.02, lacks=NO_COUNTER | OLD_DRIVER)
+_pascal = Chip("Tesla P100-PCIE-16GB", (6, 0), 17_066_885_120, 30, 200, 250, 1480, 715, 0.02, lacks=NO_COUNTER)
+_volta = Chip("Tesla V100-SXM2-16GB", (7, 0), 16_945_512_448, 40, 250, 300, 1530, 877, 0.02)
+_hopper = Chip(
+    *("NVIDIA H200", (9, 0), 150_754_820_096, 80, 500, 700, 1980, 3201, 0.1),
+    smi_averages_s=1.0,
+    has_instant_power=True,
+    has_gpm=True,
+)
+CHIPS = {
+    "kepler": _kepler,
+    "pascal": _pascal,
+    "pascal_12": replace(_pascal, name="Tesla P100-PCIE-12GB", memory_bytes=12_788_498_432),
+    "volta": _volta,
+    "hopper": _hopper,
+    "unheard_of": replace(_hopper, name="NVIDIA Z9000", capability=(12, 1), memory_bytes=2**38),
+}
+COUNTER_RENEWS_S = 0.1
+COUNTED_BEFORE_J = 5e6  # since the driver was loaded
+PCIE_TAKES_S = 0.02
+ALWAYS = {"period_s": 1.0, "share": 1.0}
+
+
+class Machine:
+    """What a FAKE_NVML says."""
+
+    def __init__(self, text: str) -> None:
+        self.settings: dict[str, Any] = json.loads(text)
+        self.epoch_s: float = self.settings.get("epoch_s", time.monotonic())
+        chips = [CHIPS[name] for name in self.settings.get("chips", [])]
+        self.devices = [Device(self, index, chip) for index, chip in enumerate(chips)]
+        self._raised: Counter[int] = Counter()
+
+    def fail(self, function: str, index: int | None, known_since_s: float) -> None:
+        """Raise what there is to raise of a call on a device (through a handle got then)."""
+        now = time.monotonic() - self.epoch_s
+        for number, fault in enumerate(self.settings.get("faults", [])):
+            begin, end = fault.get("from_s", -math.inf), fault.get("to_s", math.inf)
+            whole = "function" not in fault and index is not None
+            if whole and fault["error"] == "NVML_ERROR_GPU_IS_LOST" and known_since_s - self.epoch_s < end:
+                end = math.inf  # a handle from before the loss stays useless
+            concerned = whole or fault.get("function") == function
+            if concerned and fault.get("index", index) == index and begin <= now < end:
+                self._raised[number] += 1
+                if self._raised[number] <= fault.get("times", math.inf):
+                    raise NVMLError(globals()[fault["error"]])
+        if function in self.settings.get("lacking", []):
+            raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+        if index is not None and function in self.devices[index].chip.lacks:
+            raise NVMLError(self.devices[index].chip.lacks[function])
+
+    def text(self, value: str) -> Any:
+        return value.encode() if self.settings.get("bytes") else value
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and its physics. Times are moments on the monotonic clock."""
+
+    machine: Machine = field(repr=False)
+    index: int
+    chip: Chip
+
+    def busy_s(self, at_s: float) -> float:
+        """How long it was busy since the epoch (negative before it)."""
+        load = self.machine.settings.get("load", ALWAYS)
+        periods, rest = divmod(at_s - self.machine.epoch_s, load["period_s"])
+        busy_s = load["period_s"] * load["share"]
+        return periods * busy_s + min(rest, busy_s)
+
+    def load(self, start_s: float, end_s: float) -> float:
+        """The share of a stretch in which it was busy."""
+        return (self.busy_s(end_s) - self.busy_s(start_s)) / (end_s - start_s)
+
+    def energy_j(self, start_s: float, end_s: float) -> float:
+        """What it really drew."""
+        busy_s = self.busy_s(end_s) - self.busy_s(start_s)
+        return self.chip.idle_w * (end_s - start_s) + (self.chip.busy_w - self.chip.idle_w) * busy_s
+
+    def power_w(self, at_s: float) -> float:
+        """Its power at a moment."""
+        load = self.machine.settings.get("load", ALWAYS)
+        is_busy = (at_s - self.machine.epoch_s) % load["period_s"] < load["period_s"] * load["share"]
+        return self.chip.busy_w if is_busy else self.chip.idle_w
+
+    def counted_j(self, at_s: float) -> float:
+        """What its counter shows."""
+        shown_s, epoch_s = _renewed(at_s, COUNTER_RENEWS_S), self.machine.epoch_s
+        restart_s = self.machine.settings.get("counter_restarts_at_s", {}).get(str(self.index))
+        if restart_s is not None and shown_s > epoch_s + restart_s:
+            return self.energy_j(epoch_s + restart_s, shown_s)
+        return COUNTED_BEFORE_J + self.energy_j(epoch_s, shown_s)
+
+    def throttle(self) -> dict[str, Any]:
+        """Why its clock is low now."""
+        now = time.monotonic() - self.machine.epoch_s
+        stretches = self.machine.settings.get("throttle", [])
+        found = [one for one in stretches if one.get("index", 0) == self.index and one["from_s"] <= now < one["to_s"]]
+        return found[0] if found else {"bits": 0}
+
+
+def _renewed(at_s: float, period_s: float) -> float:
+    """When a sensor was renewed last."""
+    return math.floor(at_s / period_s) * period_s
+
+
+@functools.cache
+def _machine_of(text: str) -> Machine:
+    return Machine(text)
+
+
+def machine() -> Machine:
+    """The machine that the environment tells of now."""
+    return _machine_of(os.environ.get("FAKE_NVML", '{"chips": []}'))
+
+
+@dataclass(frozen=True)
+class _Handle:
+    device: Device
+    since_s: float
+
+
+# ---- the functions --------------------------------------------------------------------------------------------------
+
+_nvmlLib_refcount = 0
+
+
+def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Fails where the machine has the call fail; the signature stays."""
+
+    @functools.wraps(function)
+    def asked(*arguments: Any, **named: Any) -> Any:
+        handle = arguments[0] if arguments and isinstance(arguments[0], _Handle) else None
+        if not _nvmlLib_refcount and function.__name__ != "nvmlInit":
+            raise NVMLError(NVML_ERROR_UNINITIALIZED)
+        if handle is None:
+            machine().fail(function.__name__, None, 0.0)
+        else:
+            handle.device.machine.fail(function.__name__, handle.device.index, handle.since_s)
+        return function(*arguments, **named)
+
+    return asked
+
+
+@_answered
+def nvmlInit():
+    global _nvmlLib_refcount
+    _nvmlLib_refcount += 1
+
+
+@_answered
+def nvmlShutdown():
+    global _nvmlLib_refcount
+    _nvmlLib_refcount -= 1
+
+
+@_answered
+def nvmlSystemGetDriverVersion():
+    return machine().text("550.54")
+
+
+@_answered
+def nvmlDeviceGetCount():
+    return len(machine().devices)
+
+
+@_answered
+def nvmlDeviceGetHandleByIndex(index):
+    if index >= len(machine().devices):
+        raise NVMLError(NVML_ERROR_INVALID_ARGUMENT)
+    machine().fail("nvmlDeviceGetHandleByIndex", index, time.monotonic())
+    return _Handle(machine().devices[index], time.monotonic())
+
+
+@_answered
+def nvmlDeviceGetName(handle):
+    return handle.device.machine.text(handle.device.chip.name)
+
+
+@_answered
+def nvmlDeviceGetUUID(handle):
+    uuids = handle.device.machine.settings.get("uuids")
+    return handle.device.machine.text(uuids[handle.device.index] if uuids else f"GPU-secret-{handle.device.index}")
+
+
+@_answered
+def nvmlDeviceGetMemoryInfo(handle, version=None):
+    total, used = handle.device.chip.memory_bytes, 2**31
+    return c_nvmlMemory_t(total, total - used, used)
+
+
+@_answered
+def nvmlDeviceGetCudaComputeCapability(handle):
+    return handle.device.chip.capability
+
+
+@_answered
+def nvmlDeviceGetEnforcedPowerLimit(handle):
+    return round(handle.device.chip.limit_w * 1e3)
+
+
+@_answered
+def nvmlDeviceGetMaxClockInfo(handle, type):
+    return {NVML_CLOCK_SM: handle.device.chip.sm_clock_mhz, NVML_CLOCK_MEM: handle.device.chip.memory_clock_mhz}[type]
+
+
+@_answered
+def nvmlDeviceGetClockInfo(handle, type):
+    highest = nvmlDeviceGetMaxClockInfo(handle, type)
+    return handle.device.throttle().get("sm_clock_mhz", highest) if type == NVML_CLOCK_SM else highest
+
+
+@_answered
+def nvmlDeviceGetTemperature(handle, sensor):
+    return {NVML_TEMPERATURE_GPU: 61}[sensor]
+
+
+@_answered
+def nvmlDeviceGetUtilizationRates(handle):
+    now = time.monotonic()
+    busy = round(100 * handle.device.load(now - 0.2, now))
+    return c_nvmlUtilization_t(busy, busy // 2)
+
+
+@_answered
+def nvmlDeviceGetPowerUsage(handle):
+    device, now = handle.device, time.monotonic()
+    if device.chip.smi_averages_s:
+        return round(1e3 * device.energy_j(now - device.chip.smi_averages_s, now) / device.chip.smi_averages_s)
+    return round(1e3 * device.power_w(_renewed(now, device.chip.power_renews_s)))
+
+
+@_answered
+def nvmlDeviceGetTotalEnergyConsumption(handle):
+    return round(1e3 * handle.device.counted_j(time.monotonic()))
+
+
+@_answered
+def nvmlDeviceGetFieldValues(handle, fieldIds):
+    device = handle.device
+    values = (c_nvmlFieldValue_t * len(fieldIds))()
+    for value, number in zip(values, fieldIds, strict=True):
+        value.fieldId, value.valueType = number, NVML_VALUE_TYPE_UNSIGNED_INT
+        if number == NVML_FI_DEV_POWER_INSTANT and device.chip.has_instant_power:
+            shown_s = _renewed(time.monotonic(), device.chip.power_renews_s)
+            value.value.uiVal = round(1e3 * device.power_w(shown_s))
+        else:
+            value.nvmlReturn = NVML_ERROR_NOT_SUPPORTED
+    return values
+
+
+@_answered
+def nvmlDeviceGetCurrentClocksEventReasons(handle):
+    return handle.device.throttle()["bits"]
+
+
+@_answered
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
+    return handle.device.throttle()["bits"]
+
+
+@_answered
+def nvmlDeviceGetPcieThroughput(device, counter):
+    began = time.monotonic()
+    time.sleep(PCIE_TAKES_S)  # as the real call does: it counts for that long
+    most = {NVML_PCIE_UTIL_TX_BYTES: 1_000_000, NVML_PCIE_UTIL_RX_BYTES: 2_000_000}[counter]
+    return round(most * device.device.load(began, began + PCIE_TAKES_S))
+
+
+@_answered
+def nvmlGpmQueryDeviceSupport(device):
+    return c_nvmlGpmSupport_t(NVML_GPM_SUPPORT_VERSION, int(device.device.chip.has_gpm))
+
+
+@_answered
+def nvmlGpmSampleAlloc():
+    return c_nvmlGpmSample_t(struct_c_nvmlGpmSample_t())
+
+
+@_answered
+def nvmlGpmSampleGet(device, gpmSample):
+    if not device.device.chip.has_gpm:
+        raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+    gpmSample.contents.index, gpmSample.contents.taken_s = device.device.index, time.monotonic()
+    return gpmSample
+
+
+GPM_WHEN_BUSY = {  # per cent and MiB/s
+    NVML_GPM_METRIC_SM_UTIL: 90.0,
+    NVML_GPM_METRIC_SM_OCCUPANCY: 40.0,
+    NVML_GPM_METRIC_ANY_TENSOR_UTIL: 30.0,
+    NVML_GPM_METRIC_DRAM_BW_UTIL: 60.0,
+    NVML_GPM_METRIC_FP32_UTIL: 20.0,
+    NVML_GPM_METRIC_FP16_UTIL: 0.0,
+    NVML_GPM_METRIC_PCIE_TX_PER_SEC: 100.0,
+    NVML_GPM_METRIC_PCIE_RX_PER_SEC: 200.0,
+    NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: 300.0,
+    NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: 400.0,
+}
+
+
+@_answered
+def nvmlGpmMetricsGet(metricsGet):
+    first, second = metricsGet.sample1.contents, metricsGet.sample2.contents
+    if metricsGet.version != NVML_GPM_METRICS_GET_VERSION:
+        raise NVMLError(NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    if not 0 < first.taken_s < second.taken_s or first.index != second.index:
+        raise NVMLError(NVML_ERROR_INVALID_ARGUMENT)
+    load = machine().devices[first.index].load(first.taken_s, second.taken_s)
+    for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+        if metric.metricId in machine().settings.get("gpm_lacking", []):
+            metric.nvmlReturn, metric.value = NVML_ERROR_NOT_SUPPORTED, math.nan
+        else:
+            metric.nvmlReturn, metric.value = NVML_SUCCESS, GPM_WHEN_BUSY[metric.metricId] * load
+    return metricsGet

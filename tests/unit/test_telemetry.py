@@ -1,0 +1,995 @@
+"""Telemetry through the real sampling process, beside devices that do not exist and whose truth is known.
+
+What a generation lacks is missing and never nought; what a driver does not answer is a gap; and whatever happens to the
+sampling process happens to the telemetry alone. The devices: `tests/fake_nvml`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pynvml as real
+import pytest
+
+from labkit import observed
+from labkit.host import ROOT, Gpu
+from labkit.profile import Device
+from labkit.records import Blocks, Record, Store, short_hash
+from labkit.run import watch as watch_module
+from labkit.run.progress import Progress
+from labkit.sensors import GPM_SENSORS, GPU_SENSORS
+from labkit.series import Series
+from labkit.series_store import SeriesStore
+from labkit.telemetry import machine as machine_module
+from labkit.telemetry import nvml
+from labkit.telemetry.channel import Channel, MissingError, ReadingError, Report
+from labkit.telemetry.process import MAX_RESTARTS, TelemetryProcess
+from labkit.telemetry.windows import Marks, Recording, flagged_blocks, summarise
+from labkit.trial import Trial
+from tests.fake_nvml import pynvml as fake
+from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile
+
+FAKE_NVML = ROOT / "tests" / "fake_nvml"
+BLOCK_S = 0.1
+PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
+GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
+
+
+def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # an orphan that nobody has buried yet
+    except psutil.NoSuchProcess:
+        return True
+
+
+# ---- the fake is like the real module -------------------------------------------------------------------------------
+
+
+def names_that_labkit_asks_of_nvml() -> set[str]:
+    """Attributes and words of the two modules that begin as NVML's names do."""
+    found: set[str] = set()
+    for path in (ROOT / "labkit" / "host.py", ROOT / "labkit" / "telemetry" / "nvml.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
+            if isinstance(name, str) and re.fullmatch(r"(nvml[A-Z]|NVML_|NVMLError|c_nvml)\w*", name):
+                found.add(name)
+    return found - {"nvmlReturn"}  # a field of structures
+
+
+def test_the_fake_has_every_name_that_labkit_asks_of_nvml() -> None:
+    asked = names_that_labkit_asks_of_nvml()
+    assert {"nvmlInit", "nvmlGpmSampleGet", "NVML_FI_DEV_POWER_INSTANT", "NVMLError", "c_nvmlGpmMetricsGet_t"} <= asked
+    assert {name for name in asked if not hasattr(real, name)} == set()
+    assert {name for name in asked if not hasattr(fake, name)} == set()
+
+
+FUNCTIONS = sorted(name for name in vars(fake) if re.match(r"nvml[A-Z]", name))
+CONSTANTS = sorted(name for name in vars(fake) if name.startswith("NVML_"))
+STRUCTURES = sorted(
+    name for name in vars(fake) if re.match(r"c_nvml|c_metric", name) and hasattr(vars(fake)[name], "_fields_")
+)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_fake_function_has_the_signature_of_the_real_one(name: str) -> None:
+    ours, theirs = (
+        [(one.name, one.kind, one.default) for one in inspect.signature(getattr(module, name)).parameters.values()]
+        for module in (fake, real)
+    )
+    assert ours == theirs
+
+
+def test_the_constants_and_structures_of_the_fake_are_the_real_ones() -> None:
+    assert {name: getattr(fake, name) for name in CONSTANTS} == {name: getattr(real, name) for name in CONSTANTS}
+    for name in STRUCTURES:
+        ours, theirs = getattr(fake, name)._fields_, getattr(real, name)._fields_
+        assert [field for field, _ in ours] == [field for field, _ in theirs], name
+        sizes = [[getattr(getattr(module, name), field).size for field, _ in ours] for module in (fake, real)]
+        assert sizes[0] == sizes[1], name
+
+
+def test_an_error_of_the_fake_is_what_the_real_one_is() -> None:
+    codes = [getattr(fake, name) for name in CONSTANTS if name.startswith("NVML_ERROR_")]
+    for code in (*codes, 77):
+        ours, theirs = fake.NVMLError(code), real.NVMLError(code)
+        assert isinstance(ours, fake.NVMLError)
+        for told in (str, repr, lambda one: one.value, lambda one: [kind.__name__ for kind in type(one).__mro__]):
+            assert told(ours) == told(theirs)
+    assert type(fake.NVMLError(15)).__name__ == "NVMLError_GpuIsLost"
+
+
+def test_the_driver_of_the_fake_answers_nothing_before_it_is_opened_as_the_real_one(monkeypatch) -> None:
+    monkeypatch.setenv("FAKE_NVML", '{"chips": ["hopper"]}')
+    for module in (fake, real):
+        with pytest.raises(module.NVMLError) as caught:
+            module.nvmlDeviceGetCount()
+        assert caught.value.value == module.NVML_ERROR_UNINITIALIZED
+
+
+# ---- a trial beside made-up devices ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Sampled:
+    """A trial and what was seen of it."""
+
+    devices: list[fake.Device]
+    marks: Marks
+    telemetry: observed.Telemetry
+    recording: Recording
+
+    def metrics(self, source: str, window: str = "timed") -> dict[str, observed.Statistic]:
+        return self.telemetry.windows[window].sources[source]
+
+    def of(self, why: str) -> dict[str, list[int]]:
+        return {flagged.source: flagged.blocks for flagged in self.telemetry.flagged if flagged.why == why}
+
+
+def marks_of(start_s: float, blocks: int, *, energy: list[tuple[int, int]], idle_s: float = 0.3) -> Marks:
+    """A trial of so many blocks from that moment on, with an idle time before it and after it."""
+    spans = [(start_s + n * BLOCK_S, start_s + (n + 1) * BLOCK_S) for n in range(blocks)]
+    end_s = spans[-1][1]
+    windows = {"idle_before": (start_s - idle_s, start_s), "timed": (start_s, end_s), "after": (end_s, end_s + 0.2)}
+    return Marks(windows, spans, energy, images_per_block=10)
+
+
+def sampled(
+    folder: Path, blocks: int, energy: list[tuple[int, int]], *, after_s: float = 0, **settings: Any
+) -> Sampled:
+    """Sample a trial that begins so long after the machine's epoch."""
+    for lead_s in (1.5, 4.0, 10.0):  # a slow machine needs longer to start a process
+        start_s = time.monotonic() + lead_s
+        told = json.dumps({**settings, "epoch_s": start_s - after_s})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(FAKE_NVML))
+            patch.setenv("FAKE_NVML", told)
+            with TelemetryProcess(range(len(settings["chips"])), log=folder / "telemetry.log") as process:
+                if not process.ready() or time.monotonic() > start_s - 0.4:
+                    continue
+                marks = marks_of(start_s, blocks, energy=energy)
+                time.sleep(max(marks.windows["after"][1] - time.monotonic(), 0))
+                telemetry, recording = process.cut(marks)
+        return Sampled(fake.Machine(told).devices, marks, telemetry, recording)
+    pytest.fail(f"the sampler did not start: {(folder / 'telemetry.log').read_text()}")
+
+
+GENERATIONS = {"gpu0": "kepler", "gpu1": "pascal", "gpu2": "volta", "gpu3": "hopper"}
+
+
+@pytest.fixture(scope="module")
+def generations(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
+    """Four generations in one machine, each half of the time busy; a window begins and ends in a steady load."""
+    load = {"period_s": 1.5, "share": 0.5}
+    folder, chips = tmp_path_factory.mktemp("generations"), list(GENERATIONS.values())
+    return sampled(folder, 60, [(0, 30), (30, 60)], after_s=0.35, chips=chips, load=load)
+
+
+@pytest.mark.parametrize(
+    ("source", "method"), zip(GENERATIONS, ["trapezoid", "trapezoid", "counter", "counter"], strict=True)
+)
+def test_the_energy_is_the_devices_own_by_the_method_of_its_generation(
+    generations: Sampled, source: str, method: str
+) -> None:
+    telemetry, marks = generations.telemetry, generations.marks
+    assert telemetry.status == "ok"
+    assert telemetry.energy_method[source] == {"trapezoid": "trapezoid over polled power"}.get(method, method)
+    device = generations.devices[int(source[-1])]
+    assert len(telemetry.energy) == 2
+    for window, (first, after) in zip(telemetry.energy, marks.energy_blocks, strict=True):
+        truth_j = device.energy_j(marks.blocks[first][0], marks.blocks[after - 1][1])
+        assert window.energy_j[source] == pytest.approx(truth_j, rel=0.05)
+        assert window.images == 10 * (after - first)
+        assert window.length_s == pytest.approx((after - first) * BLOCK_S)
+        assert window.start_s == pytest.approx(first * BLOCK_S)
+
+
+def test_power_is_polled_five_times_as_often_where_its_integral_is_the_energy(generations: Sampled) -> None:
+    polled = {source: len(generations.recording.series[source, "power_w"]) for source in GENERATIONS}
+    for without_counter in ("gpu0", "gpu1"):
+        for with_counter in ("gpu2", "gpu3"):
+            assert 2.5 * polled[with_counter] < polled[without_counter] < 7 * polled[with_counter]
+
+
+def periods(chip: str) -> dict[str, float]:
+    """How often each metric of a chip is planned to be read."""
+    script = (
+        "import json, pynvml; from labkit.telemetry import nvml; pynvml.nvmlInit()\n"
+        "print(json.dumps({name: c.period_s for c in nvml.channels(pynvml, 0) for name in c.metrics}))"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{FAKE_NVML}:{ROOT}", "FAKE_NVML": json.dumps({"chips": [chip]})}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_no_sensor_is_planned_to_be_read_more_often_than_it_renews() -> None:
+    renewed = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS)}  # of PCIe, that of GPM
+    assert periods("hopper") == renewed
+    slow_pcie = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS if sensor.metric in PCIE}
+    assert periods("volta") == renewed | slow_pcie
+    assert periods("kepler") == renewed | slow_pcie | {"power_w": 0.02}
+
+
+def test_gpm_is_there_from_hopper_on_and_missing_with_its_reason_before(generations: Sampled) -> None:
+    missing = generations.telemetry.missing
+    for source, chip in GENERATIONS.items():
+        metrics = generations.metrics(source)
+        if chip == "hopper":
+            assert set(metrics) >= GPM
+            assert source not in missing
+        else:
+            assert not GPM & set(metrics)
+            assert {name for name, reason in missing[source].items() if "comes with Hopper" in reason} == GPM
+        assert set(metrics) >= PCIE, "which every generation measures, one way or the other"
+
+
+def test_what_a_device_lacks_is_missing_with_the_drivers_reason_and_nowhere_nought(generations: Sampled) -> None:
+    missing = generations.telemetry.missing
+    for source, chip in GENERATIONS.items():
+        lacks_counter = chip in ("kepler", "pascal")
+        assert (missing.get(source, {}).get("energy_j") == "the driver says: Not Supported") == lacks_counter
+        every = {sensor.metric for sensor in GPU_SENSORS}
+        read = {metric for of, metric in generations.recording.series if of == source}
+        assert every - set(missing.get(source, {})) <= read
+        assert not read & set(missing.get(source, {}))
+    for window in generations.telemetry.windows.values():
+        for source, metrics in window.sources.items():
+            assert not set(metrics) & set(missing.get(source, {}))
+
+
+def test_readings_stand_in_si_units_and_shares(generations: Sampled) -> None:
+    for source, device in zip(GENERATIONS, generations.devices, strict=True):
+        metrics, chip = generations.metrics(source), device.chip
+        busy = device.load(*generations.marks.windows["timed"])
+        assert metrics["utilisation"].mean == pytest.approx(busy, abs=0.12)
+        assert metrics["power_w"].mean == pytest.approx(chip.idle_w + busy * (chip.busy_w - chip.idle_w), rel=0.12)
+        assert (metrics["power_w"].low, metrics["power_w"].high) == (chip.idle_w, chip.busy_w)
+        assert metrics["sm_clock_hz"].mean == chip.sm_clock_mhz * 1e6
+        assert metrics["memory_clock_hz"].mean == chip.memory_clock_mhz * 1e6
+        assert metrics["memory_bytes"].mean == pytest.approx(2**31)
+        assert metrics["temperature_c"].mean == 61
+        assert 0 < metrics["pcie_sent_bytes_per_s"].high <= (100 * 2**20 if chip.has_gpm else 1_000_000 * 1024)
+    hopper = generations.metrics("gpu3")
+    assert hopper["sm_activity"].mean == pytest.approx(0.9 * busy, abs=0.12)
+    assert hopper["fp16_activity"].high == 0, "a nought that the device itself tells stays"
+    host = generations.metrics("host")
+    assert 0 <= host["cpu_utilisation"].low <= host["cpu_utilisation"].high <= 1
+    assert host["host_memory_bytes"].mean > 2**20
+
+
+def test_windows_are_as_long_as_they_were_and_count_from_the_first_block(generations: Sampled) -> None:
+    windows = generations.telemetry.windows
+    places = {name: (window.start_s, window.length_s) for name, window in windows.items()}
+    assert places["idle_before"] == pytest.approx((-0.3, 0.3))
+    assert places["timed"] == pytest.approx((0, 6.0))
+    assert places["after"] == pytest.approx((6.0, 0.2))
+    assert set(windows["timed"].sources["gpu3"]) > set(windows["idle_before"].sources["gpu3"]) > {"power_w"}
+    assert all(window.gap_s == {} for window in windows.values())
+    assert generations.telemetry.gaps == []
+    assert generations.telemetry.flagged == []
+
+
+def test_polling_once_a_second_is_kept_beside_the_mean(generations: Sampled) -> None:
+    for source in GENERATIONS:
+        polled = generations.telemetry.polled[source]
+        assert {name: one.n for name, one in polled.items()} == dict.fromkeys(
+            ("power_smi_w", "utilisation", "temperature_c", "memory_bytes"), 6
+        )
+    for source, device in zip(GENERATIONS, generations.devices, strict=True):
+        seen = generations.telemetry.polled[source]["power_smi_w"]
+        whole_swing_w = device.chip.busy_w - device.chip.idle_w
+        if device.chip.smi_averages_s:
+            assert seen.high - seen.low < 0.6 * whole_swing_w, "nvidia-smi shows a mean over a second here"
+        else:
+            assert seen.high - seen.low == whole_swing_w
+
+
+# ---- a driver in trouble --------------------------------------------------------------------------------------------
+
+TROUBLES: list[dict[str, Any]] = [
+    {"index": 0, "function": "nvmlDeviceGetFieldValues", "from_s": 1, "to_s": 2.2, "error": "NVML_ERROR_TIMEOUT"},
+    {"index": 1, "from_s": 1, "to_s": 1.8, "error": "NVML_ERROR_GPU_IS_LOST"},
+    {"index": 2, "from_s": 1, "to_s": 1.8, "error": "NVML_ERROR_GPU_IS_LOST"},
+    {"index": 4, "function": "nvmlDeviceGetPowerUsage", "from_s": 1, "error": "NVML_ERROR_UNKNOWN", "times": 1},
+    {"index": 5, "function": "nvmlDeviceGetTemperature", "error": "NVML_ERROR_NO_PERMISSION"},
+    {"index": 5, "function": "nvmlDeviceGetClockInfo", "from_s": 1, "error": "NVML_ERROR_NOT_SUPPORTED"},
+    {"index": 6, "function": "nvmlDeviceGetPcieThroughput", "error": "NVML_ERROR_NOT_SUPPORTED"},
+]
+THROTTLES: list[dict[str, Any]] = [
+    {"index": 2, "from_s": 2.55, "to_s": 3.15, "bits": 0x40},
+    {"index": 4, "from_s": 1.05, "to_s": 2.05, "bits": 0x04 | 0x20 | 0x01, "sm_clock_mhz": 1500},
+    {"index": 5, "from_s": 0.45, "to_s": 0.75, "bits": 0x03, "sm_clock_mhz": 1900},
+]
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
+    """Devices that are always busy, and to each of which something else happens."""
+    return sampled(
+        tmp_path_factory.mktemp("troubled"),
+        34,
+        [(0, 34)],
+        chips=["hopper", "hopper", "kepler", "volta", "hopper", "hopper", "pascal"],
+        faults=TROUBLES,
+        throttle=THROTTLES,
+        counter_restarts_at_s={"3": 1.5},
+        gpm_lacking=[fake.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, fake.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC],
+    )
+
+
+def gaps(one: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
+    """From, to and reason of a source's only gap in each metric."""
+    found: dict[str, tuple[float, float, str]] = {}
+    for gap in one.telemetry.gaps:
+        if gap.source == source:
+            for metric in gap.metrics:
+                assert metric not in found, "one trouble, one gap"
+                found[metric] = (gap.start_s, gap.start_s + gap.length_s, gap.reason)
+    return found
+
+
+def test_a_reading_that_fails_for_a_while_is_a_gap_and_no_nought(troubled: Sampled) -> None:
+    assert troubled.telemetry.status == "ok"
+    found = gaps(troubled, "gpu0")
+    assert set(found) == {"power_w"}, "the other sensors went on"
+    start, end, reason = found["power_w"]
+    assert 0.5 < start <= 1.0 < 2.2 <= end < 2.9
+    assert reason == "Timeout"
+    power = troubled.metrics("gpu0")["power_w"]
+    assert power.low == power.mean == power.high == 500
+    assert troubled.telemetry.windows["timed"].gap_s["gpu0"] == pytest.approx(end - start)
+    readings = troubled.recording.series["gpu0", "power_w"]
+    zero = troubled.marks.blocks[0][0]
+    assert not [at for at in readings.times_s - zero if start < at < end]
+    assert readings.values.min() == 500
+
+
+@pytest.mark.parametrize("source", ["gpu1", "gpu2"])
+def test_a_gpu_that_is_lost_and_comes_back_left_a_gap_in_everything(troubled: Sampled, source: str) -> None:
+    found = gaps(troubled, source)
+    assert {reason for _, _, reason in found.values()} == {"GPU is lost"}
+    read = {metric for of, metric in troubled.recording.series if of == source}
+    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(found) <= read | {"memory_clock_hz"} | PCIE
+    start, end, _ = found["power_w"]
+    assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "it is opened anew, which a second's patience allows"
+    assert troubled.recording.series[source, "power_w"].times_s[-1] > troubled.marks.blocks[0][0] + end
+    chip = troubled.devices[int(source[-1])].chip
+    power = troubled.metrics(source)["power_w"]
+    assert (power.low, power.mean, power.high) == pytest.approx((chip.busy_w,) * 3)
+
+
+def test_energy_over_a_loss_is_the_counters_and_without_one_unknown(troubled: Sampled) -> None:
+    (window,) = troubled.telemetry.energy
+    methods = troubled.telemetry.energy_method
+    assert methods["gpu1"] == "counter"
+    assert window.energy_j["gpu1"] == pytest.approx(3.4 * 500, rel=0.06)
+    assert methods["gpu2"] == "none: the power was not read during more than a tenth of the window"
+    assert window.energy_j["gpu2"] is None
+
+
+def test_a_counter_that_goes_back_is_left_for_the_trapezoid_and_that_is_said(troubled: Sampled) -> None:
+    (window,) = troubled.telemetry.energy
+    assert troubled.telemetry.energy_method["gpu3"] == "trapezoid over polled power, because the counter went back"
+    assert window.energy_j["gpu3"] == pytest.approx(3.4 * 250, rel=0.03)
+
+
+def test_a_reading_that_fails_once_is_tried_again_and_leaves_no_gap(troubled: Sampled) -> None:
+    assert gaps(troubled, "gpu4") == {}
+    assert "gpu4" not in troubled.telemetry.windows["timed"].gap_s
+
+
+def test_what_could_be_read_and_then_is_not_supported_any_more_is_a_gap_and_not_missing(troubled: Sampled) -> None:
+    missing = troubled.telemetry.missing["gpu5"]
+    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", "it never could be"
+    assert "temperature_c" not in troubled.metrics("gpu5")
+    assert not {"sm_clock_hz", "memory_clock_hz"} & set(missing)
+    found = gaps(troubled, "gpu5")
+    assert set(found) == {"sm_clock_hz", "memory_clock_hz"}
+    start, end, reason = found["sm_clock_hz"]
+    assert start <= 1.0 < 3.2 < end, "it is open to the end"
+    assert reason == "the driver says: Not Supported"
+
+
+def test_pcie_that_the_driver_does_not_measure_is_missing_and_stops_nothing(troubled: Sampled) -> None:
+    missing = troubled.telemetry.missing["gpu6"]
+    assert {missing.get(metric) for metric in PCIE} == {"the driver says: Not Supported"}
+    assert not PCIE & set(troubled.metrics("gpu6"))
+    assert gaps(troubled, "gpu6") == {}
+
+
+def test_a_gpm_metric_that_this_board_lacks_is_missing_by_itself(troubled: Sampled) -> None:
+    nvlink = {"nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"}
+    for source in ("gpu0", "gpu4"):
+        missing = troubled.telemetry.missing[source]
+        assert set(missing) == nvlink
+        assert set(missing.values()) == {"the driver says: Not Supported"}
+        metrics = set(troubled.metrics(source))
+        assert GPM - nvlink <= metrics
+        assert not nvlink & metrics
+
+
+def test_blocks_that_were_throttled_or_below_clock_are_flagged(troubled: Sampled) -> None:
+    for why in ("throttled: power cap", "throttled: thermal (software)", "below clock"):
+        (blocks,) = [blocks for source, blocks in troubled.of(why).items() if source == "gpu4"]
+        assert set(range(14, 18)) <= set(blocks) <= set(range(7, 25)), "those from 1.05 s to 2.05 s, or beside them"
+    assert {one.source for one in troubled.telemetry.flagged} == {"gpu2", "gpu4"}, (
+        "idling, a clock that the user chose, and one a few per cent lower are no throttling"
+    )
+
+
+def test_an_old_driver_tells_of_throttling_under_its_own_name(troubled: Sampled) -> None:
+    (blocks,) = troubled.of("throttled: thermal (hardware)").values()
+    assert set(range(28, 30)) <= set(blocks) <= set(range(22, 34))
+    assert "gpu2" not in troubled.of("below clock")
+
+
+# ---- what is cut from a recording, without a process ----------------------------------------------------------------
+
+
+def recording_of(**by_metric: list[tuple[float, float]]) -> Recording:
+    """Readings of gpu0 by metric."""
+    found = {("gpu0", name): Series(name, *zip(*rows, strict=True)) for name, rows in by_metric.items()}
+    return Recording(found)
+
+
+def test_a_block_is_throttled_by_what_stood_when_it_began_and_by_what_came_within_it() -> None:
+    marks = marks_of(0.0, 10, energy=[])
+    reasons = [(-0.05, 0), (0.25, 0x40), (0.55, 0x08), (0.65, 0x01)]
+    found = {one.why: one.blocks for one in flagged_blocks(recording_of(throttle=reasons), marks)}
+    assert found == {"throttled: thermal (hardware)": [2, 3, 4, 5], "throttled: hardware slowdown": [5, 6]}
+
+
+def test_a_block_is_below_clock_beside_the_highest_clock_at_work_and_not_beside_the_idle_one() -> None:
+    marks = marks_of(0.0, 10, energy=[])
+    clocks = [(-0.25, 2000.0), *((n / 10 + 0.05, 940.0 if n == 6 else 1000.0) for n in range(10))]
+    (found,) = flagged_blocks(recording_of(sm_clock_hz=clocks), marks)
+    assert found.why == "below clock"
+    assert 6 in found.blocks
+    assert set(found.blocks) <= {5, 6, 7}
+    assert flagged_blocks(recording_of(sm_clock_hz=[(at, max(clock, 960)) for at, clock in clocks[1:]]), marks) == []
+
+
+def test_the_method_that_is_named_is_the_weakest_of_the_windows() -> None:
+    marks = marks_of(0.0, 90, energy=[(0, 30), (30, 60), (60, 90)])
+    level = [(n / 10, 100.0) for n in range(-5, 95)]
+    counted = [(float(n), 100.0 * n) for n in range(-1, 11)]
+    hole = [(at, value) for at, value in level if not 0.5 < at < 2]
+    for power, energy_j, method, unknown in (
+        (level, counted, "counter", []),
+        (level, counted[:8], "trapezoid over polled power, because the counter was not read around it", []),
+        (hole, [(0.0, 5.0)], "none: the power was not read during more than a tenth of the window", [0]),
+    ):
+        found = summarise(recording_of(power_w=power, energy_j=energy_j), marks)
+        assert found.energy_method == {"gpu0": method}
+        assert [n for n, window in enumerate(found.energy) if window.energy_j["gpu0"] is None] == unknown
+
+
+def test_a_counter_becomes_a_rate_and_cores_become_one_distribution() -> None:
+    found = Recording(
+        {
+            ("host", "disk_read_bytes"): Series("disk_read_bytes", [-1, 0, 1, 2], [0, 100, 300, 500]),
+            ("core0", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.25]),
+            ("core1", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.75]),
+        }
+    )
+    timed = summarise(found, marks_of(0.0, 10, energy=[])).windows["timed"]
+    assert set(timed.sources) == {"host"}, "the series have the cores"
+    assert timed.sources["host"]["disk_read_bytes_per_s"].mean == pytest.approx(200)
+    cores = timed.sources["host"]["cpu_core_utilisation"]
+    assert (cores.low, cores.mean, cores.high, cores.n) == (0.25, 0.5, 0.75, 2)
+
+
+RESULT = Blocks(
+    steps_per_block=4,
+    images_per_step=8,
+    host_s=[0.5, 0.6],
+    began_s=100.0,
+    at_s=[0.0, 0.7],
+    warmup_s=[1.0],
+    warmup_steps=[4],
+    energy_blocks=[(0, 2)],
+    steady=True,
+    stopped_by="time",
+)
+
+
+def test_marks_of_a_result_stand_on_the_monotonic_clock() -> None:
+    result = RESULT.model_copy(update={"warmup_at_s": -3.0, "warmup_end_s": -0.1})
+    marks = Marks.of(result, {"idle_before": (95.0, 96.0)})
+    end = pytest.approx(101.3)
+    assert marks.windows == {"idle_before": (95.0, 96.0), "warmup": (97.0, 99.9), "timed": (100.0, end)}
+    assert marks.blocks == [(100.0, 100.5), (pytest.approx(100.7), end)]
+    assert (marks.energy_blocks, marks.images_per_block) == ([(0, 2)], 32)
+    assert Marks.of(result.model_copy(update={"images_per_step": None}), {}).images_per_block is None
+
+
+# ---- a channel ------------------------------------------------------------------------------------------------------
+
+
+class Script:
+    """Readings as they are told, an exception raised; a second passes with each call."""
+
+    def __init__(self, *results: Any) -> None:
+        self.results, self.now_s = list(results), 0.0
+
+    def read(self) -> Any:
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def now(self) -> float:
+        return self.now_s
+
+    def played(self, *metrics: str) -> tuple[Report, Channel]:
+        channel, report = Channel("gpu0", metrics or ("power_w",), 1.0, self.read), Report()
+        while self.results and not channel.gone:
+            channel.sample(self.now, report)
+            self.now_s += 1.0
+        return report, channel
+
+
+FAILS, LACKS = ReadingError("it did not answer"), MissingError("it has none")
+
+
+def test_a_channel_tries_a_failed_reading_once_more() -> None:
+    report, channel = Script(
+        (1.0,), FAILS, (2.0,), ValueError("what a library raises is a failure too"), (3.0,)
+    ).played()
+    assert [(at, value) for _, _, at, value in report.readings] == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    assert (report.gaps, report.missing, channel.open_gap(9)) == ([], [], None)
+
+
+def test_what_fails_twice_is_a_gap_from_the_last_reading_to_the_next() -> None:
+    script = Script((1.0,), FAILS, FAILS, FAILS, LACKS, (2.0,), FAILS, FAILS)
+    report, channel = script.played()
+    assert [(at, value) for _, _, at, value in report.readings] == [(0, 1.0), (3, 2.0)]
+    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "it did not answer")]
+    assert channel.open_gap(9.0) == ("gpu0", ["power_w"], 3.0, 9.0, "it did not answer")
+
+
+def test_what_was_never_there_is_said_once_for_each_metric_and_never_asked_again() -> None:
+    report, channel = Script(LACKS, (1.0, 2.0)).played("utilisation", "memory_utilisation")
+    assert report.missing == [("gpu0", "utilisation", "it has none"), ("gpu0", "memory_utilisation", "it has none")]
+    assert channel.gone
+    assert report.readings == report.gaps == []
+
+
+def test_a_call_without_any_value_is_no_reading_and_ends_no_gap() -> None:
+    report, channel = Script((None,), LACKS).played()
+    assert channel.gone, "nothing was read before it said that it has none"
+    report, _ = Script((1.0,), FAILS, (None,), (None,), (2.0,)).played()
+    assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "it did not answer")]
+
+
+def test_a_metric_that_alone_is_lacking_is_said_once_and_the_others_are_read() -> None:
+    report, _ = Script((1.0, LACKS), (2.0, LACKS)).played("sm_activity", "occupancy")
+    assert report.missing == [("gpu0", "occupancy", "it has none")]
+    assert [(metric, value) for _, metric, _, value in report.readings] == [("sm_activity", 1.0), ("sm_activity", 2.0)]
+
+
+def test_a_late_reading_is_not_made_up_for_by_a_burst() -> None:
+    script = Script(*[(1.0,)] * 4)
+    channel = Channel("gpu0", ["power_w"], 1.0, script.read)
+    plans = []
+    for script.now_s in (10.0, 10.5, 17.3, 17.8):
+        channel.sample(script.now, Report())
+        plans.append(channel.due_s - script.now_s)
+    assert all(0.5 <= plan <= 1.0 for plan in plans)
+
+
+def test_gpm_whose_figures_fail_is_a_gap_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = {"function": "nvmlGpmMetricsGet", "error": "NVML_ERROR_TIMEOUT"}
+    sound, faulty, once = (
+        json.dumps({"chips": ["hopper"], "faults": faults}) for faults in ([], [fault], [{**fault, "times": 1}])
+    )
+    monkeypatch.setenv("FAKE_NVML", sound)
+    fake.nvmlInit()
+    (channel,) = [one for one in nvml.channels(fake, 0) if "sm_activity" in one.metrics]
+    report = Report()
+    for second, told in enumerate([sound, sound, faulty, faulty, sound, sound, once, sound]):
+        monkeypatch.setenv("FAKE_NVML", told)
+        channel.sample(lambda at=float(second): at, report)
+    fake.nvmlShutdown()
+    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(1.0, 4.0), (5.0, 7.0)]
+    activity = [(at, value) for _, metric, at, value in report.readings if metric == "sm_activity"]
+    assert activity == [(at, pytest.approx(0.9)) for at in (1.0, 4.0, 5.0, 7.0)], "none of the moment between two tries"
+
+
+# ---- the machine itself ---------------------------------------------------------------------------------------------
+
+
+def rapl_zone(folder: Path, zone: str, name: str, microjoules: int, largest: int = 1_000_000) -> Path:
+    (folder / zone).mkdir(parents=True)
+    for file, content in (("name", name), ("energy_uj", microjoules), ("max_energy_range_uj", largest)):
+        (folder / zone / file).write_text(f"{content}\n")
+    return folder / zone / "energy_uj"
+
+
+def rapl(folder: Path) -> dict[str, Channel]:
+    return {one.source: one for one in machine_module.channels(folder) if one.source.startswith("rapl:")}
+
+
+def test_a_rapl_counter_that_starts_again_goes_on(tmp_path: Path) -> None:
+    counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 999_000)
+    (channel,) = rapl(tmp_path).values()
+    report = Report()
+    for microjoules in (999_000, 999_900, 400, 900_000, 300):
+        counter.write_text(str(microjoules))
+        channel.sample(lambda: 0.0, report)
+    joules = [value for _, _, _, value in report.readings]
+    assert joules == pytest.approx([0.999, 0.9999, 1.0004, 1.9, 2.0003])
+
+
+def test_packages_and_what_is_within_them_have_names_of_their_own(tmp_path: Path) -> None:
+    for zone, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "dram"), ("intel-rapl:1", "psys")):
+        rapl_zone(tmp_path, zone, name, 5)
+    (tmp_path / "intel-rapl").mkdir()
+    assert set(rapl(tmp_path)) == {"rapl:package-0", "rapl:package-0/dram", "rapl:psys"}
+
+
+def test_rapl_that_may_not_be_read_is_missing_with_the_way_to_open_it(tmp_path: Path, monkeypatch) -> None:
+    counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 5)
+    read_text = Path.read_text
+
+    def forbidden(path: Path, *arguments: Any, **named: Any) -> str:
+        if path == counter:
+            raise PermissionError(13, "Permission denied", str(path))  # the superuser, too, may run this test
+        return read_text(path, *arguments, **named)
+
+    (channel,) = rapl(tmp_path).values()
+    monkeypatch.setattr(Path, "read_text", forbidden)
+    report = Report()
+    channel.sample(time.monotonic, report)
+    ((source, metric, reason),) = report.missing
+    assert (source, metric) == ("rapl:package-0", "energy_j")
+    assert "administrator" in reason and "chmod a+r" in reason
+    assert channel.gone and not report.readings
+
+
+def test_a_machine_without_rapl_says_so(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "no such folder"):
+        (channel,) = rapl(folder).values()
+        report = Report()
+        channel.sample(time.monotonic, report)
+        assert [reason.partition(":")[0] for _, _, reason in report.missing] == ["no RAPL"]
+
+
+def test_rapl_that_fails_for_a_moment_is_a_gap(tmp_path: Path) -> None:
+    counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 5)
+    (channel,) = rapl(tmp_path).values()
+    report = Report()
+    channel.sample(lambda: 1.0, report)
+    counter.write_text("")
+    channel.sample(lambda: 2.0, report)
+    counter.write_text("7")
+    channel.sample(lambda: 3.0, report)
+    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(1.0, 3.0)]
+    assert [value for *_, value in report.readings] == [5e-6, 7e-6]
+
+
+# ---- the process ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One H200 that does not exist, for processes started from here."""
+    monkeypatch.setenv("PYTHONPATH", f"{FAKE_NVML}:{ROOT}")
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper", "kepler"]}))
+
+
+@pytest.fixture
+def sampler(devices: None) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the sampling process as `TelemetryProcess` does."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, *options, "-m", "labkit.telemetry.sampler", "--gpu", "0", "--gpu", "1"]
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started.append(subprocess.Popen(command, cwd=ROOT, **pipes))
+        return started[-1]
+
+    yield start
+    for one in started:
+        with one:
+            one.kill()
+
+
+def test_the_sampler_says_what_is_missing_once_and_ends_when_its_stdin_closes(sampler) -> None:
+    process = sampler()
+    events = [json.loads(process.stdout.readline()) for _ in range(6)]
+    assert [event["event"] for event in events] == ["hello", *["sampled"] * 5]
+    assert [event["at_s"] for event in events] == sorted(event["at_s"] for event in events)
+    missing = [(source, metric) for event in events[1:] for source, metric, _ in event["missing"]]
+    assert ("gpu1", "energy_j") in missing
+    assert len(missing) == len(set(missing))
+    assert all(event["readings"] for event in events[1:])
+    process.stdin.close()
+    assert process.wait(timeout=5) == 0
+
+
+def test_the_sampler_imports_no_framework_and_nothing_that_is_large(sampler) -> None:
+    process = sampler("-X", "importtime")
+    for _ in range(3):
+        process.stdout.readline()  # it samples
+    process.stdin.close()
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.read().decode().splitlines() if "|" in line}
+    assert {"labkit.telemetry.machine", "psutil", "pynvml"} <= imported
+    tops = {name.partition(".")[0] for name in imported}
+    assert not tops & {"numpy", "pandas", "pyarrow", "scipy", "torch", "pydantic", "matplotlib", "IPython"}
+    assert {name for name in imported if re.fullmatch(r"labkit\.\w+", name)} == {"labkit.sensors", "labkit.telemetry"}
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from labkit.telemetry.process import TelemetryProcess
+process = TelemetryProcess([0], log=Path(sys.argv[1])).__enter__()
+assert process.ready()
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_sampler_of_a_process_that_was_killed_ends_by_itself(devices: None, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert not has_ended(pid)
+        parent.send_signal(signal.SIGKILL)
+    assert eventually(lambda: has_ended(pid), within_s=5)
+
+
+@pytest.fixture
+def process(devices: None, tmp_path: Path) -> Iterator[TelemetryProcess]:
+    with TelemetryProcess([0], log=tmp_path / "telemetry.log") as started:
+        assert started.ready()
+        yield started
+
+
+def trial_from_now(process: TelemetryProcess, meanwhile: Callable[[], object] = lambda: None) -> observed.Telemetry:
+    """The telemetry of a trial of eight blocks, in the midst of which something happens."""
+    marks = marks_of(time.monotonic(), 8, energy=[(0, 8)], idle_s=0.0)
+    time.sleep(0.5)
+    meanwhile()
+    time.sleep(max(marks.windows["after"][1] - time.monotonic(), 0))
+    return process.cut(marks)[0]
+
+
+def kill(process: TelemetryProcess) -> None:
+    pid = process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: process.pid is None)
+
+
+def test_a_sampler_killed_in_mid_trial_loses_that_trials_telemetry_and_no_other(process: TelemetryProcess) -> None:
+    before = process.pid
+    assert trial_from_now(process).status == "ok"
+    lost = trial_from_now(process, lambda: kill(process))
+    assert lost.status == "lost"
+    told = re.fullmatch(
+        r"the telemetry process was killed by signal SIGKILL in mid-trial, (\S+) s after it began", lost.reason or ""
+    )
+    assert told, lost.reason
+    assert 0.0 <= float(told[1]) <= 0.8
+    assert (lost.windows, lost.energy) == ({}, []), "half a trial is no trial"
+    while_dead = trial_from_now(process)
+    assert (while_dead.status, while_dead.reason) == ("lost", "the telemetry process was killed by signal SIGKILL")
+    process.revive()
+    assert process.pid not in (None, before)
+    again = trial_from_now(process)
+    assert again.status == "ok"
+    assert again.windows["timed"].sources["gpu0"]["power_w"].mean == 500
+
+
+def test_a_sampler_that_died_after_a_trial_has_told_of_all_of_it(process: TelemetryProcess) -> None:
+    marks = marks_of(time.monotonic(), 3, energy=[], idle_s=0.0)
+    time.sleep(1.0)
+    kill(process)
+    telemetry, _ = process.cut(marks)
+    assert telemetry.status == "ok"
+
+
+def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryProcess) -> None:
+    marks = marks_of(time.monotonic() - 0.1, 25, energy=[(0, 25)], idle_s=0.0)
+    pid = process.pid
+    assert pid is not None
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(max(marks.windows["after"][1] - time.monotonic(), 0))
+    telemetry, _ = process.cut(marks)
+    assert telemetry.status == "ok"
+    timed = telemetry.windows["timed"]
+    for source in ("gpu0", "host"):
+        assert 1.0 < timed.gap_s[source] < timed.length_s
+    assert timed.sources["gpu0"]["power_w"].mean == 500
+    assert telemetry.energy_method["gpu0"] == "counter", "which counted on"
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    frozen = trial_from_now(process)
+    assert frozen.status == "lost"
+    assert "silent" in (frozen.reason or "")
+    os.kill(pid, signal.SIGCONT)
+
+
+def broken_python(folder: Path) -> Path:
+    """A folder in which psutil, which the sampler needs, counts its imports and fails."""
+    folder.mkdir()
+    (folder / "psutil.py").write_text(
+        f"open({str(folder / 'tries')!r}, 'a').write('x')\nraise ImportError('psutil was built for another Python')\n"
+    )
+    return folder
+
+
+def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path: Path, monkeypatch) -> None:
+    folder = broken_python(tmp_path / "broken")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with TelemetryProcess([], log=tmp_path / "telemetry.log") as process:
+        assert not process.ready()
+        for _ in range(MAX_RESTARTS + 2):
+            process.revive()
+        assert (folder / "tries").read_text() == "x" * (1 + MAX_RESTARTS)
+        assert process.pid is None
+        telemetry, recording = process.cut(marks_of(time.monotonic(), 1, energy=[]))
+        assert (telemetry.status, telemetry.reason) == ("lost", "the telemetry process was ended with exit code 1")
+        assert recording.series == {}
+        assert process.window((0.0, 1.0)) is None
+    assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
+
+
+def test_a_machine_without_a_driver_or_the_device_says_so_and_samples_the_rest(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"]}))
+    with TelemetryProcess([0, 5], log=tmp_path / "telemetry.log") as process:
+        assert process.ready()
+        telemetry = trial_from_now(process)
+    assert telemetry.missing["gpu5"] == {"*": "the driver says: Invalid Argument"}
+    assert set(telemetry.windows["timed"].sources) == {"gpu0", "host"}
+    assert set(telemetry.energy[0].energy_j) == {"gpu0"}
+
+
+# ---- the runner's side of it ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watch(devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[watch_module.Watch]:
+    """Telemetry beside the H200 of a profile."""
+    monkeypatch.setattr(watch_module, "SETTLE_S", 0.0)
+    monkeypatch.setattr(watch_module, "UNATTACHED_S", 0.5)
+    gpu = Gpu(name="NVIDIA H200", uuid_hash="", memory_bytes=2**37, compute_capability="9.0")
+    device = Device(kind="cuda", pattern="H200")
+    profile = tiny_profile().model_copy(update={"device": device})
+    with watch_module.Watch(STUDY, profile, replace(HOST, gpus=(gpu,)), Store(tmp_path)) as started:
+        yield started
+
+
+def ended(watch: watch_module.Watch, result: Blocks | None) -> observed.Telemetry | None:
+    windows = {"idle_before": (time.monotonic() - 0.4, time.monotonic() - 0.3)} if result else {}
+    return watch.of_trial(Trial(energy_windows=1), scale="smoke", pass_number=1, result=result, windows=windows)
+
+
+def blocks_until_now() -> Blocks:
+    return RESULT.model_copy(update={"began_s": time.monotonic() - 0.25, "host_s": [0.1, 0.1], "at_s": [0.0, 0.1]})
+
+
+def test_before_a_pass_whose_energy_counts_the_devices_are_seen_with_nobody_on_them(watch: watch_module.Watch) -> None:
+    watch.begin_pass([Trial(), Trial(energy_windows=1)])
+    telemetry = ended(watch, blocks_until_now())
+    assert telemetry is not None
+    assert list(telemetry.windows) == ["unattached", "idle_before", "timed"]
+    alone = telemetry.windows["unattached"]
+    assert alone.length_s == pytest.approx(0.5, abs=0.2)
+    assert alone.start_s + alone.length_s < telemetry.windows["idle_before"].start_s + 0.4
+    assert alone.sources["gpu0"]["power_w"].mean == 500
+    watch.begin_pass([Trial()])
+    later = ended(watch, blocks_until_now())
+    assert later is not None
+    assert "unattached" not in later.windows, "a pass without energy does not wait for it"
+
+
+def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_module.Watch) -> None:
+    kill(watch._process)
+    assert ended(watch, None) is None
+    assert watch._process.pid is not None
+
+
+def test_series_that_cannot_be_kept_cost_no_telemetry(watch: watch_module.Watch, tmp_path: Path, capsys) -> None:
+    (tmp_path / "telemetry").write_text("where a folder should be")
+    telemetry = ended(watch, blocks_until_now())
+    assert telemetry is not None and telemetry.status == "ok"
+    assert "could not be kept" in capsys.readouterr().err
+
+
+# ---- through the runner ---------------------------------------------------------------------------------------------
+
+
+def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path) -> None:
+    run(sound(1), tmp_path / "cpu")
+    (record,) = records(tmp_path / "cpu")
+    telemetry = record.telemetry
+    assert telemetry is not None
+    assert (telemetry.status, telemetry.reason) == ("ok", None)
+    assert list(telemetry.windows) == [name for name in observed.WINDOWS if name != "unattached"]
+    assert record.result is not None
+    assert telemetry.windows["timed"].start_s == 0
+    end = record.result.at_s[-1] + record.result.host_s[-1]
+    assert telemetry.windows["timed"].length_s == pytest.approx(end)
+    ordered = list(telemetry.windows.values())
+    for before, after in pairwise(ordered):
+        assert before.start_s + before.length_s <= after.start_s + 1e-6
+    assert telemetry.mean("idle_before", "host", "cpu_utilisation") is not None
+    assert telemetry.energy == [], "which nobody asked for"
+    rows = SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()
+    assert set(rows["key"]) == {short_hash(record.key)}
+    assert {"host", "core0"} <= set(rows["source"])
+
+
+def kill_the_sampler() -> None:
+    """Found by its command line among this process's children."""
+    children = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    (found,) = [one for one in children if "labkit.telemetry.sampler" in one.cmdline()]
+    found.kill()
+
+
+def test_a_sampler_killed_during_a_trial_costs_no_trial_and_the_third_one_has_telemetry_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show, killed = Progress.show, []
+
+    def shown(progress: Progress, what: str, remaining_s: float) -> None:
+        if not killed and "preparing" in what:
+            time.sleep(0.25)  # the trial has begun, and the sampler has spoken since
+            kill_the_sampler()
+            killed.append(what)
+        show(progress, what, remaining_s)
+
+    monkeypatch.setattr(Progress, "show", shown)
+    outcome = run(sound(3), tmp_path / "cpu")
+    assert killed and outcome.failed == 0
+    first, second, third = records(tmp_path / "cpu")
+    assert [one.status for one in (first, second, third)] == ["ok"] * 3
+    assert lost(first)
+    assert "SIGKILL in mid-trial" in (first.telemetry.reason or "")  # type: ignore[union-attr]
+    assert not lost(third)
+    kept = set(SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()["key"])
+    assert short_hash(third.key) in kept
+
+
+def lost(record: Record) -> bool:
+    assert record.telemetry is not None
+    return record.telemetry.status == "lost"
+
+
+def test_a_machine_on_which_nothing_can_be_sampled_measures_all_the_same(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("labkit.telemetry.process.sys", SimpleNamespace(executable="/no such python"))
+    run(sound(2), tmp_path / "cpu")
+    for record in records(tmp_path / "cpu"):
+        assert record.status == "ok"
+        assert lost(record)
+        assert "could not be started" in (record.telemetry.reason or "")  # type: ignore[union-attr]
