@@ -19,7 +19,8 @@ from labkit.trial import Trial
 PANELS_IN_A_ROW = 4
 DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
-PARTS = ("start", "build", "first step", "warm-up", "timed", "other")
+MEASURING = ("pauses", "first step", "warm-up", "timed")
+PARTS = ("start", "pauses", "build", "first step", "warm-up", "timed", "other")
 
 
 def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
@@ -129,7 +130,7 @@ def _learning(data: pd.DataFrame, classes: int) -> str:
 
 
 def pass_time(results: Results) -> Figure | Text:
-    """Where the time of each pass went: start of the process, building, first step, warm-up, timed blocks, the rest."""
+    """Where the time of each pass went: start of the process, pauses, building, first step, warm-up, timed blocks."""
     if not results:
         return NOTHING
     data = pass_parts(results)
@@ -137,7 +138,15 @@ def pass_time(results: Results) -> Figure | Text:
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
         left = np.zeros(len(data))
-        colours = (theme.faint, theme.palette[3], theme.palette[4], theme.palette[5], theme.palette[0], theme.ink)
+        colours = (
+            theme.faint,
+            theme.palette[2],
+            theme.palette[3],
+            theme.palette[4],
+            theme.palette[5],
+            theme.palette[0],
+            theme.ink,
+        )
         labels = [f"pass {number_}" for number_ in data["pass"]]
         for part, colour in zip(PARTS, colours, strict=True):
             axes.barh(labels, data[f"{part} (s)"], left=left, color=colour, label=part, height=0.6)
@@ -151,17 +160,18 @@ def pass_time(results: Results) -> Figure | Text:
     return Figure(
         name="pass-time",
         draw=draw,
-        caption=f"Time of each pass. Warm-up and timed blocks are {', '.join(shares)} of it (the first step, which "
-        f"the correctness gate checks, counts as warm-up). {results.describe()}.",
-        alt="Stacked bars, one a pass, of the seconds spent starting, building, the first step, warm-up, timed blocks "
-        "and the rest.",
+        caption=f"Time of each pass. {', '.join(shares)} of it is measuring: warm-up (with the first step, which the "
+        f"correctness gate checks), timed blocks, and the pauses in which telemetry sees the device without work. "
+        f"{results.describe()}.",
+        alt="Stacked bars, one a pass, of the seconds spent starting, in pauses, building, in the first step, in "
+        "warm-up and timed blocks, and the rest.",
         data=data,
         size_in=(8.0, 1.1 + 0.42 * max(len(data), 1)),
     )
 
 
 def pass_parts(results: Results) -> pd.DataFrame:
-    """Seconds of each pass by part, and the share of warm-up and timed blocks (first step included)."""
+    """Seconds of each pass by part, and the share of it in which something is measured."""
     rows = []
     for number_ in results.passes():
         records = [record for record in results.records if record.pass_number == number_]
@@ -172,7 +182,7 @@ def pass_parts(results: Results) -> pd.DataFrame:
             for part, value in _parts(record).items():
                 seconds[part] += value
         total = sum(seconds.values())
-        share = (seconds["first step"] + seconds["warm-up"] + seconds["timed"]) / total if total else None
+        share = sum(seconds[part] for part in MEASURING) / total if total else None
         rows.append(
             {
                 "pass": number_,
@@ -188,6 +198,7 @@ def pass_parts(results: Results) -> pd.DataFrame:
 def _parts(record: Record) -> dict[str, float]:
     phases = record.phases_s
     named = {
+        "pauses": phases.get("idle", 0.0),
         "build": phases.get("build", 0.0),
         "first step": phases.get("first_step", 0.0),
         "warm-up": phases.get("warmup", 0.0),
