@@ -19,7 +19,7 @@ from labkit.trial import Trial
 PANELS_IN_A_ROW = 4
 DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
-MEASURING = ("pauses", "first step", "warm-up", "timed")
+MEASURING = ("first step", "warm-up", "timed")
 PARTS = ("start", "pauses", "build", "first step", "warm-up", "timed", "other")
 
 
@@ -160,8 +160,8 @@ def pass_time(results: Results) -> Figure | Text:
     return Figure(
         name="pass-time",
         draw=draw,
-        caption=f"Time of each pass. {', '.join(shares)} of it is measuring: warm-up (with the first step, which the "
-        f"correctness gate checks), timed blocks, and the pauses in which telemetry sees the device without work. "
+        caption=f"Time of each pass. Warm-up and timed blocks are {', '.join(shares)} of it (the first step, which "
+        f"the correctness gate checks, counts as warm-up). In the pauses telemetry sees the device without work. "
         f"{results.describe()}.",
         alt="Stacked bars, one a pass, of the seconds spent starting, in pauses, building, in the first step, in "
         "warm-up and timed blocks, and the rest.",

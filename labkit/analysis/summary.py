@@ -192,7 +192,9 @@ def method_sentence(results: Results, did: str) -> Text:
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
     )
     if len(parts):
-        said += f" {listing([percent(share) for share in parts['share measuring']])} of each pass was measuring."
+        said += (
+            f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
+        )
     diverged = sorted({r.as_trial.label() for r in ok if r.result and None in [*r.result.warmup_loss, *r.result.loss]})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."

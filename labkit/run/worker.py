@@ -36,8 +36,9 @@ from labkit.workloads import build_workload
 
 Event = dict[str, Any]
 
-# Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it.
-IDLE_BEFORE_S, IDLE_AFTER_S = 0.4, 0.2
+# Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it: for
+# two readings of a GPU's slowest sensor, for one of a CPU's.
+PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 # A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
 CEILING_SHARE = 0.25
 
@@ -65,13 +66,14 @@ def _run(trial: Trial, timing: Timing, data: _Data, events: _Events, *, gap_seed
     began = time.perf_counter()
     started_at = utc_now()
     phases: dict[str, float] = {}
-    windows = {"idle_before": _pause(IDLE_BEFORE_S)}
-    phases["idle"] = IDLE_BEFORE_S
+    before_s, after_s = PAUSES_S[trial.device]
+    windows = {"idle_before": _pause(before_s)}
+    phases["idle"] = before_s
     outcome: Event
     try:
         outcome = {"status": "ok", "reason": None, **_measure(trial, timing, data, events, phases, gap_seed)}
-        windows["after"] = _pause(IDLE_AFTER_S)
-        phases["idle"] += IDLE_AFTER_S
+        windows["after"] = _pause(after_s)
+        phases["idle"] += after_s
     except Unsupported as error:
         outcome = _failed("unsupported", str(error))
     except GateError as error:
