@@ -103,26 +103,36 @@ class Series:
 
     def statistic(self, start_s: float, end_s: float) -> Statistic | None:
         """Mean, low and high in a stretch; None when nothing was read of it, and for counters and flags."""
-        if self.kind in ("counter", "flags"):
+        if self.kind == "average":
+            return self._of_averages(start_s, end_s)
+        return self._of_levels(start_s, end_s) if self.kind == "level" else None
+
+    def _of_averages(self, start_s: float, end_s: float) -> Statistic | None:
+        """From readings whose whole interval lies in the stretch; in one too short for any, from those that are mostly.
+
+        An interval that reaches over the edge tells as much of what was before or after, and would be the lowest.
+        """
+        parts = [(max(a, start_s), min(b, end_s), b - a, value) for a, b, _, value in self._segments()]
+        whole = [(b - a, value) for a, b, length, value in parts if b - a >= length * (1 - 1e-9)]
+        mostly = [(b - a, value) for a, b, length, value in parts if b - a >= 0.5 * length]
+        chosen = whole or mostly
+        if not chosen:
             return None
+        values = [value for _, value in chosen]
+        mean = sum(seconds * value for seconds, value in chosen) / sum(seconds for seconds, _ in chosen)
+        return Statistic(min(max(mean, min(values)), max(values)), min(values), max(values), len(values))
+
+    def _of_levels(self, start_s: float, end_s: float) -> Statistic | None:
+        """From the line through the readings; low and high from those in the stretch."""
         inside = (self.times_s >= start_s) & (self.times_s <= end_s)
+        seen = [float(value) for value in self.values[inside]]
         total = weight = 0.0
-        seen: list[float] = []
         for a, b, there, here in self._segments():
             low, high = max(a, start_s), min(b, end_s)
-            if high <= low:
-                continue
-            if self.kind == "average":  # the reading at b is the mean of (a, b): of this stretch if most of that is
-                if high - low < 0.5 * (b - a):
-                    continue
-                total += here * (high - low)
-                seen.append(here)
-            else:
+            if high > low:
                 slope = (here - there) / (b - a)
                 total += (there + slope * (0.5 * (low + high) - a)) * (high - low)
-            weight += high - low
-        if self.kind == "level":
-            seen += [float(value) for value in self.values[inside]]
+                weight += high - low
         if weight <= 0:
             return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
         mean = total / weight

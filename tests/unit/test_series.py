@@ -61,12 +61,13 @@ def test_an_average_tells_of_the_time_before_its_reading() -> None:
     assert found.n == 2
 
 
-def test_an_average_counts_for_a_window_that_holds_most_of_its_time_and_for_no_other() -> None:
+def test_an_average_over_the_edge_of_a_window_counts_only_where_no_whole_one_lies_in_it() -> None:
     one = busy((0, 0.9), (0.2, 0.9), (0.4, 0.1), (0.6, 0.1), (0.8, 0.9))
-    idle = one.statistic(0.25, 0.65)
+    idle = one.statistic(0.25, 0.75)
     assert idle is not None
-    assert (idle.low, idle.mean, idle.high) == pytest.approx((0.1, 0.1, 0.1)), "what was before is not in it"
-    assert idle.n == 2
+    assert (idle.low, idle.mean, idle.high, idle.n) == (0.1, 0.1, 0.1, 1), "of (0.4, 0.6] and nothing beside it"
+    short = one.statistic(0.25, 0.45)
+    assert short is not None and (short.mean, short.n) == (0.1, 1), "most of (0.2, 0.4]"
     assert one.statistic(0.25, 0.3) is None, "so short a time none of them tells of"
 
 
