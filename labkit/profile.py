@@ -135,6 +135,12 @@ class Profile(_Part):
             )
         return self.timing[scale]
 
+    @property
+    def power_limit_w(self) -> float | None:
+        """What all devices of the profile together may draw; None where no board power is stated."""
+        limit = self.device.board_power_w
+        return None if limit is None else limit.value * self.device.count
+
     def passes(self, scale: str) -> int:
         """How many passes a study has at that scale."""
         return self.timing_at(scale).passes or PASSES[check_scale(scale)]

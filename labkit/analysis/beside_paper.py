@@ -23,7 +23,7 @@ def utilisation(results: Results, papers: list[Paper], model: str) -> list[Table
             here = _extremes(spread(results, trial, "utilisation", "polled"))
             columns[f"here, batch {trial.batch}"] = [percent(here.get(row), 4) for row in table.rows]
         for name, _, values in _published(paper, table):
-            columns[name] = [f"{value:.4g} {table.unit}" for value in values.values()]
+            columns[name] = [f"{value:.10g} {table.unit}" for value in values.values()]
         caption = (
             f"Utilisation while training {model}: this machine and '{paper.citation.title}' ({table.where}; "
             f"{table.note}), polled in the same way. {_setups(results, paper)}"
@@ -46,7 +46,7 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
             shown = [quantity(here.get(row), "power_w", 4) for row in table.rows]
             columns[f"here, batch {trial.batch}"] = [*shown, *_limits(results.profile, here.get("mean")), MISSING]
         for name, profile, values in _published(paper, table):
-            shown = [f"{value:.4g} {table.unit}" for value in values.values()]
+            shown = [f"{value:.10g} {table.unit}" for value in values.values()]
             mean = values.get("mean")
             ratio = _ratio(results.profile, here.get("mean"), profile, mean)
             columns[name] = [*shown, *_limits(profile, mean), ratio]
@@ -85,10 +85,10 @@ def _extremes(polled: Spread | None) -> dict[str, float]:
 
 def _limits(profile: Profile, mean_w: float | None) -> list[str]:
     """The board's limit, the mean as a share of it, and the sensor's systematic error."""
-    limit, error = profile.device.board_power_w, profile.sensor_error.get("power_w")
-    share = percent(mean_w / limit.value, 3) if limit and mean_w is not None else MISSING
+    limit, error = profile.power_limit_w, profile.sensor_error.get("power_w")
+    share = percent(mean_w / limit, 3) if limit and mean_w is not None else MISSING
     return [
-        f"{number(limit.value)} W" if limit else MISSING,
+        f"{number(limit)} W" if limit else MISSING,
         share,
         f"± {percent(error.value)}" if error else "± ?",
     ]

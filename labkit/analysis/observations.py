@@ -24,7 +24,6 @@ from labkit.trial import Trial
 
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
-DERIVED = frozenset({"energy_per_image_j", "net_energy_per_image_j", "images_per_s_per_w"})
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,10 @@ def spread(results: Results, trial: Trial, metric: str, window: str = "timed") -
 
 
 def _of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
-    """(mean, low, high) of a metric over the record's devices."""
-    statistics = [metrics[metric] for metrics in _sources(record.telemetry, metric, window) if metric in metrics]
-    if not statistics:
+    """(mean, low, high) of a metric over the record's devices; None too for the sum of which a device is missing."""
+    of_sources = _sources(record.telemetry, metric, window)
+    statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
+    if not statistics or (metric in SUMMED and len(statistics) < _devices(record.telemetry)):
         return None
     join = sum if metric in SUMMED else fmean
     low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
@@ -66,6 +66,14 @@ def _sources(telemetry: Telemetry | None, metric: str, window: str) -> list[Metr
     else:
         return []
     return [found for source, found in by_source.items() if source.startswith(HOST if metric in OF_HOST else GPU)]
+
+
+def _devices(telemetry: Telemetry | None) -> int:
+    """How many devices were sampled, those of which nothing could be read among them."""
+    if telemetry is None:
+        return 0
+    told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.missing)
+    return len({source for source in told if source.startswith(GPU)})
 
 
 def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | None:
@@ -117,11 +125,14 @@ def _energy_per_image(record: Record, above_w: float) -> float | None:
 
 
 def _meters(energy_j: dict[str, float | None]) -> dict[str, float | None]:
-    """The devices' meters; where there is no device those of the processor packages (their parts are within them)."""
+    """The devices' meters; where there is no device those of the processor packages."""
     gpus = {source: value for source, value in energy_j.items() if source.startswith(GPU)}
-    return gpus or {
-        source: value for source, value in energy_j.items() if source.startswith(RAPL) and "/" not in source
-    }
+    return gpus or {source: value for source, value in energy_j.items() if _is_package(source)}
+
+
+def _is_package(source: str) -> bool:
+    """A processor package as a whole: its parts (`package-0/dram`) are within it, and it is within `psys`."""
+    return source.startswith(f"{RAPL}package") and "/" not in source
 
 
 def _rapl_power(telemetry: Telemetry) -> float | None:
@@ -141,7 +152,7 @@ def energy_methods(results: Results) -> list[str]:
         for record in results.records
         if record.telemetry
         for source, method in record.telemetry.energy_method.items()
-        if source.startswith(GPU) or "/" not in source
+        if source.startswith(GPU) or _is_package(source)
     }
     return sorted(methods)
 
@@ -159,12 +170,16 @@ def missing(results: Results) -> dict[tuple[str, str], str]:
 
 def why_not(results: Results, metric: str) -> str:
     """Why a metric is not shown, in a few words."""
-    reasons = {reason for (_, name), reason in missing(results).items() if name in (metric, "*")}
-    if reasons:
-        return listing(sorted(reasons))
-    lost = {record.telemetry.reason for record in results.records if record.telemetry and record.telemetry.reason}
-    if lost:
-        return listing(sorted(reason for reason in lost if reason))
+    told = [record.telemetry for record in results.records if record.telemetry]
+    lost = {one.reason or "unknown" for one in told if one.status == "lost"}
+    if lost and all(one.status == "lost" for one in told):
+        return listing(sorted(lost))
+    on_gpu = results.profile.device.kind == "cuda"
+    meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
+    names = {metric, "*"} | ({"power_w"} if metric == "energy_j" else set())
+    reasons = {why for (source, name), why in missing(results).items() if name in names and source.startswith(meter)}
+    if reasons or lost:
+        return listing(sorted(reasons or lost))
     if results and all(record.telemetry is None for record in results.records):
         return "these records hold no telemetry"
     if results.profile.device.kind == "cpu" and metric not in OF_HOST:
@@ -173,15 +188,20 @@ def why_not(results: Results, metric: str) -> str:
 
 
 def _flagged(results: Results, trials: Iterable[Trial]) -> list[tuple[Trial, str, int, int]]:
-    """(trial, why, flagged blocks, all blocks) over the passes, for each reason that occurred."""
+    """(trial, why, flagged blocks, all blocks) over the passes that telemetry saw, for each reason that occurred."""
     found = []
     for trial in trials:
         counts: dict[str, int] = {}
         total = 0
         for record in results.ok(trial):
-            total += len(record.result.host_s) if record.result else 0
-            for flag in record.telemetry.flagged if record.telemetry else []:
-                counts[flag.why] = counts.get(flag.why, 0) + len(flag.blocks)
+            if record.result is None or record.telemetry is None or record.telemetry.status == "lost":
+                continue
+            total += len(record.result.host_s)
+            blocks: dict[str, set[int]] = {}
+            for flag in record.telemetry.flagged:  # a block that two devices flag is one block
+                blocks.setdefault(flag.why, set()).update(flag.blocks)
+            for why, those in blocks.items():
+                counts[why] = counts.get(why, 0) + len(those)
         found += [(trial, why, number, total) for why, number in counts.items()]
     return found
 
@@ -199,7 +219,8 @@ def sampler_sentence(results: Results) -> str:
         said += f"; its process took {percent(max(shares))} of one core at most"
     said += "."
     if lost:
-        said += f" It was lost {len(lost)} times: {listing(sorted({one.reason or 'unknown' for one in lost}))}."
+        times = "once" if len(lost) == 1 else f"{len(lost)} times"
+        said += f" It was lost {times}: {listing(sorted({one.reason or 'unknown' for one in lost}))}."
     gaps = {(gap.source, gap.reason) for one in watched for gap in one.gaps}
     if gaps:
         said += (
@@ -224,7 +245,9 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
     if not rows:
         if all(mean_interval(results, trial, "sm_clock_hz") is None for trial in trials):
             return Text(f"Whether a device throttled can't be said here: {why_not(results, 'throttle')}.")
-        return Text("No timed block ran throttled or below clock.")
+        lost = sum(r.telemetry is None or r.telemetry.status == "lost" for trial in trials for r in results.ok(trial))
+        seen = f" of those that telemetry saw ({lost} results have none)" if lost else ""
+        return Text(f"No timed block{seen} ran throttled or below clock.")
     return Table(
         pd.DataFrame(rows),
         "Timed blocks during which the driver named a reason for a lower clock, or the SM clock fell under 95 % of the "

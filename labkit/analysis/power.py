@@ -32,9 +32,7 @@ def prediction(profile: Profile, trials: list[Trial]) -> Table | Text:
                 "batch": trial.batch,
                 "GFLOP/image": work.flop / work.images / 1e9,
                 "images/s at most": bound.images_per_s if bound else None,
-                "mJ/image there at the board limit": limit.value / bound.images_per_s * 1e3
-                if bound and limit
-                else None,
+                "mJ/image there at the board limit": _at_limit(limit, bound),
             }
         )
     frame = pd.DataFrame(rows).dropna(axis=1, how="all")
@@ -94,14 +92,12 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
     data = power_table(results, trials)
     if data["power_w"].isna().all():
         return Text(f"Power can't be read here: {why_not(results, 'energy_j')}. So there are no joules on this page.")
-    limit = results.profile.device.board_power_w
+    limit = results.profile.power_limit_w
     frame = pd.DataFrame(
         {
             "trial": data["trial"],
             "power (W)": [_with_range(mean_interval(results, trial, "power_w")) for trial in trials],
-            "of the limit": [
-                percent(w / limit.value, 3) if limit and not pd.isna(w) else None for w in data["power_w"]
-            ],
+            "of the limit": [percent(w / limit, 3) if limit and not pd.isna(w) else None for w in data["power_w"]],
             "mJ/image": [_with_range(mean_interval(results, trial, "energy_per_image_j"), 1e3) for trial in trials],
             "above idle": data["net_j"] * 1e3,
             "images/s/W": data["images_per_s_per_w"],
@@ -112,14 +108,27 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
             "SM (MHz)": data["sm_clock_hz"] / 1e6,
         }
     ).dropna(axis=1, how="all")
-    of_limit = f" Limit: {number(limit.value)} W." if limit else ""
+    of_limit = f" Limit: {number(limit)} W." if limit else ""
     return Table(
         frame.astype(object).where(frame.notna(), None),
-        f"Board power as the driver reports it, mean over the timed part with its 95 % interval.{of_limit} mJ/image: "
+        f"{power_kind(results)}, mean over the timed part with its 95 % interval.{of_limit} mJ/image: "
         f"all energy, and what is above a process that holds the device and does nothing. Energy by "
         f"{listing(energy_methods(results))}. {sensor_sentence(results.profile)} "
         f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
     )
+
+
+def power_kind(results: Results) -> str:
+    """Whose power it is, and who says so."""
+    if results.profile.device.kind == "cpu":
+        return "Power of the processor packages by RAPL"
+    return (
+        f"Board power{' of all boards together' if results.profile.device.count > 1 else ''} as the driver reports it"
+    )
+
+
+def _boards(results: Results) -> str:
+    return "board's" if results.profile.device.count == 1 else f"{results.profile.device.count} boards'"
 
 
 def _between(low: float | None, high: float | None) -> str | None:
@@ -162,9 +171,9 @@ def headline(results: Results, trials: list[Trial]) -> Text:
             said += f" What can be said: while training, all cores together were busy {between} of the time."
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
-    limit = results.profile.device.board_power_w
+    limit = results.profile.power_limit_w
     said = f"Training {title(most[0])} draws most, {with_interval(most[1], 'power_w')}"
-    said += f", which is {percent(most[1].point / limit.value)} of the board's {number(limit.value)} W" if limit else ""
+    said += f", which is {percent(most[1].point / limit)} of the {_boards(results)} {number(limit)} W" if limit else ""
     said += f"; {title(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
     idle = [watts for number_ in results.passes() if (watts := idle_power(results, number_))]
     alone = next((found for trial in training if (found := spread(results, trial, "power_w", "unattached"))), None)

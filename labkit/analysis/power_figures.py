@@ -11,9 +11,9 @@ import pandas as pd
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import energy_methods, mean_interval, spread, why_not
-from labkit.analysis.power import power_table, sensor_sentence
+from labkit.analysis.power import power_kind, power_table, sensor_sentence
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, name_of
+from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Text
 from labkit.models import count
 from labkit.records import short_hash
@@ -26,7 +26,7 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
     data = power_table(results, trials) if trials else pd.DataFrame()
     if not len(data) or data["power_w"].isna().all():
         return Text(f"Power can't be read here, so there is no picture of it: {why_not(results, 'energy_j')}.")
-    limit = results.profile.device.board_power_w
+    limit = results.profile.power_limit_w
     alone = next((found for trial in trials if (found := spread(results, trial, "power_w", "unattached"))), None)
 
     def draw(figure: Any, theme: Theme) -> None:
@@ -46,21 +46,22 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
                 size=8.5,
             )
         if limit:
-            axes.axvline(limit.value, color=theme.palette[1], lw=1.5, label=f"board limit, {number(limit.value)} W")
+            axes.axvline(limit, color=theme.palette[1], lw=1.5, label=f"limit, {number(limit)} W")
         if alone:
             axes.axvline(alone.mean, color=theme.palette[2], ls="--", lw=1.2, label="no process attached")
         axes.plot([], [], MARKERS[0], color=theme.palette[0], ls="none", label="mean; bar: lowest to highest reading")
         axes.set_yticks(range(len(data)), list(data["trial"]))
         axes.set_ylim(len(data) - 0.5, -0.7)
         axes.set_xlim(0, None)
-        axes.set_xlabel("board power (W)")
+        axes.set_xlabel("power (W)")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3, fontsize=8.5)
         axes.spines[["top", "right"]].set_visible(False)
 
     return Figure(
         name="power",
         draw=draw,
-        caption=f"Board power of each trial over the timed part, all passes. {sensor_sentence(results.profile)} "
+        caption=f"{power_kind(results)}, of each trial over the timed part, all passes. "
+        f"{sensor_sentence(results.profile)} "
         f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
         alt="Range plot of board power: for each trial a bar from the lowest to the highest reading and a dot at the "
         "mean, with the board's limit as a line.",
@@ -77,12 +78,9 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     of_metric = series[(series["metric"] == metric) & series["source"].astype(str).str.startswith(source)]
     if not len(of_metric):
         return Text("No series of this study is kept here, so there is no picture over time.")
-    first = int(of_metric["pass"].min())
-    rows = []
-    for trial in trials:
-        part = _of_trial(of_metric, trial, first)
-        rows.append(part.assign(trial=name_of(trial)))
-    data = pd.concat(rows)[["trial", "source", "t_s", "value"]]
+    parts = [_first_pass(of_metric, trial).assign(trial=name_of(trial)) for trial in trials]
+    data = pd.concat(parts)[["trial", "pass", "source", "t_s", "value"]]
+    passes = listing([str(number_) for number_ in sorted(data["pass"].unique())])
     limit = results.profile.device.board_power_w if metric == "power_w" else None
 
     def draw(figure: Any, theme: Theme) -> None:
@@ -112,7 +110,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     return Figure(
         name="over-time",
         draw=draw,
-        caption=f"{unit[:1].upper() + unit[1:]} over time, pass {first}, each reading as the sensor gave it: a pause, "
+        caption=f"{unit[:1].upper() + unit[1:]} over time, pass {passes}, each reading as the sensor gave it: a pause, "
         f"building and the first step, warm-up, timed blocks from 0 on, a pause. {results.describe()}.",
         alt=f"Line plot of {unit} against seconds for each trial, with the start of the timed part marked.",
         data=data,
@@ -120,8 +118,10 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     )
 
 
-def _of_trial(series: pd.DataFrame, trial: Trial, number_: int) -> pd.DataFrame:
-    return series[(series["key"] == short_hash(trial.key)) & (series["pass"] == number_)]
+def _first_pass(series: pd.DataFrame, trial: Trial) -> pd.DataFrame:
+    """The series of the first pass in which the trial has any."""
+    own = series[series["key"] == short_hash(trial.key)]
+    return own[own["pass"] == own["pass"].min()]
 
 
 def energy(results: Results, trials: list[Trial]) -> Figure | Text:
@@ -185,6 +185,8 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
         [
             {
                 "trial": name_of(trial),
+                "model": title(trial),
+                "batch": trial.batch,
                 "parameters": count(trial.model, image_px=trial.image_px).parameters,
                 "GFLOP/image": count(trial.model, image_px=trial.image_px).flop_training / 1e9,
                 "power_w": mean.point,
@@ -218,31 +220,32 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
             axes.set_xlim(0, None)
             axes.spines[["top", "right"]].set_visible(False)
         left.set_ylim(0, 1.08 * data["high"].max())
-        left.set_ylabel("mean board power (W)")
+        left.set_ylabel("mean power (W)")
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=8.5)
 
     return Figure(
         name="power-size",
         draw=draw,
-        caption=f"Mean board power against the size of the model, 95 % interval over passes. {_order(data)} "
+        caption=f"{power_kind(results)}, against the size of the model, 95 % interval over passes.{_order(data)} "
         f"{conditions(results, trials)}.",
-        alt="Two scatter plots of mean board power: against the number of parameters and against the arithmetic per "
-        "image.",
+        alt="Two scatter plots of mean power: against the number of parameters and against the arithmetic per image.",
         data=data,
         size_in=(8.0, 3.6),
     )
 
 
 def _order(data: pd.DataFrame) -> str:
-    """From each model to the next larger one: does the power rise, fall, or do the intervals overlap?"""
+    """From each model to the next larger one, at the largest batch: does the power rise, fall, or stay within it?"""
+    if data["n"].min() < 2:
+        return " With one pass there are no intervals, so no direction is said."
     said: dict[str, list[str]] = {}
     for column in ("parameters", "GFLOP/image"):
-        rows = [row for _, row in data.sort_values(column).iterrows()]
+        largest = data[data["batch"] == data["batch"].max()].sort_values(column)
         steps = [
             f"from {_model(a)} to {_model(b)} it "
             + ("rises" if b["low"] > a["high"] else "falls" if b["high"] < a["low"] else "does not change by more than")
             + ("" if b["low"] > a["high"] or b["high"] < a["low"] else " the intervals")
-            for a, b in pairwise(rows)
+            for a, b in pairwise([row for _, row in largest.iterrows()])
         ]
         if steps:
             said.setdefault(listing(steps), []).append(column)
@@ -250,4 +253,4 @@ def _order(data: pd.DataFrame) -> str:
 
 
 def _model(row: Any) -> str:
-    return f"{row['trial'].rpartition(',')[0]} ({number(row['power_w'])} W)"
+    return f"{row['model']} ({number(row['power_w'])} W)"

@@ -48,9 +48,10 @@ def _cpu_headline(results: Results, trials: list[Trial]) -> Text:
     if not known:
         return Text(f"How busy the CPU was can't be said: {why_not(results, 'cpu_utilisation')}.")
     least, most = min(known, key=lambda pair: pair[1].mean), max(known, key=lambda pair: pair[1].mean)
+    also = f" and {percent(most[1].mean)} with {name_of(most[0])}" if most[0] != least[0] else ""
     return Text(
-        f"All cores together were busy {percent(least[1].mean)} of the time with {title(least[0])} and "
-        f"{percent(most[1].mean)} with {title(most[0])}: the whole machine, whatever ran on it."
+        f"All cores together were busy {percent(least[1].mean)} of the time with {name_of(least[0])}{also}: the whole "
+        f"machine, whatever ran on it."
     )
 
 
@@ -103,8 +104,7 @@ def shares(results: Results, trials: list[Trial]) -> Figure | Text:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=3, fontsize=8.5)
         axes.spines[["top", "right"]].set_visible(False)
 
-    absent = [f"{label(metric)} ({why_not(results, metric)})" for metric in SHARES if metric not in metrics]
-    without = f" Not readable here: {'; '.join(absent)}." if absent else ""
+    without = _without(results, trials)
     return Figure(
         name="utilisation",
         draw=draw,
@@ -138,8 +138,15 @@ def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
         frame,
         "Lowest, mean and highest utilisation that polling nvidia-smi once a second shows, as the papers did, in "
         "percent; then the mean activity of the units over the timed part. Memory: the most in use on the board, with "
-        f"what the context and the framework's reserve take. {conditions(results, trials)}.",
+        f"what the context and the framework's reserve take.{_without(results, trials)} {conditions(results, trials)}.",
     )
+
+
+def _without(results: Results, trials: list[Trial]) -> str:
+    """The shares that no trial has, and why."""
+    absent = [metric for metric in SHARES if all(spread(results, trial, metric) is None for trial in trials)]
+    said = "; ".join(f"{label(metric)} ({why_not(results, metric)})" for metric in absent)
+    return f" Not readable here: {said}." if said else ""
 
 
 def _three(values: tuple[float | None, ...]) -> str | None:
