@@ -14,6 +14,7 @@ from typing import Any
 from labkit.errors import LabkitError
 from labkit.host import Host, write_host
 from labkit.matching import device_indices
+from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
 from labkit.records import Blocks, Planned, Process, Record, Store, short_hash, utc_now
 from labkit.run.lock import only_measurement
@@ -179,9 +180,11 @@ class _Run:
     ) -> None:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
         result = Blocks.model_validate(outcome["result"]) if outcome.get("result") else None
-        telemetry = self.watch.of_trial(
-            trial, scale=self.scale, pass_number=self.pass_number, result=result, windows=outcome.get("windows", {})
-        )
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            telemetry = self.watch.of_trial(trial, result=result, windows=outcome.get("windows", {}))
+        except KeyboardInterrupt as error:  # the trial is done: its record first
+            interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the trial ended")
         record = Record(
             study=self.study,
             scale=self.scale,
@@ -203,6 +206,9 @@ class _Run:
             telemetry=telemetry,
         )
         self.store.append(record)
+        if interrupt is not None:
+            raise interrupt
+        self.watch.keep(trial, scale=self.scale, pass_number=self.pass_number)
         self.failed += record.status in ("crashed", "timeout")
         self.clock.add(estimate_s([trial], self.timing, [], self.scale), wall_s)
         self.progress.finished_one()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Iterable
 
 from labkit import observed
@@ -16,7 +17,7 @@ from labkit.profile import Profile
 from labkit.records import Blocks, Store
 from labkit.series import Span
 from labkit.telemetry.process import TelemetryProcess
-from labkit.telemetry.windows import Marks
+from labkit.telemetry.windows import Marks, Recording
 from labkit.trial import Trial
 
 # Before a pass whose energy counts: the devices without any process of ours, after the last one's context is gone.
@@ -30,10 +31,12 @@ class Watch:
         from labkit.series_store import SeriesStore  # with pandas: here, not between trials, not to import labkit.run
 
         self._on_gpu = profile.device.kind == "cuda"
-        gpus = device_indices(profile, host) if self._on_gpu else []
-        self._process = TelemetryProcess(gpus, log=store.report / "logs" / f"{study}-telemetry.log")
+        self._gpus = device_indices(profile, host) if self._on_gpu else []
+        self._process = TelemetryProcess(self._gpus, log=store.report / "logs" / f"{study}-telemetry.log")
         self._series = SeriesStore(store.report, host.id, study)
         self._unattached: Span | None = None
+        self._alone: observed.Window | None = None
+        self._last: tuple[Recording, float] | None = None  # of the trial that has just ended, not kept yet
 
     def __enter__(self) -> Watch:
         self._process.__enter__()
@@ -54,22 +57,35 @@ class Watch:
             self._unattached = (began, time.monotonic())
             self._alone = self._process.window(self._unattached)
 
-    def of_trial(
-        self, trial: Trial, *, scale: str, pass_number: int, result: Blocks | None, windows: dict[str, Span]
-    ) -> observed.Telemetry | None:
+    def of_trial(self, trial: Trial, *, result: Blocks | None, windows: dict[str, Span]) -> observed.Telemetry | None:
         """The telemetry of a trial that has just ended; None for one without blocks, which has no windows."""
+        self._last = None
         if result is None or result.began_s is None or not windows:
-            self._process.revive()  # what ended the worker may have ended it too
             return None
-        spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
-        telemetry, recording = self._process.cut(Marks.of(result, spans))
-        if self._unattached is not None and self._alone is not None and telemetry.status == "ok":
-            alone = self._alone.model_copy(update={"start_s": self._unattached[0] - result.began_s})
-            telemetry = telemetry.model_copy(update={"windows": {"unattached": alone, **telemetry.windows}})
         try:
-            self._series.put(recording.series, scale=scale, key=trial.key, pass_number=pass_number, zero=result.began_s)
-        except OSError as error:  # a full disk, most likely: the record itself says more
+            return self._cut(trial, result, result.began_s, windows)
+        except Exception as error:  # noqa: BLE001 - a fault of telemetry must not cost the trial
+            traceback.print_exc()
+            return observed.Telemetry(status="lost", reason=f"telemetry failed: {type(error).__name__}: {error}")
+
+    def _cut(self, trial: Trial, result: Blocks, began_s: float, windows: dict[str, Span]) -> observed.Telemetry:
+        spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
+        used = [f"gpu{index}" for index in self._gpus[: trial.devices]]  # a board that does nothing is none of its
+        telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
+        self._last = (recording, began_s)
+        if self._unattached is None or self._alone is None or telemetry.status == "lost":
+            return telemetry
+        sources = {name: one for name, one in self._alone.sources.items() if name in used or not name.startswith("gpu")}
+        alone = self._alone.model_copy(update={"start_s": self._unattached[0] - began_s, "sources": sources})
+        return telemetry.model_copy(update={"windows": {"unattached": alone, **telemetry.windows}})
+
+    def keep(self, trial: Trial, *, scale: str, pass_number: int) -> None:
+        """Once the trial's record is written: keep its series, and see that telemetry lives for the next."""
+        try:
+            if self._last is not None:
+                recording, zero = self._last
+                self._series.put(recording.series, scale=scale, key=trial.key, pass_number=pass_number, zero=zero)
+            self._process.revive()
+            self._process.forget_before(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - a full disk, most likely: the record itself says more
             print(f"The telemetry series of {trial.label()} could not be kept: {error}.", file=sys.stderr)  # noqa: T201
-        self._process.revive()
-        self._process.forget_before(time.monotonic())
-        return telemetry

@@ -31,6 +31,7 @@ from labkit.measure import (
 )
 from labkit.profile import Timing
 from labkit.records import utc_now
+from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, Trial, trial_from_dict
 from labkit.workloads import build_workload
 
@@ -67,6 +68,8 @@ def _run(trial: Trial, timing: Timing, data: _Data, events: _Events, *, gap_seed
     started_at = utc_now()
     phases: dict[str, float] = {}
     before_s, after_s = PAUSES_S[trial.device]
+    if trial.energy_windows and trial.device == "cuda":
+        after_s += PERIODS_S["energy_j"]  # for one more reading of the energy counter after the last window
     windows = {"idle_before": _pause(before_s)}
     phases["idle"] = before_s
     outcome: Event

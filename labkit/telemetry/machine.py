@@ -50,8 +50,8 @@ def _cpu() -> Callable[[], Values]:
         total = _total(now) - _total(before)
         if total <= 0:
             return (None, None)  # asked again within the kernel's tick
-        stolen = getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)
-        return (_share(1 - (_idle(now) - _idle(before)) / total), _share(stolen / total))
+        stolen = _share((now.steal - before.steal) / total) if hasattr(now, "steal") else None
+        return (_share(1 - (_idle(now) - _idle(before)) / total), stolen)
 
     return read
 

@@ -46,6 +46,8 @@ PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 class Device:
     """One device, reopened when the driver loses it."""
 
+    openings = 0  # how often this process opened the driver anew: handles from before are no good
+
     def __init__(self, nvml: Any, index: int) -> None:
         self.nvml, self.index = nvml, index
         self.source = f"gpu{index}"
@@ -53,9 +55,12 @@ class Device:
         self._lacking = {getattr(nvml, name) for name in _LACKING if hasattr(nvml, name)}
         self._lost = {getattr(nvml, name) for name in _LOST if hasattr(nvml, name)}
         self._next_reopen_s = 0.0
+        self._opened = Device.openings
 
     def call(self, function: str, *arguments: Any) -> Any:
         """One NVML call on this device. MissingError when it has no such thing, ReadingError when it fails now."""
+        if self._opened != Device.openings:  # another device made the driver be opened anew
+            self._open()
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
         except AttributeError as error:
@@ -81,10 +86,22 @@ class Device:
             return
         self._next_reopen_s = now + REOPEN_S
         try:
-            self.nvml.nvmlInit()
-            self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            self.nvml.nvmlShutdown()  # only then does opening it again do anything
         except self.nvml.NVMLError:
-            pass  # still gone: the gap goes on
+            pass
+        Device.openings += 1
+        try:
+            self.nvml.nvmlInit()
+        except self.nvml.NVMLError:
+            return  # still gone: the gap goes on
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
+            self._opened = Device.openings
+        except self.nvml.NVMLError:
+            pass  # the call that follows fails with the driver's word
 
     def field(self, constant: str) -> Any:
         """The value of an NVML field."""

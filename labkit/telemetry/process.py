@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from labkit import observed
 from labkit.host import ROOT
-from labkit.sensors import CORE, CORE_PERIOD_S, KINDS
+from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
 from labkit.series import Series, Span
 from labkit.telemetry.windows import Marks, Recording, summarise, window_of
 
@@ -24,6 +24,8 @@ KEEP_S = 30.0  # readings before a trial that are kept for it
 CATCH_UP_S = 1.5  # how long a trial's end waits for the readings of its last moment
 STARTUP_S = 20.0
 MAX_RESTARTS = 3
+SILENT_S = 10.0  # without a word for so long it is taken for dead
+PERIODS_OF_SOURCES = ((CORE, CORE_PERIOD_S), (RAPL, RAPL_PERIOD_S))  # that differ from their metric's own
 
 Row = tuple[float, float]
 
@@ -70,7 +72,9 @@ class TelemetryProcess:
             )
 
     def revive(self) -> None:
-        """Start it anew if it died, a few times."""
+        """Start it anew if it died or fell silent, a few times."""
+        if self.pid is not None and self._cpu is not None and time.monotonic() - self._heard_s > SILENT_S:
+            self._kill()  # it hangs in the driver, or somebody stopped it
         if self.pid is None and self.restarts < MAX_RESTARTS:
             self._hear_out()
             self.restarts += 1
@@ -80,21 +84,29 @@ class TelemetryProcess:
     def end(self) -> None:
         """End the process; nothing is kept."""
         self._ending = True
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        self._kill()
+        if self.pid is None and self._process is not None:
             for stream in (self._process.stdin, self._process.stdout):
                 if stream:
                     stream.close()
 
+    def _kill(self) -> None:
+        """Kill it, and wait a moment: a process that hangs in a driver dies when the driver lets it."""
+        if self._process is not None:
+            self._process.kill()
+            try:
+                self._process.wait(CATCH_UP_S)
+            except subprocess.TimeoutExpired:
+                pass
+
     def _start(self) -> None:
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._log.parent.mkdir(parents=True, exist_ok=True)
         arguments = [word for index in self._gpus for word in ("--gpu", str(index))]
         with self._lock:
             self._cpu = None
-        with self._log.open("ab") as errors:
-            try:
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("ab") as errors:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "labkit.telemetry.sampler", *arguments],
                     stdin=subprocess.PIPE,  # held open: when it closes, the sampler ends
@@ -102,9 +114,9 @@ class TelemetryProcess:
                     stderr=errors,
                     env={**os.environ, "PYTHONPATH": path},
                 )
-            except OSError as error:
-                self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))
-                return
+        except OSError as error:
+            self._dead.append((time.monotonic(), f"the telemetry process could not be started: {error}"))
+            return
         assert self._process.stdout is not None
         heard_from = (self._process, self._process.stdout)
         self._listener = threading.Thread(target=self._listen, args=heard_from, daemon=True)
@@ -155,11 +167,16 @@ class TelemetryProcess:
             self._gaps = [gap for gap in self._gaps if gap[3] > moment_s - KEEP_S]
             self._dead = [one for one in self._dead if one[0] > moment_s - KEEP_S or one is self._dead[-1]]
 
-    def cut(self, marks: Marks) -> tuple[observed.Telemetry, Recording]:
-        """The telemetry of a trial, and the readings it was made from (from its first window to its last)."""
+    def cut(self, marks: Marks, *, gpus: Sequence[str] | None = None) -> tuple[observed.Telemetry, Recording]:
+        """The telemetry of a trial, and the readings it was made from (from its first window to its last).
+
+        `gpus` are the devices that the trial used (`gpu0`, …); what others did is left out. None: all of them.
+        """
         first = min(start for start, _ in marks.windows.values())
         last = max(end for _, end in marks.windows.values())
         recording = self.recording(first, last)
+        if gpus is not None:
+            recording = recording.of_gpus(gpus)
         reason = self._why_lost(first, last)
         if reason is not None:
             return observed.Telemetry(status="lost", reason=reason, missing=recording.missing), recording
@@ -186,7 +203,7 @@ class TelemetryProcess:
                 continue
             spans: list[Span] = [(a, b) for of, metrics, a, b, _ in gaps if of == source and metric in metrics]
             times, values = zip(*readings, strict=True)
-            period_s = CORE_PERIOD_S if source.startswith(CORE) else None
+            period_s = next((period for prefix, period in PERIODS_OF_SOURCES if source.startswith(prefix)), None)
             one = Series(metric, times, values, spans, period_s=period_s).between(start_s - 2.0, end_s + 1.0)
             if len(one):
                 found[source, metric] = one

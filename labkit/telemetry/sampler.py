@@ -50,9 +50,13 @@ def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
         report.missing += [(f"gpu{index}", "*", "nvidia-ml-py is not installed") for index in indices]
         return []
     found: list[Channel] = []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        report.missing += [(f"gpu{index}", "*", f"the driver says: {error}") for index in indices]
+        return []
     for index in indices:
         try:
-            pynvml.nvmlInit()
             found += nvml.channels(pynvml, index)
         except pynvml.NVMLError as error:
             report.missing.append((f"gpu{index}", "*", f"the driver says: {error}"))

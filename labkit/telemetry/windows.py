@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +56,19 @@ class Recording:
     def get(self, source: str, metric: str) -> Series | None:
         """One series, None when it was never read."""
         return self.series.get((source, metric))
+
+    def of_gpus(self, gpus: Sequence[str]) -> Recording:
+        """The same without the devices that are not among `gpus`."""
+
+        def kept(source: str) -> bool:
+            return source in gpus or not source.startswith(GPU)
+
+        return Recording(
+            {name: one for name, one in self.series.items() if kept(name[0])},
+            [gap for gap in self.gaps if kept(gap[0])],
+            {source: reasons for source, reasons in self.missing.items() if kept(source)},
+            self.cpu_share,
+        )
 
     def sources(self) -> list[str]:
         """`gpu0`, `host`, …; processor cores stand in the series only."""

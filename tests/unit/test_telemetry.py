@@ -37,6 +37,7 @@ from labkit.series import Series
 from labkit.series_store import SeriesStore
 from labkit.telemetry import machine as machine_module
 from labkit.telemetry import nvml
+from labkit.telemetry import process as process_module
 from labkit.telemetry.channel import Channel, MissingError, ReadingError, Report
 from labkit.telemetry.process import MAX_RESTARTS, TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording, flagged_blocks, summarise
@@ -891,7 +892,10 @@ def watch(devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def ended(watch: watch_module.Watch, result: Blocks | None) -> observed.Telemetry | None:
     windows = {"idle_before": (time.monotonic() - 0.4, time.monotonic() - 0.3)} if result else {}
-    return watch.of_trial(Trial(energy_windows=1), scale="smoke", pass_number=1, result=result, windows=windows)
+    trial = Trial(energy_windows=1)
+    telemetry = watch.of_trial(trial, result=result, windows=windows)
+    watch.keep(trial, scale="smoke", pass_number=1)
+    return telemetry
 
 
 def blocks_until_now() -> Blocks:
@@ -917,6 +921,35 @@ def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_
     kill(watch._process)
     assert ended(watch, None) is None
     assert watch._process.pid is not None
+
+
+def test_a_fault_in_telemetry_itself_costs_the_telemetry_and_not_the_trial(
+    watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("of its own")
+
+    monkeypatch.setattr(watch._process, "cut", fails)
+    telemetry = ended(watch, blocks_until_now())
+    assert telemetry is not None and telemetry.status == "lost"
+    assert "ZeroDivisionError: of its own" in (telemetry.reason or "")
+
+
+def test_a_sampler_that_is_stopped_is_replaced(watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "SILENT_S", 0.5)
+    before = watch._process.pid
+    assert before is not None
+    os.kill(before, signal.SIGSTOP)
+    time.sleep(1.0)
+    watch._process.revive()
+    assert watch._process.pid not in (None, before) and has_ended(before)
+
+
+def test_a_device_that_the_trial_does_not_use_is_not_in_its_telemetry() -> None:
+    recording = Recording(
+        {("gpu0", "power_w"): Series("power_w", [0], [1]), ("gpu1", "power_w"): Series("power_w", [0], [1])}
+    )
+    assert recording.of_gpus(["gpu0"]).sources() == ["gpu0"]
 
 
 def test_series_that_cannot_be_kept_cost_no_telemetry(watch: watch_module.Watch, tmp_path: Path, capsys) -> None:
