@@ -26,7 +26,7 @@ def utilisation(results: Results, papers: list[Paper], model: str) -> list[Table
             columns[name] = [f"{value:.10g} {table.unit}" for value in values.values()]
         caption = (
             f"Utilisation while training {model}: this machine and '{paper.citation.title}' ({table.where}; "
-            f"{table.note}), polled in the same way. {_setups(results, paper)}"
+            f"{table.note}), polled about once a second too, here over the timed part only. {_setups(results, paper)}"
         )
         found.append(Table(pd.DataFrame(columns), caption))
     return found or [Text(f"No paper prints the utilisation of {model}.")]
@@ -52,7 +52,7 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
             columns[name] = [*shown, *_limits(profile, mean), ratio]
         caption = (
             f"Power while training {model}: this machine and '{paper.citation.title}' ({table.where}; {table.note}), "
-            f"polled once a second in the same way over the timed part; idle here: no process attached. A ratio "
+            f"polled once a second too, here over the timed part only; idle here: no process attached. A ratio "
             f"carries the systematic errors of both sensors; ? is one that no vendor states. {_setups(results, paper)}"
         )
         found.append(Table(pd.DataFrame(columns), caption))

@@ -84,16 +84,17 @@ def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | Non
 
 def of_pass(results: Results, record: Record, metric: str) -> float | None:
     """A metric of telemetry in one pass, in SI units; None where it was not read."""
+    on_gpu = results.profile.device.kind == "cuda"
     if metric == "energy_per_image_j":
-        return _energy_per_image(record, above_w=0.0)
+        return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
     if metric == "net_energy_per_image_j":
         idle_w = idle_power(results, record.pass_number)
-        return None if idle_w is None else _energy_per_image(record, above_w=idle_w)
+        return None if idle_w is None else _energy_per_image(record, above_w=idle_w, on_gpu=on_gpu)
     if metric == "images_per_s_per_w":
         rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
         return rate / power if rate is not None and power else None
-    if metric == "power_w" and record.telemetry is not None and not _has_gpu(record.telemetry):
-        return _rapl_power(record.telemetry)
+    if metric == "power_w" and not on_gpu:
+        return None if record.telemetry is None else _rapl_power(record.telemetry)
     if metric == "cpu_cores_used":
         return value_of(record, metric)
     found = _of_record(record, metric, "timed")
@@ -109,14 +110,14 @@ def idle_power(results: Results, pass_number: int) -> float | None:
     return None
 
 
-def _energy_per_image(record: Record, above_w: float) -> float | None:
+def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float | None:
     """Joules an image over all long windows of a pass; None when one of them has no energy."""
     telemetry = record.telemetry
     if telemetry is None or not telemetry.energy:
         return None
     joules, images = 0.0, 0
     for window in telemetry.energy:
-        meters = _meters(window.energy_j)
+        meters = _meters(window.energy_j, on_gpu=on_gpu)
         if not meters or window.images is None or any(value is None for value in meters.values()):
             return None
         joules += sum(value for value in meters.values() if value is not None) - above_w * window.length_s
@@ -124,10 +125,13 @@ def _energy_per_image(record: Record, above_w: float) -> float | None:
     return joules / images if images else None
 
 
-def _meters(energy_j: dict[str, float | None]) -> dict[str, float | None]:
-    """The devices' meters; where there is no device those of the processor packages."""
-    gpus = {source: value for source, value in energy_j.items() if source.startswith(GPU)}
-    return gpus or {source: value for source, value in energy_j.items() if _is_package(source)}
+def _meters(energy_j: dict[str, float | None], *, on_gpu: bool) -> dict[str, float | None]:
+    """The meters of what the profile is about: its GPUs, or the processor packages (without their memory)."""
+    return {name: joules for name, joules in energy_j.items() if _is_meter(name, on_gpu=on_gpu)}
+
+
+def _is_meter(source: str, *, on_gpu: bool) -> bool:
+    return source.startswith(GPU) if on_gpu else _is_package(source)
 
 
 def _is_package(source: str) -> bool:
@@ -137,12 +141,8 @@ def _is_package(source: str) -> bool:
 
 def _rapl_power(telemetry: Telemetry) -> float | None:
     seconds = sum(window.length_s for window in telemetry.energy)
-    joules = [value for window in telemetry.energy for value in _meters(window.energy_j).values()]
+    joules = [value for window in telemetry.energy for value in _meters(window.energy_j, on_gpu=False).values()]
     return sum(v for v in joules if v is not None) / seconds if joules and None not in joules and seconds else None
-
-
-def _has_gpu(telemetry: Telemetry) -> bool:
-    return any(source.startswith(GPU) for window in telemetry.windows.values() for source in window.sources)
 
 
 def energy_methods(results: Results) -> list[str]:
@@ -152,7 +152,7 @@ def energy_methods(results: Results) -> list[str]:
         for record in results.records
         if record.telemetry
         for source, method in record.telemetry.energy_method.items()
-        if source.startswith(GPU) or _is_package(source)
+        if _is_meter(source, on_gpu=results.profile.device.kind == "cuda")
     }
     return sorted(methods)
 
@@ -247,6 +247,11 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
             return Text(f"Whether a device throttled can't be said here: {why_not(results, 'throttle')}.")
         lost = sum(r.telemetry is None or r.telemetry.status == "lost" for trial in trials for r in results.ok(trial))
         seen = f" of those that telemetry saw ({lost} results have none)" if lost else ""
+        untold = [
+            why for (source, metric), why in missing(results).items() if (source[:3], metric) == (GPU, "throttle")
+        ]
+        if untold:
+            return Text(f"No timed block{seen} ran below clock; whether one was throttled can't be said: {untold[0]}.")
         return Text(f"No timed block{seen} ran throttled or below clock.")
     return Table(
         pd.DataFrame(rows),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import energy_methods, mean_interval, spread, why_not
+from labkit.analysis.observations import energy_methods, mean_interval, of_pass, spread, why_not
 from labkit.analysis.power import power_kind, power_table, sensor_sentence
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, name_of, title
@@ -18,6 +18,7 @@ from labkit.analysis.table import Text
 from labkit.models import count
 from labkit.records import short_hash
 from labkit.sensors import GPU, HOST, KINDS
+from labkit.statistics import ratio_interval
 from labkit.trial import Trial
 
 
@@ -77,7 +78,8 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
         metric, source, unit, scale = "cpu_utilisation", HOST, "CPU busy, all cores (%)", 100.0
     of_metric = series[(series["metric"] == metric) & series["source"].astype(str).str.startswith(source)]
     if not len(of_metric):
-        return Text("No series of this study is kept here, so there is no picture over time.")
+        reason = series.attrs.get("reason", "no series of this study is kept here")
+        return Text(f"There is no picture over time: {reason}.")
     parts = [_first_pass(of_metric, trial).assign(trial=name_of(trial)) for trial in trials]
     data = pd.concat(parts)[["trial", "pass", "source", "t_s", "value"]]
     passes = listing([str(number_) for number_ in sorted(data["pass"].unique())])
@@ -226,7 +228,8 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="power-size",
         draw=draw,
-        caption=f"{power_kind(results)}, against the size of the model, 95 % interval over passes.{_order(data)} "
+        caption=f"{power_kind(results)}, against the size of the model, 95 % interval over passes."
+        f"{_order(results, [trial for trial, _ in known])} "
         f"{conditions(results, trials)}.",
         alt="Two scatter plots of mean power: against the number of parameters and against the arithmetic per image.",
         data=data,
@@ -234,23 +237,29 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
     )
 
 
-def _order(data: pd.DataFrame) -> str:
-    """From each model to the next larger one, at the largest batch: does the power rise, fall, or stay within it?"""
-    if data["n"].min() < 2:
-        return " With one pass there are no intervals, so no direction is said."
+def _order(results: Results, known: list[Trial]) -> str:
+    """From each model to the next larger one, at the largest batch: the ratio of power within each pass."""
+    largest = [trial for trial in known if trial.batch == max(one.batch for one in known)]
     said: dict[str, list[str]] = {}
-    for column in ("parameters", "GFLOP/image"):
-        largest = data[data["batch"] == data["batch"].max()].sort_values(column)
-        steps = [
-            f"from {_model(a)} to {_model(b)} it "
-            + ("rises" if b["low"] > a["high"] else "falls" if b["high"] < a["low"] else "does not change by more than")
-            + ("" if b["low"] > a["high"] or b["high"] < a["low"] else " the intervals")
-            for a, b in pairwise([row for _, row in largest.iterrows()])
-        ]
+    for name, size in (("parameters", "parameters"), ("GFLOP/image", "flop_training")):
+        ordered = sorted(largest, key=lambda trial: getattr(count(trial.model, image_px=trial.image_px), size))
+        steps = [step for a, b in pairwise(ordered) if (step := _step(results, a, b))]
         if steps:
-            said.setdefault(listing(steps), []).append(column)
+            said.setdefault(listing(steps), []).append(name)
     return "".join(f" Ordered by {listing(columns)}, {steps}." for steps, columns in said.items())
 
 
-def _model(row: Any) -> str:
-    return f"{row['model']} ({number(row['power_w'])} W)"
+def _step(results: Results, smaller: Trial, larger: Trial) -> str | None:
+    """Whether power rises from one model to another; None without a pass that holds both."""
+    watts = [
+        {record.pass_number: value for record in results.ok(trial) if (value := of_pass(results, record, "power_w"))}
+        for trial in (larger, smaller)
+    ]
+    ratio = ratio_interval(*watts)
+    if ratio is None:
+        return None
+    between = f"from {title(smaller)} to {title(larger)} it"
+    if ratio.low is None or ratio.high is None:
+        return f"{between} changes by {number(ratio.point)}x (one pass, no interval, so no direction is said)"
+    what = "rises" if ratio.low > 1 else "falls" if ratio.high < 1 else "does not change beyond the interval"
+    return f"{between} {what} ({number(ratio.point, 4)}x [{number(ratio.low, 4)}, {number(ratio.high, 4)}])"

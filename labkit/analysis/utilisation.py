@@ -79,8 +79,8 @@ def shares(results: Results, trials: list[Trial]) -> Figure | Text:
     metrics = [metric for metric in SHARES if any(spread(results, trial, metric) is not None for trial in trials)]
     if not metrics:
         return Text(f"Utilisation is not readable here: {why_not(results, 'utilisation')}.")
-    data = shares_table(results, trials)
-    labels = [f"{row['model']}, {row['batch']:,}" for _, row in data.iterrows()]
+    data = _drawn(results, trials, metrics)
+    labels = [name_of(trial) for trial in trials]
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
@@ -140,6 +140,23 @@ def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
         "percent; then the mean activity of the units over the timed part. Memory: the most in use on the board, with "
         f"what the context and the framework's reserve take.{_without(results, trials)} {conditions(results, trials)}.",
     )
+
+
+def _drawn(results: Results, trials: list[Trial], metrics: list[str]) -> pd.DataFrame:
+    """The numbers of the figure, in percent: the range of the utilisation, and the mean of every share."""
+    rows = []
+    for trial in trials:
+        row: dict[str, Any] = {"trial": name_of(trial)}
+        for metric in metrics:
+            found = spread(results, trial, metric)
+            if metric == "utilisation":
+                row |= {
+                    "utilisation, lowest": found and found.low * 100,
+                    "utilisation, highest": found and found.high * 100,
+                }
+            row[f"{label(metric)}, mean"] = found and found.mean * 100
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _without(results: Results, trials: list[Trial]) -> str:

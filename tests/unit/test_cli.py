@@ -72,7 +72,10 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--hw", "cpu", "--study", "nope"], ["unknown study 'nope'", "01_training", "20_comparison"]),
         (["report", "--hw", "cpu", "--scale", "huge"], ["unknown scale 'huge'", "smoke", "quick", "full"]),
         (["report", "--hw", "cpu", "--data", "/no/such/folder"], ["/no/such/folder", "synthetic32", "val_data"]),
-        (["report", "--hw", "cpu", "--study", "power"], ["04_power", "not", "available: 01_training"]),
+        (
+            ["report", "--hw", "cpu", "--study", "inference"],
+            ["05_inference", "available: 01_training, 04_power"],
+        ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),
         (["report", "--on", "slurm"], ["ON="]),
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),

@@ -33,8 +33,9 @@ SI_ENDING = {
     "W": "_w",
     "mJ": "_j",
     "°C": "_c",
+    "MHz": "_hz",
 }
-WITHOUT_SI_UNIT = {"", "%", "x", "currency"}
+WITHOUT_SI_UNIT = {"", "%", "x", "currency", "cores"}
 
 
 def test_the_studies_are_the_thirteen_in_order():
@@ -105,7 +106,7 @@ def test_a_metrics_name_ends_in_the_si_unit_that_is_stored(name):
 
 @pytest.mark.parametrize("name", METRICS)
 def test_what_is_printed_is_the_stored_value_in_the_printed_unit(name):
-    factors = {"ms": 1e3, "mJ": 1e3, "TFLOP/s": 1e-12, "GB/s": 1e-9, "GiB": 2.0**-30, "%": 1e2}
+    factors = {"ms": 1e3, "mJ": 1e3, "TFLOP/s": 1e-12, "GB/s": 1e-9, "GiB": 2.0**-30, "%": 1e2, "MHz": 1e-6}
     assert METRICS[name].scale == factors.get(METRICS[name].unit, 1.0)
 
 
