@@ -5,8 +5,9 @@
 Trains VGG-16 at batch 64 on 32x32 images (the smallest training step of the workbook) and ResNet-50 at batch 64 (whose
 step is nothing but launches) with the telemetry process sampling and with it stopped, in turns and in both orders, in
 one run. Prints the throughput ratio with over without as a geometric mean with its 95 % interval over the pairs, and
-the processor time that the sampling process took. Ends with exit code 1 when a bound is broken: the interval lies
-wholly below 99.5 %, or the sampler took 2 % of a core or more.
+the processor time that the sampling process took. Says of each model whether the bound holds (the interval lies wholly
+above 99.5 %), is broken (wholly below) or is undecided (more pairs are needed). Exit code 0 only when it holds for the
+smallest step, is broken nowhere, and the sampler took less than 2 % of a core.
 
 The telemetry is listened to by a process of its own, as in a report, so that neither its readings nor their parsing run
 in the timed process.
@@ -55,7 +56,11 @@ def main() -> int:
             f"{model} batch {BATCH[options.device]}, step {step_s * 1e3:.2f} ms: with/without telemetry "
             f"{ratio.point:.4f} [{ratio.low:.4f}, {ratio.high:.4f}], n = {ratio.n}; sampler {share:.2%} of one core"
         )
-        fine &= ratio.high >= 1 - LARGEST_COST and share < LARGEST_CPU_SHARE
+        bound = 1 - LARGEST_COST
+        verdict = "holds" if ratio.low >= bound else "is broken" if ratio.high < bound else "is undecided"
+        print(f"    the bound of {LARGEST_COST:.1%} {verdict}")
+        fine &= verdict != "is broken" and share < LARGEST_CPU_SHARE
+        fine &= verdict == "holds" or model != MODELS[0]
     return 0 if fine else 1
 
 
