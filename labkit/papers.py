@@ -1,14 +1,16 @@
-"""`papers/*.yaml` -> Paper: citation, hardware and published numbers as printed, with where they stand."""
+"""`papers/*.yaml` -> Paper: citation, hardware, numbers as printed with where they stand, and claims."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from labkit.claims import FASTEST, OTHERS, Claim, Test
 from labkit.errors import UserError, unknown
-from labkit.profile import read_yaml
+from labkit.profile import profile_names, read_yaml
 from labkit.registry import METRICS, STUDIES
 
 PAPERS = Path(__file__).resolve().parent.parent / "papers"
@@ -28,11 +30,14 @@ class Citation(_Part):
 
 
 class Setup(_Part):
-    """What the paper measured on: framework, data and models."""
+    """What the paper measured with, as printed; `frameworks`, `data_sets` and `precisions` in the words of trials."""
 
     framework: str
     data: str
     models: list[str]
+    frameworks: list[str] = []
+    data_sets: list[str] = []
+    precisions: list[str] = ["fp32"]
 
 
 class PaperDevice(_Part):
@@ -43,15 +48,32 @@ class PaperDevice(_Part):
     where: str
 
 
+class PrintedTable(_Part):
+    """A table as printed that is no result: hardware, batch sizes, iterations."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[str | float | None]]
+    where: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _is_rectangular(self) -> PrintedTable:
+        _check_rows(self.rows, self.columns)
+        return self
+
+
 class PublishedTable(_Part):
-    """Numbers of one metric: a row a statistic, a column a device. `values` are as printed, in `unit`."""
+    """Numbers of one metric as printed, in `unit`: a row a statistic or model, a column a profile or precision."""
 
     metric: str
     unit: str
     to_si: float = Field(gt=0)  # stored SI value = printed value * to_si
     study: str
-    model: str
+    model: str = ""  # where rows are statistics
     workload: Literal["train", "infer", "idle"]
+    columns_are: Literal["profile", "precision"] = "profile"
+    rows_are: Literal["statistic", "model"] = "statistic"
     columns: list[str]
     rows: dict[str, list[float]]
     where: Annotated[str, Field(min_length=1)]
@@ -63,9 +85,9 @@ class PublishedTable(_Part):
             raise ValueError(f"{unknown('metric', self.metric, METRICS)}")
         if self.study not in STUDIES:
             raise ValueError(f"{unknown('study', self.study, STUDIES)}")
-        for name, values in self.rows.items():
-            if len(values) != len(self.columns):
-                raise ValueError(f"row {name!r} has {len(values)} values for {len(self.columns)} columns")
+        if bool(self.model) != (self.rows_are == "statistic"):
+            raise ValueError("a table of statistics names its model; one whose rows are models does not")
+        _check_rows(self.rows, self.columns)
         return self
 
     def si(self, row: str, column: str) -> float:
@@ -85,14 +107,48 @@ class PublishedOrder(_Part):
 
 
 class Paper(_Part):
-    """One paper."""
+    """One paper: `name` is what pages call it in a word or two."""
 
     id: str
+    name: Annotated[str, Field(min_length=1)]
     citation: Citation
     setup: Setup
     devices: list[PaperDevice]
+    printed: list[PrintedTable] = []
     tables: list[PublishedTable] = []
     orders: list[PublishedOrder] = []
+    claims: list[Claim] = []
+
+    @model_validator(mode="after")
+    def _claims_are_its_own(self) -> Paper:
+        ids = [claim.id for claim in self.claims]
+        for one in ids:
+            if not one.startswith(f"{self.id}-"):
+                raise ValueError(f"claims: the id {one!r} does not begin with {self.id}-")
+            if ids.count(one) > 1:
+                raise ValueError(f"claims: the id {one!r} is given twice")
+        named = {name for claim in self.claims for test in claim.tests for name in _profiles_of(test)}
+        named |= {device.profile for device in self.devices}
+        named |= {name for table in self.tables if table.columns_are == "profile" for name in table.columns}
+        known = profile_names()
+        for name in sorted(named):
+            if name not in known:
+                raise ValueError(f"{unknown('profile', name, known)}")
+        return self
+
+
+def _profiles_of(test: Test) -> list[str]:
+    """The profiles that a test names."""
+    named = [name for one in test.published for name in one.on]
+    named += [str(value) for value in (test.over.get("profile"), test.under.get("profile")) if value is not None]
+    named += [str(value) for value in test.order if test.along == "profile"]
+    return [name for name in named if name not in (FASTEST, OTHERS)]
+
+
+def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:
+    for name, values in rows.items():
+        if len(values) != len(columns):
+            raise ValueError(f"row {name!r} has {len(values)} values for {len(columns)} columns")
 
 
 def load_papers(folder: Path = PAPERS) -> list[Paper]:

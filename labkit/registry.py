@@ -156,7 +156,54 @@ METRICS: dict[str, Metric] = {
         Metric("top1", "Top-1 accuracy", "%", "more", 1e2),
         Metric("top5", "Top-5 accuracy", "%", "more", 1e2),
         Metric("cost_per_million_images", "Cost per million images", "currency", "less"),
+        Metric("power_fraction", "Power over the board's limit", "%", "neither", 1e2),
+        Metric("late_over_early", "Throughput of the second half of the timed part over the first", "x", "neither"),
+        Metric("training_90_epochs_s", "90 epochs of 1.2 million images", "days", "less", 1 / 86400),
+        Metric("run_s", "Time of the whole run", "s", "less"),
+        Metric("epochs_to_target", "Epochs to the target accuracy", "epochs", "less"),
+        Metric("first_device_utilisation_ratio", "Utilisation of the first device over the others'", "x", "neither"),
+        Metric("flop_per_step", "Arithmetic of a step", "GFLOP", "neither", 1e-9),
+        Metric("compute_utilisation", "Time in which any kernel ran (trace)", "%", "neither", 1e2),
+        Metric("fp32_utilisation", "FP32 FLOP over peak and elapsed time", "%", "neither", 1e2),
+        Metric("launch_gap_share", "Time in which the device waited for a launch", "%", "less", 1e2),
+        Metric("copy_share", "Kernel and copy time in copies", "%", "less", 1e2),
+        Metric("broadcast_share", "Kernel and copy time in broadcasts", "%", "less", 1e2),
+        Metric("winograd_share", "Convolution time in Winograd kernels", "%", "neither", 1e2),
+        Metric("maxpool_backward_share", "Kernel time in max-pool's backward", "%", "neither", 1e2),
+        Metric("launch_api_share", "API time in kernel launches", "%", "neither", 1e2),
+        Metric("cleanup_api_share", "API time in clean-up (events, frees)", "%", "neither", 1e2),
+        Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2),
+        Metric("kernel_overlap_share", "Busy time in which kernels overlap", "%", "neither", 1e2),
+        Metric("copy_overlap_share", "Copy time that overlaps with kernels", "%", "more", 1e2),
+        Metric("copy_bytes", "Size of a copy, median", "KiB", "neither", 2.0**-10),
+        Metric("copy_bytes_per_s", "Copy throughput", "GB/s", "more", 1e-9),
+        Metric("read_bytes", "Bytes read from storage", "MB", "less", 1e-6),
+        Metric("read_bytes_per_s", "Storage read throughput", "MB/s", "more", 1e-6),
+        Metric("later_read_share", "Reads of later epochs over the first's", "%", "less", 1e2),
+        Metric("first_epoch_ratio", "Time of the first epoch over later ones'", "x", "less"),
+        Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
+        Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2),
+        Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),
+        Metric("gradient_bytes", "Gradient bytes on the network a step", "MB", "less", 1e-6),
     )
+}
+
+# What records may say in words: a claim may test whether it changes.
+LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolution time is spent in"}
+
+# Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
+# sees to it that a field leaves this list when it becomes one.
+PLANNED_FIELDS: dict[str, str] = {
+    "scaling": "03_multi_gpu: weak (batch per device constant) or strong (total constant)",
+    "arrangement": "03_multi_gpu: two jobs at_once, in_sequence, or one alone",
+    "updates": "03_multi_gpu: synchronous or asynchronous (stale parameters)",
+    "interconnect": "03_multi_gpu: nvlink, host (through the host's memory) or sockets",
+    "network": "03_multi_gpu: between nodes, ethernet or infiniband",
+    "nodes": "03_multi_gpu, 12_data_pipeline: how many",
+    "gradient_precision": "03_multi_gpu: in which gradients are exchanged",
+    "section": "09_profile: of a step, step, forward, backward or optimiser",
+    "traced_iterations": "09_profile, 10_gan: how many a trace holds",
+    "cache": "12_data_pipeline: the page cache, cold or warm",
 }
 
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")

@@ -1,0 +1,162 @@
+"""What a paper claims, as a test that records can pass or fail: schema and checks, no evaluation.
+
+A test says which trials it looks at (`select`), what it forms from them (`shape`) and the bound that decides. Bounds are
+fixed in `papers/*.yaml` before anything is measured; `because` says which word of the paper a bound stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from labkit.errors import unknown
+from labkit.registry import LABELS, METRICS, PLANNED_FIELDS, STUDIES
+from labkit.trial import DEVICES, ENGINES, PRECISIONS, Trial
+
+Value = bool | int | float | str
+Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "differs"]
+
+# What a test may select by or compare along, beside the fields of a trial: whose records, and their chip's generation.
+ACROSS = ("profile", "generation")
+# Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile with
+# the most images/s.
+LARGEST, SMALLEST, OTHERS, FASTEST = "largest", "smallest", "others", "fastest"
+CHOICES: dict[str, tuple[str, ...]] = {"precision": PRECISIONS, "engine": ENGINES, "device": DEVICES}
+ABOUT = 0.1  # a magnitude is met within ±10 %
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Published(_Part):
+    """A magnitude as printed (a fraction of 1, a ratio or SI; a range as two numbers), and what it is of."""
+
+    value: float | tuple[float, float]
+    on: Annotated[list[str], Field(min_length=1)]  # profiles
+    select: dict[str, Value] = {}  # which of the test's trials, where it is not of all
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Within which a measured value is about the published one: ±10 % of the number, or of the range's ends."""
+        low, high = self.value if isinstance(self.value, tuple) else (self.value, self.value)
+        return low * (1 - ABOUT), high * (1 + ABOUT)
+
+
+class Test(_Part):
+    """One condition on records.
+
+    - `level`: the metric of each trial selected.
+    - `ratio`, `difference`: of each trial that fits `over` to the one that fits `under` and is the same otherwise;
+      with `metric_under` of two metrics of the same trial.
+    - `trend`: the metric along a field (`rises`, `falls`, `constant`, `diminishing`: each step adds less than the one
+      before, `peaks`: rises, then falls).
+    - `order`: each value of `along` in `order` against the next, which must be lower.
+    - `alike`: the order along a field is the same for every value of `among`.
+    - `differs`: a label (not a number) is not the same for all values of the field.
+    """
+
+    shape: Shape
+    metric: str
+    metric_under: str | None = None
+    study: str | None = None  # when it is not the claim's first
+    select: dict[str, Value | list[Value]] = {}
+    over: dict[str, Value] = {}
+    under: dict[str, Value] = {}
+    along: str | None = None
+    among: str | None = None
+    trend: Literal["rises", "falls", "constant", "diminishing", "peaks"] | None = None
+    order: list[Value] = []
+    at_least: float | None = None
+    at_most: float | None = None
+    between: tuple[float, float] | None = None
+    outside: tuple[float, float] | None = None
+    because: str = ""  # which word of the paper the bound stands for, and by which rule
+    beside: list[str] = []  # metrics that help to understand the verdict; they decide nothing
+    published: list[Published] = []
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Test:
+        _check_names(self)
+        needed = _NEEDED[self.shape]
+        for name in ("over", "under", "along", "among", "trend", "order"):
+            given = bool(getattr(self, name))
+            if given and name not in needed and not (name in ("over", "under") and self.metric_under):
+                raise ValueError(f"a test of shape {self.shape!r} has no `{name}`")
+            if not given and name in needed and not (name in ("over", "under") and self.metric_under):
+                raise ValueError(f"a test of shape {self.shape!r} needs `{name}`")
+        if bool(self.over) != bool(self.under) or set(self.over) != set(self.under):
+            raise ValueError("`over` and `under` give the same fields different values")
+        if self.metric_under and (self.shape not in ("ratio", "difference") or self.over):
+            raise ValueError("`metric_under` is for a ratio or difference of two metrics of one trial")
+        bounds = [self.at_least, self.at_most, self.between, self.outside]
+        given_bounds = sum(bound is not None for bound in bounds)
+        if given_bounds > 1:
+            raise ValueError("a test has one bound: at_least, at_most, between or outside")
+        for ends in (self.between, self.outside):
+            if ends and ends[0] >= ends[1]:
+                raise ValueError("between and outside: the lower end comes first")
+        if self.shape in ("level", "ratio", "difference") and not given_bounds and not self.published:
+            raise ValueError(f"a test of shape {self.shape!r} needs a bound: at_least, at_most, between or outside")
+        if self.shape in ("trend", "order", "alike", "differs") and given_bounds:
+            raise ValueError(f"a test of shape {self.shape!r} has its bounds by itself")
+        if given_bounds and not self.because:
+            raise ValueError("a bound says in `because` which word of the paper it stands for")
+        if self.published and self.shape not in ("level", "ratio", "difference"):
+            raise ValueError(f"a test of shape {self.shape!r} has no published magnitude")
+        return self
+
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "level": (),
+    "ratio": ("over", "under"),
+    "difference": ("over", "under"),
+    "trend": ("along", "trend"),
+    "order": ("along", "order"),
+    "alike": ("along", "among"),
+    "differs": ("along",),
+}
+
+
+class Claim(_Part):
+    """One claim of a paper: what it says, where, which studies test it, and how. All of its tests must hold."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9]+)+$")]
+    statement: Annotated[str, Field(min_length=1)]
+    where: Annotated[str, Field(min_length=1)]
+    studies: Annotated[list[str], Field(min_length=1)]
+    tests: Annotated[list[Test], Field(min_length=1)]
+    note: str = ""  # how the statement was read, where it can be read in several ways
+
+    @model_validator(mode="after")
+    def _studies_are_known(self) -> Claim:
+        for study in [*self.studies, *(test.study for test in self.tests if test.study)]:
+            if study not in STUDIES:
+                raise ValueError(f"{unknown('study', study, STUDIES)}")
+        return self
+
+    def study_of(self, test: Test) -> str:
+        """The study whose records a test looks at."""
+        return test.study or self.studies[0]
+
+
+def _check_names(test: Test) -> None:
+    """Every metric and field a test names is one that records have, or that a study to come will give them."""
+    metrics = [test.metric, *test.beside, *([test.metric_under] if test.metric_under else [])]
+    known = LABELS if test.shape == "differs" else METRICS
+    for name in metrics:
+        if name not in known:
+            raise ValueError(f"{unknown('label' if test.shape == 'differs' else 'metric', name, known)}")
+    valid = [*(field.name for field in fields(Trial)), *PLANNED_FIELDS, *ACROSS]
+    chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(one.select for one in test.published)]
+    named = [name for choice in chosen for name in choice]
+    for name in [*named, *(name for name in (test.along, test.among) if name)]:
+        if name not in valid:
+            raise ValueError(f"{unknown('trial field', name, valid)}")
+    for choice in chosen:
+        for name, values in choice.items():
+            for value in values if isinstance(values, list) else [values]:
+                if name in CHOICES and value not in (*CHOICES[name], OTHERS):
+                    raise ValueError(f"{unknown(f'trial {name}', str(value), CHOICES[name])}")
