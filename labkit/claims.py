@@ -1,7 +1,7 @@
 """What a paper claims, as a test that records can pass or fail: schema and checks, no evaluation.
 
-A test says which trials it looks at (`select`), what it forms from them (`shape`) and the bound that decides. Bounds are
-fixed in `papers/*.yaml` before anything is measured; `because` says which word of the paper a bound stands for.
+A test says which trials it looks at (`select`), what it forms from them (`shape`) and the bound that decides. Bounds
+are fixed in `papers/*.yaml` before anything is measured; `because` says which word of the paper a bound stands for.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from labkit.papers import PAPERS, load_papers
 from labkit.profile import profile_names
 
 SMALL = """
+name: Small
 citation: {title: A paper, authors: [Somebody], institution: Somewhere, published: "2018"}
 setup: {framework: TensorFlow, data: ImageNet32, models: [resnet50]}
 devices: [{profile: k40m, printed: K40m, where: table 1}]
