@@ -35,6 +35,17 @@ class Metric:
     better: Better
     scale: float = 1.0  # printed value = stored SI value * scale
 
+    @property
+    def si_unit(self) -> str:
+        """The unit of the stored value; 1 for shares and ratios."""
+        return _SI_UNITS.get(self.unit, self.unit) or "1"
+
+
+_SI_UNITS = {
+    **{"%": "1", "x": "1", "ms": "s", "days": "s", "mJ": "J", "MHz": "Hz", "TFLOP/s": "FLOP/s", "GFLOP": "FLOP"},
+    **dict.fromkeys(("KiB", "MB", "GiB"), "B"),
+    **dict.fromkeys(("MB/s", "GB/s"), "B/s"),
+}
 
 STUDIES: dict[str, Study] = {
     study.id: study

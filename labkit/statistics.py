@@ -61,6 +61,54 @@ def ratio_interval(numerator: dict[int, float], denominator: dict[int, float]) -
     return log_interval(ratios.tolist())
 
 
+def linear_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Arithmetic mean with Student's t interval: for differences, and for shares that may be 0.
+
+    Raises ValueError for no values or one that is not finite.
+    """
+    array = _finite(values)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return Interval(mean, None, None, 1, confidence)
+    half = t_quantile(confidence, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    return Interval(mean, mean - half, mean + half, len(array), confidence)
+
+
+def difference_interval(minuend: dict[int, float], subtrahend: dict[int, float]) -> Interval | None:
+    """Interval of a difference taken within each pass first, as `ratio_interval` does for ratios."""
+    shared = sorted(set(minuend) & set(subtrahend))
+    return linear_interval([minuend[n] - subtrahend[n] for n in shared]) if shared else None
+
+
+def unpaired_difference(minuend: Sequence[float], subtrahend: Sequence[float]) -> Interval:
+    """Interval of the difference of two means whose values share no passes (Welch 1947); n is the smaller count."""
+    first, second = _finite(minuend), _finite(subtrahend)
+    point, n = float(first.mean() - second.mean()), min(len(first), len(second))
+    if n < 2:
+        return Interval(point, None, None, n)
+    parts = [float(one.var(ddof=1)) / len(one) for one in (first, second)]
+    total = sum(parts)
+    if total == 0:
+        return Interval(point, point, point, n)
+    degrees = total**2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, (first, second), strict=True))
+    half = t_quantile(CONFIDENCE, degrees) * math.sqrt(total)
+    return Interval(point, point - half, point + half, n)
+
+
+def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
+    """Interval of the ratio of two geometric means whose values share no passes: Welch's on the logarithms."""
+    found = unpaired_difference(np.log(_positive(numerator)).tolist(), np.log(_positive(denominator)).tolist())
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Interval(math.exp(found.point), low, high, found.n)
+
+
+def _finite(values: Sequence[float]) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=float)
+    if not len(array) or not np.all(np.isfinite(array)):
+        raise ValueError(f"an interval needs finite values, at least one, not {list(values)}")
+    return array
+
+
 def _positive(values: Sequence[float]) -> NDArray[np.float64]:
     """`values` as an array; ValueError for none, or for one that has no logarithm."""
     array = np.asarray(values, dtype=float)
@@ -79,7 +127,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
     return float(array.std(ddof=1) / array.mean())
 
 
-def t_quantile(confidence: float, degrees: int) -> float:
+def t_quantile(confidence: float, degrees: float) -> float:
     """The two-sided quantile of Student's t distribution."""
     from scipy.special import stdtrit  # scipy.stats holds the same and takes a second to import
 

@@ -16,14 +16,15 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from labkit.analysis.evidence import Evidence
 from labkit.analysis.results import Results
 from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
-from labkit.profile import Profile, SweepValue, load_profile
+from labkit.profile import Profile, SweepValue, load_profile, profile_names
 from labkit.records import Store, short_hash
-from labkit.registry import Study, check_scale, find_study
+from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.run import Outcome, measure
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.series_store import COLUMNS, SeriesStore
@@ -34,6 +35,14 @@ MODES = ("auto", "measure", "render", "plan")
 
 # Training and validation images of synthetic32 at each scale; other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
+
+
+NOTEBOOKS = ROOT / "notebooks"
+
+
+def notebook_of(study: str) -> Path:
+    """Where a study's notebook stands."""
+    return NOTEBOOKS / f"{study}.ipynb"
 
 
 def reports_folder() -> Path:
@@ -145,21 +154,40 @@ class OpenStudy:
 
         At the scale of this call those of `trials`, where they are given: the ones asked for now.
         """
-        host_id = host_to_show(self.store, self.study.id, self.host.id)
-        if host_id is None:
-            return Results(study=self.study, profile=self.profile, scale=self.scale, host_id=None, host={}, records=[])
-        records = self.store.read(self.study.id, host_id)
-        scale = scale_to_show(records) or self.scale
-        keys = [trial.key for trial in trials] if trials is not None and scale == self.scale else None
-        return Results(
-            study=self.study,
-            profile=self.profile,
-            scale=scale,
-            host_id=host_id,
-            host=read_host(self.store.report, host_id),
-            records=at_scale(records, scale, keys),
-            measured_here=host_id == self.host.id,
-        )
+        keys = [trial.key for trial in trials] if trials is not None else None
+        return shown_results(self.profile, self.study, store=self.store, here=self.host.id, asked=(self.scale, keys))
+
+
+def shown_results(
+    profile: Profile,
+    study: Study,
+    *,
+    store: Store,
+    here: str | None = None,
+    asked: tuple[str, Sequence[str] | None] = ("quick", None),
+) -> Results:
+    """The records of a study that pages of a profile show.
+
+    This host's (`here`), else the newest complete host's; at the largest complete scale. `asked` is the scale of this
+    call with the keys of its trials: at that scale the records are those of these trials.
+    """
+    host_id = host_to_show(store, study.id, here)
+    if host_id is None:
+        return Results(study=study, profile=profile, scale=asked[0], host_id=None, host={}, records=[])
+    records = store.read(study.id, host_id)
+    scale = scale_to_show(records) or asked[0]
+    shown = at_scale(records, scale, asked[1] if scale == asked[0] else None)
+    number = {id(record): line for line, record in enumerate(records, start=1)}
+    return Results(
+        study=study,
+        profile=profile,
+        scale=scale,
+        host_id=host_id,
+        host=read_host(store.report, host_id),
+        records=shown,
+        measured_here=host_id == here,
+        lines={(record.key, record.pass_number): number[id(record)] for record in shown},
+    )
 
 
 def open_study(
@@ -181,3 +209,18 @@ def open_study(
         host=here,
         store=Store(reports_folder() / profile.name),
     )
+
+
+def evidence(profile: str | None, here: str | None = None) -> Evidence:
+    """The records by which claims are judged, from the view of a profile; None views all recorded profiles alike.
+
+    `here` is this host's id: its records are shown before those of others.
+    """
+    names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
+
+    def load(name: str, study: str) -> Results:
+        return shown_results(load_profile(name), find_study(study), store=Store(reports_folder() / name), here=here)
+
+    profiles = tuple(sorted(names | ({profile} if profile else set())))
+    available = frozenset(study for study in STUDIES if notebook_of(study).is_file())
+    return Evidence(profile=profile, profiles=profiles, available=available, load=load)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ class Results:
     host: dict[str, Any]
     records: list[Record]
     measured_here: bool = False
+    lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
 
     def __bool__(self) -> bool:
         return bool(self.records)
@@ -75,6 +76,20 @@ class Results:
     def passes(self) -> list[int]:
         """The pass numbers that have records."""
         return sorted({record.pass_number for record in self.records})
+
+    def file(self) -> str:
+        """The file of these records, relative to the folder of all reports."""
+        return f"{self.profile.name}/records/{self.host_id}/{self.study.id}.jsonl"
+
+    def lines_of(self, trial: Trial) -> list[int]:
+        """The lines of that file that hold a trial's records."""
+        found = [self.lines.get((record.key, record.pass_number)) for record in self.by_trial.get(trial, [])]
+        return sorted(line for line in found if line is not None)
+
+    @property
+    def again(self) -> str:
+        """The command that makes this study's page, and every figure on it, again from the records."""
+        return f"make render HW={self.profile.name} STUDY={self.study.name}"
 
     def frame(self) -> pd.DataFrame:
         """One row a trial and pass: the trial's fields, status, reason, metrics in SI units."""

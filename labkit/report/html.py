@@ -89,6 +89,30 @@ def render_notebook(
     write_page(page, text)
 
 
+def write_template(page: Path, template: str, **values: Any) -> None:
+    """Write a page of `template/` with everything escaped but what is Markup; whole or not at all.
+
+    LabkitError when it would load a URL from outside itself.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["duration"] = duration_text
+    write_page(page, environment.get_template(template).render(**values))
+
+
+def duration_text(seconds: float | None) -> str:
+    """A duration in its two largest units: `1 h 5 min`, `2 min 3 s`, `4.2 s`; a dash for none."""
+    if seconds is None:
+        return "–"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def write_page(page: Path, text: str) -> None:
     """Write a page whole or not at all; LabkitError when it would load a URL from outside itself."""
     urls = external_urls(text)

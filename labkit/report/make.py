@@ -25,12 +25,12 @@ from labkit.registry import STUDIES, check_scale
 from labkit.report.execute import Execution, atomic_copy, execute
 from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
-from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, notebook_of, plan_study
+from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, plan_study
 from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
-from labkit.study import data_at_scale, reports_folder
+from labkit.study import data_at_scale, notebook_of, reports_folder
 
 
 @dataclass(frozen=True)

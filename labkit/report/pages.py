@@ -5,22 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit import __version__
-from labkit.analysis.format import MISSING, number, quantity
-from labkit.analysis.results import measured_gpus
+from labkit.analysis.findings import MARKS, Findings
+from labkit.analysis.format import MISSING
+from labkit.analysis.judge import judge_all
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.summary import published_tables
 from labkit.errors import LabkitError
 from labkit.host import Host, read_host
 from labkit.papers import load_papers
-from labkit.profile import Profile, Sourced
+from labkit.profile import Profile
 from labkit.records import Store, utc_now
 from labkit.registry import STUDIES
 from labkit.report import scraps
+from labkit.report.claims_page import write_claims
+from labkit.report.exchange import FILES, write_exchange
+from labkit.report.fingerprint import write_fingerprint
 from labkit.report.html import render_notebook
-from labkit.report.plan import notebook_of
+from labkit.report.machine import device_name, hardware_rows, host_rows
 from labkit.report.site import Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 from labkit.selection import at_scale, host_to_show, scale_to_show
+from labkit.study import evidence, notebook_of
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -36,7 +41,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     commits = sorted({record.versions.get("commit", "unknown") for record in shown_records})
     strip = {
         "Profile": profile.title,
-        "Host": _host_line(report, profile, shown),
+        "Host": f"{shown} ({device_name(profile, read_host(report, shown))})" if shown else "none: no records",
         "Scale": scale or "no records",
         "Measured": max((record.started_at[:10] for record in shown_records), default=MISSING),
         "By commit": ", ".join(commits) or MISSING,
@@ -44,16 +49,34 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         "Again": run.command,
     }
     title = f"{STUDIES[study].title} — {profile.title}"
-    render_notebook(notebook, report / f"{study}.html", title=title, strip=strip, links=[("index.html", "Report")])
+    render_notebook(
+        notebook, report / f"{study}.html", title=title, strip=strip, links=[("index.html", "Report"), *LINKS]
+    )
+
+
+LINKS = [("claims.html", "Published claims"), ("fingerprint.html", "Fingerprint")]
 
 
 def write_site(report: Path, profile: Profile, host: Host) -> None:
-    """Write `index.html` from what there is now."""
+    """Write the index, the claims, the fingerprint and the files for other programs from what there is now."""
     runs = read_runs(report)
     store = Store(report)
-    shown = next((found for study in STUDIES if (found := host_to_show(store, study, host.id))), None)
-    roofline = nominal_roofline(profile)
+    seen = evidence(profile.name, host.id)
+    shown = [results for study in STUDIES if (results := seen.results(profile.name, study))]
+    papers = load_papers()
+    findings = Findings(judge_all(papers, seen))
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
+    command = newest.command if newest else f"make render HW={profile.name}"
+    write_exchange(report, shown, findings)
+    write_claims(report / "claims.html", findings, title=profile.title, links=LINKS[1:])
+    rendered = {
+        "Written": utc_now(),
+        "By": f"labkit {__version__}, commit {host.commit or 'unknown'}, code {host.source}",
+        "On": host.summary(),
+        "Again": command,
+    }
+    write_fingerprint(report / "fingerprint.html", profile, shown, rendered=rendered, links=LINKS[:1])
+    roofline = nominal_roofline(profile)
     site = Site(
         profile_name=profile.name,
         profile_title=profile.title,
@@ -64,66 +87,33 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         published=[
             Published(title=title, headers=list(frame.columns), rows=frame.astype(str).values.tolist(), where=where)
             for study in STUDIES
-            for title, frame, where in published_tables(load_papers(), study, device=profile.name)
+            for title, frame, where in published_tables(papers, study, device=profile.name)
         ],
-        host=_host_rows(report, profile, shown) if shown else [],
+        host=host_rows(profile, shown[0].host) if shown else [],
         headline=[(STUDIES[study].title, text) for study in runs if (text := _headline(report, study))],
+        verdicts=findings.sentence(),
+        counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
+        judged=[
+            (one.claim.id, one.claim.statement, MARKS[one.verdict], one.label)
+            for one in findings.findings
+            if one.verdict != "not testable here"
+        ],
         studies=[_study_row(study, report, store, host, runs.get(study)) for study in STUDIES],
         roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,
+        links=_links(report),
+        downloads=list(FILES.items()),
         version=__version__,
         commit=host.commit or MISSING,
         generated=utc_now(),
-        command=newest.command if newest else f"make render HW={profile.name}",
+        command=command,
     )
     write_index(report / "index.html", site)
 
 
-def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
-    """What the profile says of the hardware, each number with its source."""
-    device, peaks = profile.device, profile.peaks
-    kind = "CPU" if device.kind == "cpu" else "GPU"
-    rows = [("Devices", f"{device.count} {kind}{'s' if device.count > 1 else ''}", "")]
-    if device.compute_capability:
-        capability = f"{device.compute_capability} ({device.architecture})" if device.architecture else None
-        rows.append(("Compute capability", capability or device.compute_capability, ""))
-
-    def add(label: str, sourced: Sourced | None, shown: str) -> None:
-        if sourced:
-            rows.append((label, shown, sourced.source))
-
-    def si(sourced: Sourced | None) -> float:
-        return sourced.value if sourced else 0.0
-
-    add("Memory", device.memory_bytes, f"{number(si(device.memory_bytes) / 2**30)} GiB")
-    add("Multiprocessors", device.multiprocessors, f"{si(device.multiprocessors):.0f}")
-    add("Board power limit", device.board_power_w, f"{number(si(device.board_power_w))} W")
-    add("Memory bandwidth", peaks.memory_bytes_per_s, quantity(si(peaks.memory_bytes_per_s), "bytes_per_s"))
-    for precision, peak in peaks.flop_per_s.items():
-        add(f"Peak {precision.upper()}", peak, quantity(peak.value, "flop_per_s"))
-    return rows
-
-
-def _host_line(report: Path, profile: Profile, host_id: str | None) -> str:
-    if host_id is None:
-        return "none: no records"
-    host = read_host(report, host_id)
-    gpus = measured_gpus(profile, host)
-    device = f"{len(gpus)} x {gpus[0]}" if gpus else host["cpu"]
-    return f"{host_id} ({device})"
-
-
-def _host_rows(report: Path, profile: Profile, host_id: str) -> list[tuple[str, str]]:
-    host = read_host(report, host_id)
-    gpus = measured_gpus(profile, host)
-    rows = [("Host", host_id)]
-    if gpus:
-        rows.append(("GPUs", f"{len(gpus)} x {gpus[0]}"))
-        rows.append(("Driver", host.get("driver") or MISSING))
-    cores = f"{host['cpu']}, {host['cpu_cores']} cores"
-    rows += [("CPU", cores), ("Memory", f"{number(host['memory_bytes'] / 2**30)} GiB"), ("System", host["os"])]
-    packages = host.get("packages", {})
-    named = [f"{name} {packages[name]}" for name in ("torch", "tensorflow", "jax", "numpy") if name in packages]
-    return [*rows, ("Software", f"Python {host['python']}, {', '.join(named)}")]
+def _links(report: Path) -> list[tuple[str, str]]:
+    """The other pages of the site; the comparison when there is one."""
+    comparison = report.parent / "comparison" / "index.html"
+    return [*LINKS, *([("../comparison/index.html", "Comparison")] if comparison.is_file() else [])]
 
 
 def _headline(report: Path, study: str) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.host import ROOT, Host
+from labkit.host import Host
 from labkit.profile import Profile
 from labkit.records import Store
 from labkit.registry import STUDIES, find_study
@@ -15,9 +14,9 @@ from labkit.report.execute import planned_trials
 from labkit.run import estimate_s
 from labkit.run.progress import duration
 from labkit.selection import done
+from labkit.study import notebook_of
 from labkit.trial import Trial
 
-NOTEBOOKS = ROOT / "notebooks"
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study
 
 
@@ -39,11 +38,6 @@ class StudyPlan:
         return (
             f"  {self.study:<14} {len(self.trials)} trials x {self.passes} passes{kept}: about {duration(self.seconds)}"
         )
-
-
-def notebook_of(study: str) -> Path:
-    """Where a study's notebook stands."""
-    return NOTEBOOKS / f"{study}.ipynb"
 
 
 def chosen_studies(names: str) -> list[str]:

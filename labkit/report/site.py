@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from labkit.report.html import TEMPLATE, write_page
+from labkit.report.html import write_template
 
 Status = Literal["ok", "failed", "running", "not measured", "not in this version"]
 
@@ -68,6 +67,10 @@ class Site:
     roofline: str | None = None
     published: Sequence[Published] = ()
     links: Sequence[tuple[str, str]] = ()  # (address, text) of other pages
+    verdicts: str = ""  # one sentence on all claims
+    counts: Sequence[tuple[str, str, int]] = ()  # (mark, verdict, how many claims)
+    judged: Sequence[tuple[str, str, str, str]] = ()  # (id, statement, mark, label) of the claims tested here
+    downloads: Sequence[tuple[str, str]] = ()  # (address, what it holds)
 
 
 @dataclass(frozen=True)
@@ -112,26 +115,13 @@ def tally(studies: Sequence[StudyRow]) -> str:
     return f"{done} of {len(studies)} studies have results{f'; {rest}' if rest else ''}."
 
 
-def duration_text(seconds: float | None) -> str:
-    """A duration in its two largest units: `1 h 5 min`, `2 min 3 s`, `4.2 s`; a dash for none."""
-    if seconds is None:
-        return "–"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def write_index(page: Path, site: Site) -> None:
     """Write the index whole or not at all. LabkitError when it would load a URL from outside itself."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["duration"] = duration_text
-    text = environment.get_template("site.html.j2").render(
+    write_template(
+        page,
+        "site.html.j2",
         site=site,
         gaps=gaps(site.studies),
         tally=tally(site.studies),
         roofline=Markup(site.roofline) if site.roofline else None,  # noqa: S704 - a Figure has escaped its texts
     )
-    write_page(page, text)

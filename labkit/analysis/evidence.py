@@ -1,0 +1,219 @@
+"""What a claim is judged by: the records of a profile (or of several), the trials a test selects, their values.
+
+A value is one metric of one trial in one pass. Two trials of the same records share passes, so their ratio is formed
+within each pass first; those of different hosts, studies or profiles are unpaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from labkit.analysis import roofline
+from labkit.analysis.observations import of_pass
+from labkit.analysis.results import Results, value_of, without_data_identity
+from labkit.claims import FASTEST, LARGEST, OTHERS, SMALLEST, Value
+from labkit.records import Record
+from labkit.statistics import (
+    Interval,
+    difference_interval,
+    linear_interval,
+    log_interval,
+    ratio_interval,
+    unpaired_difference,
+    unpaired_ratio,
+)
+from labkit.trial import Trial
+
+IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
+TRIAL_FIELDS = frozenset(field.name for field in fields(Trial))
+
+
+@dataclass(frozen=True)
+class Side:
+    """One trial as the records of one profile have it."""
+
+    results: Results
+    trial: Trial
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Pass number -> value in SI units; passes without one are left out."""
+        found = {record.pass_number: in_pass(self.results, record, metric) for record in self.results.ok(self.trial)}
+        return {number: value for number, value in found.items() if value is not None}
+
+    def labels(self, name: str) -> set[str]:
+        """What the passes say of a label."""
+        return {str(record.facts[name]) for record in self.results.ok(self.trial) if name in record.facts}
+
+    def field(self, name: str) -> Any:
+        """A field of the trial, or whose records these are."""
+        if name == "profile":
+            return self.results.profile.name
+        if name == "generation":
+            capability = self.results.profile.device.compute_capability
+            return None if capability is None else float(capability)
+        return getattr(self.trial, name, None)
+
+    def failure(self) -> str | None:
+        """Why the trial gave no result in any pass; None when it gave one."""
+        records = self.results.by_trial.get(self.trial, [])
+        if any(record.status == "ok" for record in records):
+            return None
+        return next((f"{record.status}: {record.reason}" for record in records), "no record")
+
+    def same_records(self, other: Side) -> bool:
+        """Whether both share host and study, and so their passes."""
+        mine, others = self.results, other.results
+        return (mine.profile.name, mine.study.id, mine.host_id) == (
+            others.profile.name,
+            others.study.id,
+            others.host_id,
+        )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The records by which claims are judged, from the view of one profile; None views all profiles alike.
+
+    `load(profile, study)` gives the records that a page of that profile shows; `available` are the studies that have
+    a notebook in this version.
+    """
+
+    profile: str | None
+    profiles: tuple[str, ...]
+    available: frozenset[str]
+    load: Callable[[str, str], Results]
+
+    @cached_property
+    def _loaded(self) -> dict[tuple[str, str], Results]:
+        return {}
+
+    def results(self, profile: str, study: str) -> Results:
+        """The records of a study on a profile; they are read once."""
+        key = (profile, study)
+        if key not in self._loaded:
+            self._loaded[key] = self.load(profile, study)
+        return self._loaded[key]
+
+    def sides(self, study: str, *, across: bool) -> list[Side]:
+        """Every trial of a study's records: of this profile, or of all of them."""
+        names = self.profiles if across or self.profile is None else (self.profile,)
+        found = [self.results(name, study) for name in names]
+        return [Side(results, trial) for results in found for trial in results.by_trial]
+
+
+def in_pass(results: Results, record: Record, metric: str) -> float | None:
+    """A metric of one record in SI units, from its blocks, its facts, its telemetry, or derived from these."""
+    derived = _DERIVED.get(metric)
+    if derived:
+        return derived(results, record)
+    value = value_of(record, metric)
+    return value if value is not None else of_pass(results, record, metric)
+
+
+def _power_fraction(results: Results, record: Record) -> float | None:
+    power_w, limit_w = of_pass(results, record, "power_w"), results.profile.power_limit_w
+    return power_w / limit_w if power_w is not None and limit_w else None
+
+
+def _late_over_early(_: Results, record: Record) -> float | None:
+    """Images/s of the second half of the timed blocks over the first; an odd one in the middle is left out."""
+    times = record.result.host_s if record.result else []
+    half = len(times) // 2
+    return sum(times[:half]) / sum(times[-half:]) if half else None
+
+
+def _training_90_epochs_s(_: Results, record: Record) -> float | None:
+    rate = value_of(record, "images_per_s")
+    return IMAGES_OF_90_EPOCHS / rate if rate else None
+
+
+def _roofline_fraction(results: Results, record: Record) -> float | None:
+    rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
+    limit = roofline.bound(work, roofline.measured(results)) if work else None
+    return rate / limit.images_per_s if rate is not None and limit else None
+
+
+_DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
+    "power_fraction": _power_fraction,
+    "late_over_early": _late_over_early,
+    "training_90_epochs_s": _training_90_epochs_s,
+    "roofline_fraction": _roofline_fraction,
+}
+
+
+def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
+    """The sides whose fields have the given values; a list means any of them.
+
+    `largest` and `smallest` are resolved last, among the sides left that are otherwise alike.
+    """
+    left = list(sides)
+    for name, value in wanted.items():
+        if value not in (LARGEST, SMALLEST):
+            left = [side for side in left if side.field(name) in (value if isinstance(value, list) else [value])]
+    for name, value in wanted.items():
+        if value in (LARGEST, SMALLEST):
+            best = max if value == LARGEST else min
+            left = [
+                side
+                for family in families(left, [name])
+                for side in family
+                if side.field(name) == best(one.field(name) for one in family)
+            ]
+    return left
+
+
+def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
+    """Sides that are alike in every field but those named (and the content of their data), in order of appearance."""
+    free = set(names)
+    found: dict[tuple[Any, ...], list[Side]] = {}
+    for side in sides:
+        trial = without_data_identity(side.trial)
+        alike = tuple(getattr(trial, name) for name in sorted(TRIAL_FIELDS - free))
+        whose = () if free & {"profile", "generation"} else (side.results.profile.name,)
+        found.setdefault((*alike, *whose), []).append(side)
+    return list(found.values())
+
+
+def pairs(family: list[Side], over: dict[str, Value], under: dict[str, Value]) -> list[tuple[Side, Side]]:
+    """The pairs of a family of which the first fits `over` and the second `under`; `others` are all other values."""
+    first, second = _fitting(family, over), _fitting(family, under)
+    return [(a, b) for a in first for b in second if all(a.field(name) != b.field(name) for name in over)]
+
+
+def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
+    fitting = select(family, {name: value for name, value in wanted.items() if value not in (OTHERS, FASTEST)})
+    if wanted.get("profile") != FASTEST:
+        return fitting
+    known = [(rate.point, place) for place, side in enumerate(fitting) if (rate := level(side, "images_per_s"))]
+    return [fitting[max(known)[1]]] if known else []
+
+
+def level(side: Side, metric: str) -> Interval | None:
+    """A metric of one trial over its passes."""
+    values = list(side.values(metric).values())
+    if not values:
+        return None
+    return log_interval(values) if min(values) > 0 else linear_interval(values)
+
+
+def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
+    """One metric over another (or the same of another trial), within passes where they share them."""
+    above, below = over.values(metric), under.values(metric_under or metric)
+    if not above or not below or min(*above.values(), *below.values()) <= 0:
+        return None
+    if over.same_records(under):
+        return ratio_interval(above, below)
+    return unpaired_ratio(list(above.values()), list(below.values()))
+
+
+def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
+    """One metric minus another (or the same of another trial), within passes where they share them."""
+    above, below = over.values(metric), under.values(metric_under or metric)
+    if not above or not below:
+        return None
+    if over.same_records(under):
+        return difference_interval(above, below)
+    return unpaired_difference(list(above.values()), list(below.values()))

@@ -1,0 +1,232 @@
+"""Claims with their verdicts as HTML: the statement, the verdict with its scope, every effect beside its bound.
+
+The same markup stands on a study's page and in `claims.html`. Links lead to the raw records, relative to a report's
+folder.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from labkit.analysis.format import MISSING, listing
+from labkit.analysis.verdicts import VERDICTS, Case, Finding, Judged, Verdict
+from labkit.analysis.words import metric_label, shown_bound
+
+MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
+BAR_PX = (150, 16)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Claims judged; in a notebook they show themselves as a list."""
+
+    findings: Sequence[Finding]
+
+    def counts(self) -> dict[Verdict, int]:
+        """How many claims have each verdict, in the order of VERDICTS."""
+        return {verdict: sum(one.verdict == verdict for one in self.findings) for verdict in VERDICTS}
+
+    def sentence(self) -> str:
+        """`Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
+        counts = self.counts()
+        tested = len(self.findings) - counts["not testable here"]
+        whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
+        if not tested:
+            return f"{whole} none could be tested here."
+        told = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
+        return f"{whole} {tested} could be tested here: {told}."
+
+    def frame(self) -> pd.DataFrame:
+        """One row a case, or one for a claim without any: verdicts, effect with interval, where the records are."""
+        return pd.DataFrame([row for finding in self.findings for row in _rows(finding)], columns=COLUMNS)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        if not self.findings:
+            said = "No published claim is about this study."
+            return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
+        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in self.findings]
+        body = "".join(finding_html(one) for one in self.findings)
+        return {
+            "text/plain": "\n".join([self.sentence(), *lines]),
+            "text/html": f'<div class="lk-claims"><p>{html.escape(self.sentence())}</p>{body}</div>',
+        }
+
+
+COLUMNS = [
+    *("paper", "claim", "verdict", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
+    *("needs", "case_verdict", "case_reason", "published", "records"),
+]
+
+
+def _rows(finding: Finding) -> list[dict[str, object]]:
+    claim: dict[str, object] = {
+        "paper": finding.paper.id,
+        "claim": finding.claim.id,
+        "verdict": finding.verdict,
+        "scope": finding.scope,
+        "reason": finding.reason,
+    }
+    rows: list[dict[str, object]] = [
+        {
+            **claim,
+            "case": case.label,
+            "metric": case.metric,
+            "kind": case.kind,
+            "effect": case.effect.point if case.effect else None,
+            "low": case.effect.low if case.effect else None,
+            "high": case.effect.high if case.effect else None,
+            "n": case.effect.n if case.effect else 0,
+            "needs": shown_bound(judged.test),
+            "case_verdict": case.verdict,
+            "case_reason": case.reason,
+            "published": case.published,
+            "records": "; ".join(f"{file}:{','.join(map(str, lines))}" for file, lines in _sources(case)),
+        }
+        for judged in finding.tests
+        for case in judged.cases
+    ]
+    return rows or [claim]
+
+
+def badge(verdict: Verdict) -> str:
+    """The verdict as a mark and a word, so that no colour is needed."""
+    kind = verdict.replace(" ", "-")
+    return (
+        f'<span class="lk-verdict lk-verdict-{kind}"><span aria-hidden="true">{MARKS[verdict]}</span> {verdict}</span>'
+    )
+
+
+def finding_html(finding: Finding) -> str:
+    """One claim with its verdict and effects."""
+    claim, paper = finding.claim, finding.paper
+    attributes = {
+        "id": f"claim-{claim.id}",
+        "data-verdict": finding.verdict.replace(" ", "-"),
+        "data-paper": paper.id,
+        "data-study": " ".join(claim.studies),
+    }
+    given = " ".join(f'{name}="{html.escape(value)}"' for name, value in attributes.items())
+    about = f"<code>{html.escape(claim.id)}</code> · {html.escape(paper.name)}: {html.escape(claim.where)}"
+    why = f" {html.escape(_sentence(finding.reason))}" if finding.reason else ""
+    scope = f" {html.escape(finding.scope)}." if finding.scope and finding.verdict != "not testable here" else ""
+    note = f'<p class="lk-soft">{html.escape(claim.note)}</p>' if claim.note else ""
+    tests = "".join(_test_html(judged) for judged in finding.tests if judged.cases)
+    return (
+        f'<article class="lk-claim" {given}><h3>{html.escape(claim.statement)}</h3>'
+        f'<p class="lk-soft">{about}</p><p>{badge(finding.verdict)}{scope}{why}</p>{tests}{note}</article>'
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _test_html(judged: Judged) -> str:
+    """The cases of one test as a table, each effect drawn against the bound."""
+    because = f" ({judged.test.because})" if judged.test.because else ""
+    caption = f"{metric_label(judged.test)}: {shown_bound(judged.test)}{because}"
+    scale = _Scale.of(judged.cases)
+    body = "".join(_case_html(case, scale) for case in judged.cases)
+    drawn = '<th scope="col" class="lk-bar-head"><span class="lk-hidden">drawn</span></th>' if scale else ""
+    return (
+        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption)}">'
+        f'<table class="lk-table lk-cases"><caption>{html.escape(caption)}</caption><thead><tr>'
+        f'<th scope="col">Case</th><th scope="col">Effect [95 % interval]</th>{drawn}<th scope="col">n</th>'
+        f'<th scope="col">Verdict</th><th scope="col">Records</th></tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _case_html(case: Case, scale: _Scale | None) -> str:
+    extra = [case.reason and _sentence(case.reason), case.published and f"{_sentence(case.published)}"]
+    beside = "; ".join(f"{name} {value}" for name, value in case.beside)
+    extra.append(f"Beside: {beside}." if beside else "")
+    said = html.escape(" ".join(one for one in extra if one))
+    soft = f'<span class="lk-soft">{said}</span>' if said else ""
+    bar = f"<td>{scale.bar(case)}</td>" if scale else ""
+    n = case.effect.n if case.effect else 0
+    return (
+        f'<tr><th scope="row">{html.escape(case.label)}{soft}</th><td>{html.escape(case.shown) or MISSING}</td>{bar}'
+        f'<td class="n">{n}</td><td class="lk-short">{MARKS[case.verdict]} {case.verdict}</td>'
+        f"<td>{_links(case)}</td></tr>"
+    )
+
+
+def _sources(case: Case) -> list[tuple[str, list[int]]]:
+    """(file relative to the reports' folder, its lines) behind a case."""
+    found: dict[str, set[int]] = {}
+    for side in case.sides:
+        found.setdefault(side.results.file(), set()).update(side.results.lines_of(side.trial))
+    return [(file, sorted(lines)) for file, lines in found.items()]
+
+
+def _links(case: Case) -> str:
+    """Links to the files of records, with the lines that hold the trials."""
+    return "; ".join(
+        f'<a href="../{html.escape(file)}">lines {html.escape(", ".join(map(str, lines)))}</a>'
+        for file, lines in _sources(case)
+    )
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The axis on which the effects of one test are drawn, with the bound; logarithmic for ratios and levels."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    @staticmethod
+    def of(cases: Sequence[Case]) -> _Scale | None:
+        """An axis that holds every effect and bound; None where nothing can be drawn."""
+        drawn = [case for case in cases if case.effect and case.bounds]
+        values = [
+            value
+            for case in drawn
+            if case.effect and case.bounds
+            for value in (case.effect.low, case.effect.point, case.effect.high, case.bounds.low, case.bounds.high)
+            if value is not None
+        ]
+        if not values:
+            return None
+        logarithmic = min(values) > 0
+        low, high = min(values), max(values)
+        if logarithmic:
+            margin = max((high / low) ** 0.08, 1.01)
+            return _Scale(low / margin, high * margin, True)
+        margin = max((high - low) * 0.08, 1e-12)
+        return _Scale(low - margin, high + margin, False)
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        place = (
+            math.log(value / self.low) / math.log(self.high / self.low)
+            if self.logarithmic
+            else (value - self.low) / (self.high - self.low)
+        )
+        return round(place * BAR_PX[0], 1)
+
+    def bar(self, case: Case) -> str:
+        """The interval as a line, the point as a dot, the bounds as upright lines; for the eye only."""
+        if not case.effect or not case.bounds:
+            return ""
+        width, height = BAR_PX
+        middle = height / 2
+        parts = [
+            f'<line class="lk-bound" x1="{self.x(bound)}" x2="{self.x(bound)}" y1="0" y2="{height}"/>'
+            for bound in (case.bounds.low, case.bounds.high)
+            if bound is not None
+        ]
+        if case.effect.low is not None and case.effect.high is not None:
+            ends = f'x1="{self.x(case.effect.low)}" x2="{self.x(case.effect.high)}"'
+            parts.append(f'<line class="lk-range" {ends} y1="{middle}" y2="{middle}"/>')
+        parts.append(f'<circle class="lk-point" cx="{self.x(case.effect.point)}" cy="{middle}" r="3.5"/>')
+        kind = case.verdict.replace(" ", "-")
+        return (
+            f'<svg class="lk-bar lk-bar-{kind}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+            f'aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
+        )

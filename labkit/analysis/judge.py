@@ -1,0 +1,128 @@
+"""Claims judged by records: every test of a claim gives cases, each with an effect, its interval and a verdict.
+
+A verdict comes from the interval, never from the point: the whole interval on the supporting side of the bound is
+`replicated`, the whole of it on the other side `not replicated`, anything else `inconclusive`. A claim is replicated
+when all its cases are, and not replicated when one of them is not. Nothing corrects for the number of cases.
+"""
+
+from __future__ import annotations
+
+from labkit.analysis.evidence import Evidence, Side, select
+from labkit.analysis.format import listing
+from labkit.analysis.shapes import SHAPES
+from labkit.analysis.verdicts import Finding, Judged, Verdict
+from labkit.analysis.words import choice_words, field_name, title_of
+from labkit.claims import ACROSS, Claim, Test
+from labkit.papers import Paper
+from labkit.registry import STUDIES
+
+_FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras"}
+
+
+def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
+    """Judge one claim by the records there are."""
+    missing = [study for study in claim.studies if study not in evidence.available]
+    if missing == claim.studies:
+        reason = f"{listing(missing)} is not in this version of the workbook"
+        return Finding(paper, claim, "not testable here", reason, "", ())
+    tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
+    verdict, reason = _together(tests)
+    return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)
+
+
+def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
+    """Every claim of every paper (or of one study), in the papers' order."""
+    return [
+        judge(paper, claim, evidence)
+        for paper in papers
+        for claim in paper.claims
+        if study is None or study in claim.studies
+    ]
+
+
+def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
+    """One verdict from those of the cases, with the reason where it is not plain."""
+    cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
+    against = [case for case in cases if case.verdict == "not replicated"]
+    unclear = [case for case in cases if case.verdict == "inconclusive"]
+    if against:
+        return "not replicated", f"{len(against)} of {len(cases)} cases contradict it" if len(cases) > 1 else ""
+    for judged in tests:
+        testable = [case for case in judged.cases if case.verdict != "not testable here"]
+        if not testable:
+            reasons = list(dict.fromkeys(case.reason for case in judged.cases if case.reason))
+            return "not testable here", judged.reason or "; ".join(reasons)
+    if unclear:
+        reasons = list(dict.fromkeys(case.reason for case in unclear))
+        if len(cases) == 1:
+            return "inconclusive", reasons[0]
+        supporting = len(cases) - len(unclear)
+        return (
+            "inconclusive",
+            f"{len(unclear)} of {len(cases)} cases are open ({listing(reasons)}), {supporting} support it",
+        )
+    return "replicated", ""
+
+
+def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
+    study = claim.study_of(test)
+    across = _compares_profiles(test)
+    if study not in evidence.available:
+        return Judged(test, (), f"{study} is not in this version of the workbook")
+    sides = evidence.sides(study, across=across)
+    if not sides:
+        if evidence.profile is None:
+            return Judged(test, (), f"no profile has records of {study}")
+        again = f"`make report HW={evidence.profile} STUDY={STUDIES[study].name}`"
+        return Judged(test, (), f"no records of {study} on {evidence.profile}; with the hardware: {again}")
+    chosen = select(sides, test.select)
+    if not chosen:
+        return Judged(test, (), f"no trial of {study} is {choice_words(test.select)}")
+    if across:
+        there = sorted({side.results.profile.name for side in chosen})
+        if len(there) < 2:
+            return Judged(test, (), f"it compares profiles, and only {listing(there)} has records of such trials")
+    cases = tuple(SHAPES[test.shape](test, chosen))
+    if cases:
+        return Judged(test, cases)
+    return Judged(test, (), _why_no_case(test, chosen))
+
+
+def _compares_profiles(test: Test) -> bool:
+    named = {*test.over, *test.under, test.along, test.among}
+    return bool(named & set(ACROSS))
+
+
+def _why_no_case(test: Test, chosen: list[Side]) -> str:
+    if test.over:
+        return f"no trial that is {choice_words(test.over)} has one beside it that is {choice_words(test.under)}"
+    if test.along:
+        there = sorted({str(side.field(test.along)) for side in chosen})
+        wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
+        alike = f"it takes several values{wanted} of {field_name(test.along)} in trials that are alike"
+        return f"{alike}; there is {listing(there)}"
+    return "no trial has it"
+
+
+def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
+    """In what the trials behind the verdict differ from the paper's: data, framework, precision, models."""
+    sides = [side for judged in tests for case in judged.cases if case.effect for side in case.sides]
+    trials = [side.trial for side in sides]
+    if not trials:
+        return ""
+    setup, parts = paper.setup, []
+    data = sorted({trial.data for trial in trials} - set(setup.data_sets))
+    frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
+    precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
+    compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
+    if data:
+        parts.append(f"on {listing(data)}")
+    if frameworks and "framework" not in compared:
+        parts.append(f"with {listing([_FRAMEWORKS.get(name, name) for name in frameworks])}")
+    if precisions and "precision" not in compared:
+        parts.append(f"in {listing([name.upper() for name in precisions])}")
+    absent = [model for model in setup.models if model not in {trial.model for trial in trials}]
+    chosen = any("model" in {**judged.test.select, **judged.test.over} for judged in tests)
+    if absent and not chosen:
+        parts.append(f"without {listing([title_of(model) for model in absent])}")
+    return ", ".join(parts)

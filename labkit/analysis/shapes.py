@@ -1,0 +1,131 @@
+"""The shapes of a test: which trials are compared, and the cases that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise
+
+from labkit.analysis.cases import bounds_of, compare, make_case, missing_case, ordered_families
+from labkit.analysis.evidence import Side, families, level, pairs, ratio
+from labkit.analysis.format import listing
+from labkit.analysis.trends import TRENDS
+from labkit.analysis.verdicts import Bounds, Case, Verdict
+from labkit.analysis.words import COMPARED, Kind, metric_name, pair_name, shown_effect, span, title_of, trial_name
+from labkit.claims import Test
+from labkit.statistics import Interval
+
+
+def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    for side in chosen:
+        if test.metric_under:
+            yield compare(test, side, side, "ratio", trial_name(side, chosen))
+            continue
+        yield make_case(test, trial_name(side, chosen), "level", level(side, test.metric), bounds_of(test), (side,))
+
+
+def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    kind: Kind = "ratio" if test.shape == "ratio" else "difference"
+    if test.metric_under:
+        for side in chosen:
+            names = f"{metric_name(test.metric)} {COMPARED[kind]} {metric_name(test.metric_under).lower()}"
+            label = f"{trial_name(side, chosen)}: {names}"
+            yield compare(test, side, side, kind, label)
+        return
+    for family in families(chosen, test.over):
+        for over, under in pairs(family, test.over, test.under):
+            yield compare(test, over, under, kind, pair_name(over, under, chosen, list(test.over), kind))
+
+
+def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    needed = 3 if test.trend in ("diminishing", "peaks") else 2
+    for family in ordered_families(chosen, test.along):
+        known = [side for side in family if side.values(test.metric)]
+        if len(family) >= needed:
+            label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
+            if len(known) < needed:
+                yield missing_case(test, label, "ratio", tuple(family))
+            else:
+                assert test.trend is not None
+                yield TRENDS[test.trend](test, known, label)
+
+
+def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    along = test.along
+    bounds = Bounds(low=1.0)
+    for family in families(chosen, [along]):
+        in_order = [side for value in test.order for side in family if side.field(along) == value]
+        for higher, lower in pairwise(in_order):
+            label = pair_name(higher, lower, chosen, [along], "ratio")
+            yield make_case(test, label, "ratio", ratio(higher, lower, test.metric), bounds, (higher, lower))
+
+
+def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    """For each pair of values along the field: every value of `among` has its effect on the same side of 1."""
+    assert test.along is not None and test.among is not None
+    along, among = test.along, test.among
+    for family in families(chosen, [along, among]):
+        for first, second in combinations(sorted({str(side.field(along)) for side in family}), 2):
+            effects: dict[str, Interval] = {}
+            sides: list[Side] = []
+            for value in sorted({str(side.field(among)) for side in family}):
+                a, b = (_find(family, {along: place, among: value}) for place in (first, second))
+                effect = ratio(a, b, test.metric) if a and b else None
+                if a and b and effect:
+                    effects[value] = effect
+                    sides += [a, b]
+            if len(effects) > 1:
+                yield _alike_case(test, f"{first} over {second}", effects, tuple(sides))
+
+
+def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
+    extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
+    said = "; ".join(
+        f"{title_of(name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
+    )
+    verdicts = [Bounds(low=1.0).verdict(effect) for effect in effects.values()]
+    verdict: Verdict = "inconclusive" if "inconclusive" in verdicts else "replicated"
+    if {"replicated", "not replicated"} <= set(verdicts):
+        verdict = "not replicated"
+    reason = "" if verdict != "inconclusive" else "an interval straddles 1x"
+    return Case(f"{label}: {said}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
+
+
+def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    for family in ordered_families(chosen, test.along):
+        told = [side.labels(test.metric) for side in family]
+        if len(family) < 2:
+            continue
+        label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
+        if not all(told):
+            yield Case(label, "not testable here", test.metric, "level", tuple(family), reason="no label was recorded")
+            continue
+        said = ", ".join(
+            f"{side.field(test.along)}: {listing(sorted(names))}" for side, names in zip(family, told, strict=True)
+        )
+        if any(len(names) > 1 for names in told):
+            yield Case(
+                f"{label} ({said})", "inconclusive", test.metric, "level", tuple(family), reason="passes disagree"
+            )
+        else:
+            same = len(set.union(*told)) == 1
+            yield Case(
+                f"{label} ({said})", "not replicated" if same else "replicated", test.metric, "level", tuple(family)
+            )
+
+
+SHAPES: dict[str, Callable[[Test, list[Side]], Iterator[Case]]] = {
+    "level": _level,
+    "ratio": _compared,
+    "difference": _compared,
+    "trend": _trend,
+    "order": _order,
+    "alike": _alike,
+    "differs": _differs,
+}
+
+
+def _find(family: list[Side], wanted: dict[str, str]) -> Side | None:
+    return next((s for s in family if all(str(s.field(name)) == value for name, value in wanted.items())), None)

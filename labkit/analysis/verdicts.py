@@ -1,0 +1,87 @@
+"""A verdict and what it rests on: cases with their effects, the tests of a claim, the claim as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from labkit.analysis.evidence import Side
+from labkit.analysis.words import Kind, shown_effect
+from labkit.claims import Claim, Test
+from labkit.papers import Paper
+from labkit.statistics import Interval
+
+Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
+VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where an effect supports a claim: from `low` to `high` (None = open); with `outside` everywhere else."""
+
+    low: float | None = None
+    high: float | None = None
+    outside: bool = False
+
+    def verdict(self, effect: Interval) -> Verdict:
+        """What an effect's interval says; without an interval nothing."""
+        if effect.low is None or effect.high is None:
+            return "inconclusive"
+        inside = (self.low is None or effect.low >= self.low) and (self.high is None or effect.high <= self.high)
+        apart = (self.low is not None and effect.high < self.low) or (self.high is not None and effect.low > self.high)
+        if self.outside:
+            inside, apart = apart, inside
+        return "replicated" if inside else "not replicated" if apart else "inconclusive"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One effect of a test. `reason` says why it is inconclusive or not testable; `sides` are the trials behind it."""
+
+    label: str
+    verdict: Verdict
+    metric: str
+    kind: Kind
+    sides: tuple[Side, ...]
+    effect: Interval | None = None
+    bounds: Bounds | None = None
+    reason: str = ""
+    published: str = ""
+    beside: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """The effect with its interval, in the metric's printed unit."""
+        return shown_effect(self.effect, self.metric, self.kind) if self.effect else ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One test with its cases; `reason` says why there is none."""
+
+    test: Test
+    cases: tuple[Case, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the records say of one claim. `scope` names in what they differ from the paper's set-up."""
+
+    paper: Paper
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    scope: str
+    tests: tuple[Judged, ...]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases of all tests."""
+        return [case for judged in self.tests for case in judged.cases]
+
+    @property
+    def label(self) -> str:
+        """The verdict with its scope: `replicated, on synthetic32 with torch`."""
+        judged = self.verdict != "not testable here"
+        return f"{self.verdict}, {self.scope}" if judged and self.scope else self.verdict

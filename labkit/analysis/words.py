@@ -1,0 +1,146 @@
+"""Claims, trials and effects in words: what a case is called, how its effect and its bound are written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from labkit.analysis.evidence import Side
+from labkit.analysis.format import number, quantity
+from labkit.claims import Test
+from labkit.models import MODELS
+from labkit.registry import LABELS, METRICS, find_metric
+from labkit.statistics import Interval
+
+Kind = Literal["level", "ratio", "difference"]
+
+COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
+
+
+def shown_value(value: float, metric: str, kind: Kind) -> str:
+    """A number of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
+    about = METRICS.get(metric)
+    if kind == "ratio" or about is None:
+        return f"{number(value)}x"
+    if kind == "difference" and about.unit == "%":
+        return f"{number(value * about.scale)} points"
+    return quantity(value, about)
+
+
+def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
+    """An effect with its interval: `1.32x [1.303, 1.336]`."""
+    point = shown_value(effect.point, metric, kind)
+    if effect.low is None or effect.high is None:
+        return f"{point} (one pass, no interval)"
+    scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
+    # Ends that lie close together need one more digit than the point.
+    return f"{point} [{number(effect.low * scale, 4)}, {number(effect.high * scale, 4)}]"
+
+
+def shown_bound(test: Test) -> str:
+    """What a test asks for, in words."""
+    kind: Kind = "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
+    if test.shape == "trend":
+        return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
+    if test.shape == "order":
+        return "in this order: " + ", ".join(title_of(str(value)) for value in test.order)
+    if test.shape == "alike":
+        return f"the order along {field_name(test.along or '')} is the same for every {field_name(test.among or '')}"
+    if test.shape == "differs":
+        return f"not the same for every {field_name(test.along or '')}"
+    for name, word in (("at_least", "at least"), ("at_most", "at most")):
+        bound = getattr(test, name)
+        if bound is not None:
+            return f"{word} {shown_value(bound, test.metric, kind)}"
+    ends = test.between or test.outside
+    if ends:
+        word = "between" if test.between else "outside of"
+        return f"{word} {shown_value(ends[0], test.metric, kind)} and {shown_value(ends[1], test.metric, kind)}"
+    return "about the published value, on the paper's hardware"
+
+
+_TREND_WORDS = {
+    "rises": "rises",
+    "falls": "falls",
+    "constant": "stays within ±10 %",
+    "diminishing": "each step adds less",
+    "peaks": "rises, then falls",
+}
+
+
+def metric_label(test: Test) -> str:
+    """What a test looks at, for people."""
+    return LABELS[test.metric] if test.shape == "differs" else metric_name(test.metric)
+
+
+def metric_name(name: str) -> str:
+    """A metric as pages call it."""
+    return find_metric(name).label
+
+
+def field_name(name: str) -> str:
+    """A field of a trial in a sentence."""
+    return {"batch": "the batch", "devices": "the number of devices"}.get(name, name.replace("_", " "))
+
+
+def title_of(value: str) -> str:
+    """A model as its paper writes it; any other value as it is."""
+    return MODELS[value].title if value in MODELS else value
+
+
+def choice_words(choice: object) -> str:
+    """`batch 256, model resnet50`."""
+    assert isinstance(choice, dict)
+    said = []
+    for name, value in choice.items():
+        values = value if isinstance(value, list) else [value]
+        said.append(f"{name.replace('_', ' ')} {' or '.join(title_of(str(one)) for one in values)}")
+    return ", ".join(said) or "there"
+
+
+_NAMED = ("model", "batch", "image_px", "precision", "engine", "devices", "device", "framework", "workload", "data")
+
+
+def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
+    """A trial by its model and by whatever differs among those compared."""
+    said = [title_of(side.trial.model)]
+    for name in _NAMED[1:]:
+        values = {one.field(name) for one in among}
+        if name not in (without or []) and (name == "batch" or len(values) > 1):
+            said.append(value_words(side, name))
+    profiles = {one.results.profile.name for one in among}
+    if len(profiles) > 1 and not {"profile", "generation"} & set(without or []):
+        said.append(side.results.profile.title)
+    return ", ".join(said)
+
+
+def value_words(side: Side, name: str, *, bare: bool = False) -> str:
+    """The value of a field: `batch 256`, `4 devices`, `VGG-16`; `bare` gives numbers without the field's name."""
+    value = side.field(name)
+    if name == "profile":
+        return side.results.profile.title
+    if name == "model":
+        return title_of(str(value))
+    if bare and isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        said = {"image_px": f"{value} px", "devices": f"{value} device{'s' if value != 1 else ''}"}
+        return said.get(name, f"{name} {value:,}")
+    return str(value)
+
+
+def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:
+    """What two trials share, and in what they differ: `ResNet-50: batch 256 over batch 64`."""
+    common = trial_name(over, among, without=names) if "model" not in names else _without_model(over, among, names)
+    a, b = (", ".join(value_words(side, name) for name in names) for side in (over, under))
+    return f"{common}: {a} {COMPARED[kind]} {b}" if common else f"{a} {COMPARED[kind]} {b}"
+
+
+def _without_model(side: Side, among: list[Side], names: list[str]) -> str:
+    said = trial_name(side, among, without=names).split(", ")[1:]
+    return ", ".join(said)
+
+
+def span(family: list[Side], along: str) -> str:
+    """`, batch 4 to 64`."""
+    first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
+    return f", {along.replace('_', ' ')} {first} to {last}"

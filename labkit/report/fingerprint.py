@@ -1,0 +1,42 @@
+"""`fingerprint.html`: on which machines, with which software and code, the numbers of a report were made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.analysis.results import Results
+from labkit.profile import Profile
+from labkit.report.html import write_template
+from labkit.report.machine import fingerprint_rows, versions_rows
+
+
+def write_fingerprint(
+    page: Path,
+    profile: Profile,
+    shown: Sequence[Results],
+    *,
+    rendered: dict[str, str],
+    links: Sequence[tuple[str, str]],
+) -> None:
+    """Write the page whole or not at all. `rendered` says where, when and by what this page was made."""
+    hosts: dict[str, dict[str, Any]] = {str(results.host_id): results.host for results in shown}
+    write_template(
+        page,
+        "fingerprint.html.j2",
+        title=profile.title,
+        links=links,
+        studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in versions_rows(shown)],
+        rows=_side_by_side(list(hosts.values())),
+        hosts=list(hosts),
+        rendered=rendered,
+    )
+
+
+def _side_by_side(hosts: list[dict[str, Any]]) -> list[tuple[str, list[str], bool]]:
+    """(what, its value on each host, whether the hosts differ in it)."""
+    told = [dict(fingerprint_rows(host)) for host in hosts]
+    names = list(dict.fromkeys(name for one in told for name in one))
+    rows = [(name, [one.get(name, "–") for one in told]) for name in names]
+    return [(name, values, len(set(values)) > 1) for name, values in rows]

@@ -1,0 +1,116 @@
+"""What a report's pages say of the machine: the profile's nominal figures and the hosts that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.analysis.format import MISSING, listing, number, quantity
+from labkit.analysis.results import Results, measured_gpus
+from labkit.profile import Profile, Sourced
+
+FRAMEWORKS = ("torch", "tensorflow", "jax", "numpy")
+
+
+def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
+    """What the profile says of the hardware, each number with its source."""
+    device, peaks = profile.device, profile.peaks
+    kind = "CPU" if device.kind == "cpu" else "GPU"
+    rows = [("Devices", f"{device.count} {kind}{'s' if device.count > 1 else ''}", "")]
+    if device.compute_capability:
+        capability = f"{device.compute_capability} ({device.architecture})" if device.architecture else None
+        rows.append(("Compute capability", capability or device.compute_capability, ""))
+
+    def add(label: str, sourced: Sourced | None, shown: str) -> None:
+        if sourced:
+            rows.append((label, shown, sourced.source))
+
+    def si(sourced: Sourced | None) -> float:
+        return sourced.value if sourced else 0.0
+
+    add("Memory", device.memory_bytes, f"{number(si(device.memory_bytes) / 2**30)} GiB")
+    add("Multiprocessors", device.multiprocessors, f"{si(device.multiprocessors):.0f}")
+    add("Board power limit", device.board_power_w, f"{number(si(device.board_power_w))} W")
+    add("Memory bandwidth", peaks.memory_bytes_per_s, quantity(si(peaks.memory_bytes_per_s), "bytes_per_s"))
+    for precision, peak in peaks.flop_per_s.items():
+        add(f"Peak {precision.upper()}", peak, quantity(peak.value, "flop_per_s"))
+    return rows
+
+
+def device_name(profile: Profile, host: dict[str, Any]) -> str:
+    """The devices of a host that a profile measures: `1 x NVIDIA H200`, or its CPU."""
+    gpus = measured_gpus(profile, host)
+    return f"{len(gpus)} x {gpus[0]}" if gpus else str(host.get("cpu", "unknown CPU"))
+
+
+def host_rows(profile: Profile, host: dict[str, Any]) -> list[tuple[str, str]]:
+    """A host in a few lines, for the index."""
+    rows = [("Host", str(host["id"]))]
+    if measured_gpus(profile, host):
+        rows.append(("GPUs", device_name(profile, host)))
+        rows.append(("Driver", host.get("driver") or MISSING))
+    rows += [("CPU", f"{host['cpu']}, {host['cpu_cores']} cores"), ("Memory", _gib(host["memory_bytes"]))]
+    packages = host.get("packages", {})
+    named = [f"{name} {packages[name]}" for name in FRAMEWORKS if name in packages]
+    return [*rows, ("System", host["os"]), ("Software", f"Python {host['python']}, {', '.join(named)}")]
+
+
+def fingerprint_rows(host: dict[str, Any]) -> list[tuple[str, str]]:
+    """Everything that a host's file says, for the fingerprint page."""
+    rows = [("Driver", host.get("driver") or "none")]
+    for place, gpu in enumerate(host.get("gpus") or []):
+        rows.append((f"GPU {place}", f"{gpu['name']}, identity hash {gpu.get('uuid_hash') or MISSING}"))
+        rows += [
+            (f"GPU {place} memory", _gib(gpu.get("memory_bytes"))),
+            (f"GPU {place} compute capability", gpu.get("compute_capability") or MISSING),
+            (f"GPU {place} enforced power limit", quantity(gpu.get("power_limit_w"), "power_w")),
+            (f"GPU {place} highest SM clock", quantity(gpu.get("max_sm_clock_hz"), "sm_clock_hz", 4)),
+            (f"GPU {place} highest memory clock", quantity(gpu.get("max_memory_clock_hz"), "memory_clock_hz", 4)),
+        ]
+    rows += [
+        ("CPU", str(host["cpu"])),
+        ("Cores, threads", f"{host['cpu_cores']}, {host['cpu_threads']}"),
+        ("CPU features", ", ".join(host.get("cpu_features") or []) or MISSING),
+        ("Host memory", _gib(host["memory_bytes"])),
+        ("System", host["os"]),
+        ("Python", host["python"]),
+    ]
+    rows += [(f"Package {name}", version) for name, version in sorted(host.get("packages", {}).items())]
+    rows += [("Notes", "; ".join(host.get("notes") or []) or "none")]
+    return rows
+
+
+def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
+    """Of each study's records shown: host, scale, passes, when, by which commit, code and framework build."""
+    rows = []
+    for results in shown:
+        versions = [record.versions for record in results.records]
+        started = sorted(record.started_at for record in results.records)
+
+        def said(name: str, of: list[dict[str, str]] = versions) -> str:
+            return listing(sorted({one.get(name, "unknown") for one in of}))
+
+        rows.append(
+            {
+                "study": results.study.id,
+                "host": str(results.host_id),
+                "scale": results.scale,
+                "passes": str(len(results.passes())),
+                "records": str(len(results.records)),
+                "first": started[0],
+                "last": started[-1],
+                "commit": said("commit"),
+                "code": said("source"),
+                "protocol": listing(sorted({str(record.protocol) for record in results.records})),
+                "torch": said("torch_build"),
+                "CUDA": said("cuda"),
+                "cuDNN": said("cudnn"),
+                "file": results.file(),
+                "series": results.file().replace("/records/", "/telemetry/").replace(".jsonl", ".parquet"),
+            }
+        )
+    return rows
+
+
+def _gib(size: float | None) -> str:
+    return f"{number(size / 2**30)} GiB" if size else MISSING
