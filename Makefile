@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE ON NODES TORCH_INDEX
+VARIABLES := HW STUDY SCALE DATA FORCE ON NODES BASELINE TORCH_INDEX
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -44,7 +44,7 @@ report: $(INSTALLED)  ## measure what is missing on this machine and render the 
 render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (any machine)
 	@$(LABKIT) render
 
-compare: $(INSTALLED)  ## all recorded profiles side by side
+compare: $(INSTALLED)  ## all recorded profiles side by side [BASELINE=profile]
 	@$(LABKIT) compare
 
 plan: $(INSTALLED)  ## the trials that a report would run, and the time they should take
@@ -73,4 +73,4 @@ lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m nbstripout --verify notebooks/*.ipynb
 
 clean:  ## remove what reports built (records stay)
-	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs
+	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs reports/*/*.csv reports/*/numbers.parquet

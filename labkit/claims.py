@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from labkit.errors import unknown
-from labkit.registry import LABELS, METRICS, PLANNED_FIELDS, STUDIES
+from labkit.registry import COMPARISON, LABELS, METRICS, PLANNED_FIELDS, STUDIES
 from labkit.trial import DEVICES, ENGINES, PRECISIONS, Trial
 
 Value = bool | int | float | str
@@ -35,14 +35,14 @@ class Published(_Part):
     """A magnitude as printed (a fraction of 1, a ratio or SI; a range as two numbers), and what it is of."""
 
     value: float | tuple[float, float]
-    on: Annotated[list[str], Field(min_length=1)]  # profiles
+    hardware: Annotated[list[str], Field(min_length=1)]  # profiles
     select: dict[str, Value] = {}  # which of the test's trials, where it is not of all
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Within which a measured value is about the published one: ±10 % of the number, or of the range's ends."""
+    def bounds(self, *, of_ratio: bool) -> tuple[float, float]:
+        """Within which a measured value is about the published one: ±10 %, of a ratio ±10 % of what it is beyond 1."""
         low, high = self.value if isinstance(self.value, tuple) else (self.value, self.value)
-        return low * (1 - ABOUT), high * (1 + ABOUT)
+        base = 1.0 if of_ratio else 0.0
+        return low - ABOUT * abs(low - base), high + ABOUT * abs(high - base)
 
 
 class Test(_Part):
@@ -52,7 +52,7 @@ class Test(_Part):
     - `ratio`, `difference`: of each trial that fits `over` to the one that fits `under` and is the same otherwise;
       with `metric_under` of two metrics of the same trial.
     - `trend`: the metric along a field (`rises`, `falls`, `constant`, `diminishing`: each step adds less than the one
-      before, `peaks`: rises, then falls).
+      before, `tapers`: the last step adds less than the first, `peaks`: rises, then falls).
     - `order`: each value of `along` in `order` against the next, which must be lower.
     - `alike`: the order along a field is the same for every value of `among`.
     - `differs`: a label (not a number) is not the same for all values of the field.
@@ -67,7 +67,7 @@ class Test(_Part):
     under: dict[str, Value] = {}
     along: str | None = None
     among: str | None = None
-    trend: Literal["rises", "falls", "constant", "diminishing", "peaks"] | None = None
+    trend: Literal["rises", "falls", "constant", "diminishing", "tapers", "peaks"] | None = None
     order: list[Value] = []
     at_least: float | None = None
     at_most: float | None = None
@@ -76,6 +76,12 @@ class Test(_Part):
     because: str = ""  # which word of the paper the bound stands for, and by which rule
     beside: list[str] = []  # metrics that help to understand the verdict; they decide nothing
     published: list[Published] = []
+
+    @property
+    def has_direction(self) -> bool:
+        """Whether any hardware can be judged by it, and not only the paper's."""
+        given = (self.at_least, self.at_most, self.between, self.outside)
+        return self.shape in ("trend", "order", "alike", "differs") or any(bound is not None for bound in given)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Test:
@@ -135,6 +141,8 @@ class Claim(_Part):
         for study in [*self.studies, *(test.study for test in self.tests if test.study)]:
             if study not in STUDIES:
                 raise ValueError(f"{unknown('study', study, STUDIES)}")
+        if any(self.study_of(test) == COMPARISON for test in self.tests):
+            raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name in `study` whose are compared")
         return self
 
     def study_of(self, test: Test) -> str:

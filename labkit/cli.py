@@ -26,7 +26,7 @@ Data = Annotated[str, typer.Option("--data", envvar="DATA", help="A folder with 
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on.")]
-
+Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 INTERRUPTED = 130
 
@@ -66,9 +66,11 @@ def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
 
 
 @app.command()
-def compare() -> None:
+def compare(baseline: Baseline = "") -> None:
     """All recorded profiles side by side (20_comparison)."""
-    raise UserError("the comparison (20_comparison) is not in this version; available: report, render, plan.")
+    from labkit.report.compare import make_compare
+
+    raise typer.Exit(make_compare(baseline))
 
 
 @app.command()
@@ -121,7 +123,7 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES"):
+    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES", "BASELINE"):
         if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)

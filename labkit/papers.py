@@ -139,7 +139,7 @@ class Paper(_Part):
 
 def _profiles_of(test: Test) -> list[str]:
     """The profiles that a test names."""
-    named = [name for one in test.published for name in one.on]
+    named = [name for one in test.published for name in one.hardware]
     named += [str(value) for value in (test.over.get("profile"), test.under.get("profile")) if value is not None]
     named += [str(value) for value in test.order if test.along == "profile"]
     return [name for name in named if name not in (FASTEST, OTHERS)]

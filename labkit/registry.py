@@ -34,12 +34,15 @@ class Metric:
     unit: str
     better: Better
     scale: float = 1.0  # printed value = stored SI value * scale
+    share: bool = False  # a part of a whole: between 0 and 1, and so is its interval
 
     @property
     def si_unit(self) -> str:
         """The unit of the stored value; 1 for shares and ratios."""
         return _SI_UNITS.get(self.unit, self.unit) or "1"
 
+
+COMPARISON = "20_comparison"  # measures nothing: it is made of all profiles' records
 
 _SI_UNITS = {
     **{"%": "1", "x": "1", "ms": "s", "days": "s", "mJ": "J", "MHz": "Hz", "TFLOP/s": "FLOP/s", "GFLOP": "FLOP"},
@@ -123,7 +126,7 @@ STUDIES: dict[str, Study] = {
             "storage read rate cold and cached, loader images/s, host CPU and memory",
         ),
         Study(
-            "20_comparison",
+            COMPARISON,
             "Comparison",
             "How do the devices compare, with each other and with the papers?",
             "every recorded profile and the published numbers side by side",
@@ -149,23 +152,23 @@ METRICS: dict[str, Metric] = {
         Metric("energy_per_image_j", "Energy per image", "mJ", "less", 1e3),
         Metric("net_energy_per_image_j", "Energy per image above idle", "mJ", "less", 1e3),
         Metric("images_per_s_per_w", "Efficiency", "images/s/W", "more"),
-        Metric("utilisation", "Utilisation (any kernel active)", "%", "neither", 1e2),
-        Metric("sm_activity", "SM activity", "%", "neither", 1e2),
-        Metric("tensor_activity", "Tensor-core activity", "%", "neither", 1e2),
-        Metric("dram_activity", "DRAM activity", "%", "neither", 1e2),
-        Metric("occupancy", "Occupancy", "%", "neither", 1e2),
-        Metric("fp32_activity", "FP32 pipe activity", "%", "neither", 1e2),
-        Metric("fp16_activity", "FP16 pipe activity", "%", "neither", 1e2),
+        Metric("utilisation", "Utilisation (any kernel active)", "%", "neither", 1e2, share=True),
+        Metric("sm_activity", "SM activity", "%", "neither", 1e2, share=True),
+        Metric("tensor_activity", "Tensor-core activity", "%", "neither", 1e2, share=True),
+        Metric("dram_activity", "DRAM activity", "%", "neither", 1e2, share=True),
+        Metric("occupancy", "Occupancy", "%", "neither", 1e2, share=True),
+        Metric("fp32_activity", "FP32 pipe activity", "%", "neither", 1e2, share=True),
+        Metric("fp16_activity", "FP16 pipe activity", "%", "neither", 1e2, share=True),
         Metric("sm_clock_hz", "SM clock", "MHz", "more", 1e-6),
         Metric("memory_clock_hz", "Memory clock", "MHz", "more", 1e-6),
-        Metric("cpu_utilisation", "CPU utilisation (all cores)", "%", "neither", 1e2),
+        Metric("cpu_utilisation", "CPU utilisation (all cores)", "%", "neither", 1e2, share=True),
         Metric("cpu_clock_hz", "CPU clock", "MHz", "more", 1e-6),
         Metric("cpu_temperature_c", "CPU temperature", "°C", "less"),
         Metric("cpu_cores_used", "Cores the process kept busy", "cores", "neither"),
         Metric("temperature_c", "Temperature", "°C", "less"),
         Metric("loss", "Loss", "", "less"),
-        Metric("top1", "Top-1 accuracy", "%", "more", 1e2),
-        Metric("top5", "Top-5 accuracy", "%", "more", 1e2),
+        Metric("top1", "Top-1 accuracy", "%", "more", 1e2, share=True),
+        Metric("top5", "Top-5 accuracy", "%", "more", 1e2, share=True),
         Metric("cost_per_million_images", "Cost per million images", "currency", "less"),
         Metric("power_fraction", "Power over the board's limit", "%", "neither", 1e2),
         Metric("late_over_early", "Throughput of the second half of the timed part over the first", "x", "neither"),
@@ -174,18 +177,18 @@ METRICS: dict[str, Metric] = {
         Metric("epochs_to_target", "Epochs to the target accuracy", "epochs", "less"),
         Metric("first_device_utilisation_ratio", "Utilisation of the first device over the others'", "x", "neither"),
         Metric("flop_per_step", "Arithmetic of a step", "GFLOP", "neither", 1e-9),
-        Metric("compute_utilisation", "Time in which any kernel ran (trace)", "%", "neither", 1e2),
+        Metric("compute_utilisation", "Time in which any kernel ran (trace)", "%", "neither", 1e2, share=True),
         Metric("fp32_utilisation", "FP32 FLOP over peak and elapsed time", "%", "neither", 1e2),
-        Metric("launch_gap_share", "Time in which the device waited for a launch", "%", "less", 1e2),
-        Metric("copy_share", "Kernel and copy time in copies", "%", "less", 1e2),
-        Metric("broadcast_share", "Kernel and copy time in broadcasts", "%", "less", 1e2),
-        Metric("winograd_share", "Convolution time in Winograd kernels", "%", "neither", 1e2),
-        Metric("maxpool_backward_share", "Kernel time in max-pool's backward", "%", "neither", 1e2),
-        Metric("launch_api_share", "API time in kernel launches", "%", "neither", 1e2),
-        Metric("cleanup_api_share", "API time in clean-up (events, frees)", "%", "neither", 1e2),
-        Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2),
-        Metric("kernel_overlap_share", "Busy time in which kernels overlap", "%", "neither", 1e2),
-        Metric("copy_overlap_share", "Copy time that overlaps with kernels", "%", "more", 1e2),
+        Metric("launch_gap_share", "Time in which the device waited for a launch", "%", "less", 1e2, share=True),
+        Metric("copy_share", "Kernel and copy time in copies", "%", "less", 1e2, share=True),
+        Metric("broadcast_share", "Kernel and copy time in broadcasts", "%", "less", 1e2, share=True),
+        Metric("winograd_share", "Kernel and copy time in Winograd kernels", "%", "neither", 1e2, share=True),
+        Metric("maxpool_backward_share", "Kernel time in max-pool's backward", "%", "neither", 1e2, share=True),
+        Metric("launch_api_share", "API time in kernel launches", "%", "neither", 1e2, share=True),
+        Metric("cleanup_api_share", "API time in clean-up (events, frees)", "%", "neither", 1e2, share=True),
+        Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2, share=True),
+        Metric("kernel_overlap_share", "Busy time in which kernels overlap", "%", "neither", 1e2, share=True),
+        Metric("copy_overlap_share", "Copy time that overlaps with kernels", "%", "more", 1e2, share=True),
         Metric("copy_bytes", "Size of a copy, median", "KiB", "neither", 2.0**-10),
         Metric("copy_bytes_per_s", "Copy throughput", "GB/s", "more", 1e-9),
         Metric("read_bytes", "Bytes read from storage", "MB", "less", 1e-6),
@@ -193,7 +196,7 @@ METRICS: dict[str, Metric] = {
         Metric("later_read_share", "Reads of later epochs over the first's", "%", "less", 1e2),
         Metric("first_epoch_ratio", "Time of the first epoch over later ones'", "x", "less"),
         Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
-        Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2),
+        Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2, share=True),
         Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),
         Metric("gradient_bytes", "Gradient bytes on the network a step", "MB", "less", 1e-6),
     )
@@ -208,6 +211,7 @@ PLANNED_FIELDS: dict[str, str] = {
     "scaling": "03_multi_gpu: weak (batch per device constant) or strong (total constant)",
     "arrangement": "03_multi_gpu: two jobs at_once, in_sequence, or one alone",
     "updates": "03_multi_gpu: synchronous or asynchronous (stale parameters)",
+    "parallel": "03_multi_gpu, 09_profile: distributed data parallel, or one process for all devices",
     "interconnect": "03_multi_gpu: nvlink, host (through the host's memory) or sockets",
     "network": "03_multi_gpu: between nodes, ethernet or infiniband",
     "nodes": "03_multi_gpu, 12_data_pipeline: how many",

@@ -74,6 +74,18 @@ def linear_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     return Interval(mean, mean - half, mean + half, len(array), confidence)
 
 
+def share_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Mean of shares between 0 and 1 with Student's t interval, cut off at 0 and 1, where no share can be.
+
+    Raises ValueError for no values, or one that is no share.
+    """
+    found = linear_interval(values, confidence)
+    if min(values) < 0 or max(values) > 1:
+        raise ValueError(f"a share lies between 0 and 1, not {list(values)}")
+    low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (found.low, found.high))
+    return Interval(found.point, low, high, found.n, confidence)
+
+
 def difference_interval(minuend: dict[int, float], subtrahend: dict[int, float]) -> Interval | None:
     """Interval of a difference taken within each pass first, as `ratio_interval` does for ratios."""
     shared = sorted(set(minuend) & set(subtrahend))

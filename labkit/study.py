@@ -17,11 +17,14 @@ from typing import Any, Literal
 import pandas as pd
 
 from labkit.analysis.evidence import Evidence
+from labkit.analysis.findings import Findings
+from labkit.analysis.judge import judge_all
 from labkit.analysis.results import Results
 from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
+from labkit.papers import load_papers
 from labkit.profile import Profile, SweepValue, load_profile, profile_names
 from labkit.records import Store, short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
@@ -149,6 +152,11 @@ class OpenStudy:
         keys = {short_hash(record.key) for record in results.records}
         return kept[(kept["scale"] == results.scale) & kept["key"].isin(keys)]
 
+    def verdicts(self, results: Results) -> Findings:
+        """What the records shown, and those of other studies that a claim needs, say of this study's claims."""
+        seen = evidence(self.profile.name, self.host.id, known=[results])
+        return Findings(judge_all(load_papers(), seen, self.study.id))
+
     def results(self, trials: Sequence[Trial] | None = None) -> Results:
         """The records to show: this host's, else the newest complete host's; at the largest complete scale.
 
@@ -211,14 +219,17 @@ def open_study(
     )
 
 
-def evidence(profile: str | None, here: str | None = None) -> Evidence:
+def evidence(profile: str | None, here: str | None = None, known: Sequence[Results] = ()) -> Evidence:
     """The records by which claims are judged, from the view of a profile; None views all recorded profiles alike.
 
-    `here` is this host's id: its records are shown before those of others.
+    `here` is this host's id: its records are shown before those of others. `known` are records read already.
     """
+    given = {(results.profile.name, results.study.id): results for results in known}
     names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
 
     def load(name: str, study: str) -> Results:
+        if (name, study) in given:
+            return given[name, study]
         return shown_results(load_profile(name), find_study(study), store=Store(reports_folder() / name), here=here)
 
     profiles = tuple(sorted(names | ({profile} if profile else set())))

@@ -38,15 +38,16 @@ def make_case(
     if effect is None:
         return missing_case(test, label, kind, sides)
     applying = [one for one in test.published if _is_of(one, sides)]
-    said = "; ".join(f"published {_magnitude(one, test.metric, kind)}" for one in applying)
-    on_its_hardware = [one for one in applying if {side.results.profile.name for side in sides} & set(one.on)]
-    verdicts = [one.verdict(effect) for one in (bounds, *(Bounds(*one.bounds) for one in on_its_hardware)) if one]
-    shown = bounds or (Bounds(*on_its_hardware[0].bounds) if on_its_hardware else None)
+    said = "; ".join(_magnitude(one, test.metric, kind) for one in applying)
+    here = {side.results.profile.name for side in sides}
+    own = [Bounds(*one.bounds(of_ratio=kind == "ratio")) for one in applying if here & set(one.hardware)]
+    verdicts = [one.verdict(effect) for one in (bounds, *own) if one]
+    shown = bounds or (own[0] if own else None)
     common = Case(
         label, "inconclusive", test.metric, kind, sides, effect, shown, published=said, beside=_beside(test, sides)
     )
     if not verdicts:
-        where = listing(sorted({name for one in test.published for name in one.on}))
+        where = listing(sorted({name for one in test.published for name in one.hardware}))
         return replace(common, verdict="not testable here", reason=f"a magnitude of {where}; here it stands beside")
     verdict = next((one for one in ("not replicated", "inconclusive") if one in verdicts), "replicated")
     if verdict != "inconclusive":
@@ -75,7 +76,7 @@ def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
 
 def _magnitude(published: Published, metric: str, kind: Kind) -> str:
     ends = published.value if isinstance(published.value, tuple) else (published.value,)
-    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {listing(published.on)}"
+    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {listing(published.hardware)}"
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:

@@ -16,12 +16,14 @@ from labkit.analysis.observations import of_pass
 from labkit.analysis.results import Results, value_of, without_data_identity
 from labkit.claims import FASTEST, LARGEST, OTHERS, SMALLEST, Value
 from labkit.records import Record
+from labkit.registry import find_metric
 from labkit.statistics import (
     Interval,
     difference_interval,
     linear_interval,
     log_interval,
     ratio_interval,
+    share_interval,
     unpaired_difference,
     unpaired_ratio,
 )
@@ -196,6 +198,8 @@ def level(side: Side, metric: str) -> Interval | None:
     values = list(side.values(metric).values())
     if not values:
         return None
+    if find_metric(metric).share and min(values) >= 0 and max(values) <= 1:
+        return share_interval(values)
     return log_interval(values) if min(values) > 0 else linear_interval(values)
 
 

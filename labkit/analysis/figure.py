@@ -49,6 +49,7 @@ class Figure:
     alt: str
     data: pd.DataFrame
     size_in: tuple[float, float] = (8.0, 3.6)
+    again: str = ""  # the command that makes it again
 
     def svg(self, theme: Theme = LIGHT) -> str:
         """The picture as SVG, text as outlines so that it looks alike everywhere."""
@@ -80,6 +81,8 @@ class Figure:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         light, dark = (_data_uri(self.svg(theme)) for theme in (LIGHT, DARK))
         text = html.escape(self.caption)
+        command = html.escape(self.again)
+        again = f'<p class="lk-again">Again: <code>{command}</code></p>' if command else ""
         return {
             "text/plain": self.caption,
             "text/html": (
@@ -88,7 +91,8 @@ class Figure:
                 f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
                 f'<img src="{light}" alt="{html.escape(self.alt)}"></picture></div>'
                 f"<figcaption>{text}</figcaption>"
-                f"<details><summary>The numbers in this figure</summary>{table_html(self.data)}</details></figure>"
+                f"<details><summary>The numbers in this figure</summary>{table_html(self.data)}</details>"
+                f"{again}</figure>"
             ),
         }
 

@@ -12,7 +12,7 @@ from labkit.analysis.format import listing
 from labkit.analysis.shapes import SHAPES
 from labkit.analysis.verdicts import Finding, Judged, Verdict
 from labkit.analysis.words import choice_words, field_name, title_of
-from labkit.claims import ACROSS, Claim, Test
+from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
 from labkit.registry import STUDIES
 
@@ -23,7 +23,8 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     """Judge one claim by the records there are."""
     missing = [study for study in claim.studies if study not in evidence.available]
     if missing == claim.studies:
-        reason = f"{listing(missing)} is not in this version of the workbook"
+        are = "is" if len(missing) == 1 else "are"
+        reason = f"{listing(missing)} {are} not in this version of the workbook"
         return Finding(paper, claim, "not testable here", reason, "", ())
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
@@ -47,7 +48,7 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     unclear = [case for case in cases if case.verdict == "inconclusive"]
     if against:
         return "not replicated", f"{len(against)} of {len(cases)} cases contradict it" if len(cases) > 1 else ""
-    for judged in tests:
+    for judged in _deciding(tests):
         testable = [case for case in judged.cases if case.verdict != "not testable here"]
         if not testable:
             reasons = list(dict.fromkeys(case.reason for case in judged.cases if case.reason))
@@ -62,6 +63,12 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
             f"{len(unclear)} of {len(cases)} cases are open ({listing(reasons)}), {supporting} support it",
         )
     return "replicated", ""
+
+
+def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:
+    """The tests that must have a case: a mere magnitude of other hardware stops no direction from being judged."""
+    with_bound = [judged for judged in tests if judged.test.has_direction]
+    return with_bound or list(tests)
 
 
 def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
@@ -94,6 +101,13 @@ def _compares_profiles(test: Test) -> bool:
 
 
 def _why_no_case(test: Test, chosen: list[Side]) -> str:
+    profiles = listing(sorted({side.results.profile.name for side in chosen}))
+    if test.along == "profile" and test.order:
+        return f"it compares {listing([str(name) for name in test.order])}; such records are of {profiles}"
+    if "profile" in test.over:
+        return f"it compares {test.over['profile']} with {test.under['profile']}; such records are of {profiles}"
+    if test.along == "generation":
+        return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:
         return f"no trial that is {choice_words(test.over)} has one beside it that is {choice_words(test.under)}"
     if test.along:
@@ -102,6 +116,15 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
         alike = f"it takes several values{wanted} of {field_name(test.along)} in trials that are alike"
         return f"{alike}; there is {listing(there)}"
     return "no trial has it"
+
+
+def _models_of(test: Test) -> list[object]:
+    """The models that a test itself names."""
+    named: list[object] = [*test.order] if test.along == "model" else []
+    for choice in (test.select, test.over, test.under):
+        value = choice.get("model", [])
+        named += value if isinstance(value, list) else [value]
+    return [name for name in named if name != OTHERS]
 
 
 def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
@@ -121,8 +144,12 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         parts.append(f"with {listing([_FRAMEWORKS.get(name, name) for name in frameworks])}")
     if precisions and "precision" not in compared:
         parts.append(f"in {listing([name.upper() for name in precisions])}")
-    absent = [model for model in setup.models if model not in {trial.model for trial in trials}]
-    chosen = any("model" in {**judged.test.select, **judged.test.over} for judged in tests)
-    if absent and not chosen:
+    measured = list(dict.fromkeys(trial.model for trial in trials))
+    chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
+    wanted = list(dict.fromkeys(chosen)) or setup.models
+    absent = [model for model in wanted if model not in measured]
+    if not set(measured) & set(wanted):
+        parts.append(f"of {listing([title_of(model) for model in measured])} instead of the paper's networks")
+    elif absent:
         parts.append(f"without {listing([title_of(model) for model in absent])}")
     return ", ".join(parts)

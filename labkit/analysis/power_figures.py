@@ -61,6 +61,7 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="power",
         draw=draw,
+        again=results.again,
         caption=f"{power_kind(results)}, of each trial over the timed part, all passes. "
         f"{sensor_sentence(results.profile)} "
         f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
@@ -112,6 +113,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     return Figure(
         name="over-time",
         draw=draw,
+        again=results.again,
         caption=f"{unit[:1].upper() + unit[1:]} over time, pass {passes}, each reading as the sensor gave it: a pause, "
         f"building and the first step, warm-up, timed blocks from 0 on, a pause. {results.describe()}.",
         alt=f"Line plot of {unit} against seconds for each trial, with the start of the timed part marked.",
@@ -166,6 +168,7 @@ def energy(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="energy",
         draw=draw,
+        again=results.again,
         caption=f"Energy per image with 95 % interval over passes, and efficiency. Energy by "
         f"{listing(energy_methods(results))}, over windows of 5 s and more. {sensor_sentence(results.profile)} "
         f"{conditions(results, trials)}.",
@@ -228,6 +231,7 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="power-size",
         draw=draw,
+        again=results.again,
         caption=f"{power_kind(results)}, against the size of the model, 95 % interval over passes."
         f"{_order(results, [trial for trial, _ in known])} "
         f"{conditions(results, trials)}.",

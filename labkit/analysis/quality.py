@@ -61,6 +61,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="steadiness",
         draw=draw,
+        again=results.again,
         caption=f"Every timed block, relative to its pass's mean; a line a pass. {said} {conditions(results, trials)}.",
         alt=f"Line plots of block throughput over time, one panel a configuration, one line a pass. {said}",
         data=data,
@@ -106,6 +107,7 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="loss",
         draw=draw,
+        again=results.again,
         caption=f"Loss of the training that was timed (block means, first pass). {_learning(data, classes)} "
         f"{conditions(results, trials)}.",
         alt="Line plot of training loss against images seen for each configuration, with the loss of guessing dashed.",
@@ -160,6 +162,7 @@ def pass_time(results: Results) -> Figure | Text:
     return Figure(
         name="pass-time",
         draw=draw,
+        again=results.again,
         caption=f"Time of each pass. Warm-up and timed blocks are {', '.join(shares)} of it (the first step, which "
         f"the correctness gate checks, counts as warm-up). In the pauses telemetry sees the device without work. "
         f"{results.describe()}.",

@@ -56,6 +56,7 @@ def nominal_roofline(profile: Profile) -> Figure | None:
     return Figure(
         name="nominal-roofline",
         draw=draw,
+        again=f"make render HW={profile.name}",
         caption=f"Nominal roofline of {profile.title}, from the peaks and the bandwidth in the table (sources there). "
         f"Marks: training {names} at 32x32, batch {BATCH}, FP32, counting only traffic that no cache saves. Nothing "
         f"here is measured.",

@@ -8,9 +8,19 @@ from itertools import combinations, pairwise
 from labkit.analysis.cases import bounds_of, compare, make_case, missing_case, ordered_families
 from labkit.analysis.evidence import Side, families, level, pairs, ratio
 from labkit.analysis.format import listing
-from labkit.analysis.trends import TRENDS
+from labkit.analysis.trends import STEP_BACK, TRENDS
 from labkit.analysis.verdicts import Bounds, Case, Verdict
-from labkit.analysis.words import COMPARED, Kind, metric_name, pair_name, shown_effect, span, title_of, trial_name
+from labkit.analysis.words import (
+    COMPARED,
+    Kind,
+    metric_name,
+    pair_name,
+    shown_effect,
+    span,
+    title_of,
+    trial_name,
+    value_words,
+)
 from labkit.claims import Test
 from labkit.statistics import Interval
 
@@ -38,7 +48,7 @@ def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None
-    needed = 3 if test.trend in ("diminishing", "peaks") else 2
+    needed = 3 if test.trend in ("diminishing", "tapers", "peaks") else 2
     for family in ordered_families(chosen, test.along):
         known = [side for side in family if side.values(test.metric)]
         if len(family) >= needed:
@@ -76,20 +86,38 @@ def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
                     effects[value] = effect
                     sides += [a, b]
             if len(effects) > 1:
-                yield _alike_case(test, f"{first} over {second}", effects, tuple(sides))
+                yield _alike_case(test, _between(family, along, first, second), effects, tuple(sides))
+
+
+def _between(family: list[Side], along: str, first: str, second: str) -> str:
+    """`batch 64: H100 SXM over H200 SXM`."""
+    sides = [side for place in (first, second) if (side := _find(family, {along: place}))]
+    shared = f"batch {family[0].trial.batch}: " if len({side.trial.batch for side in family}) == 1 else ""
+    return shared + " over ".join(value_words(side, along) for side in sides)
 
 
 def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
+    """A difference of at most 5 % ("hardly") is none, so two orders contradict each other only beyond that."""
     extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
     said = "; ".join(
         f"{title_of(name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
     )
-    verdicts = [Bounds(low=1.0).verdict(effect) for effect in effects.values()]
-    verdict: Verdict = "inconclusive" if "inconclusive" in verdicts else "replicated"
-    if {"replicated", "not replicated"} <= set(verdicts):
+    directions = {_direction(effect) for effect in effects.values()}
+    verdict: Verdict = "replicated" if len(directions) == 1 and "open" not in directions else "inconclusive"
+    if {"higher", "lower"} <= directions:
         verdict = "not replicated"
-    reason = "" if verdict != "inconclusive" else "an interval straddles 1x"
+    reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
     return Case(f"{label}: {said}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
+
+
+def _direction(effect: Interval) -> str:
+    if effect.low is None or effect.high is None:
+        return "open"
+    if effect.low > 1 + STEP_BACK:
+        return "higher"
+    if effect.high < 1 - STEP_BACK:
+        return "lower"
+    return "same" if effect.low >= 1 - STEP_BACK and effect.high <= 1 + STEP_BACK else "open"
 
 
 def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:

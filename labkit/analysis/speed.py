@@ -102,6 +102,7 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="throughput",
         draw=draw,
+        again=results.again,
         caption=f"Training throughput and the rooflines. {conditions(results, trials)}. Bars: 95 % interval.",
         alt=f"Dot plot of training images per second, log scale, for {len(data)} configurations, each with the bound "
         f"that the roofline sets above it. {said}",
@@ -148,6 +149,7 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
     return Figure(
         name="device-order",
         draw=draw,
+        again=results.again,
         caption=f"What nominal FP32 peaks allow on the devices of '{paper.citation.title}', in the paper's published "
         f"order of images/s, best first ({order.where}), and what was measured here. Batch {batch} at 32x32; hollow "
         f"marks are bounds from data sheets, not measurements: the paper prints no images/s. Measured: "

@@ -234,14 +234,17 @@ def published_tables(
                 continue
             frame = pd.DataFrame(
                 [
-                    {"": row, **{printed.get(c, c): f"{v:.10g}" for c, v in zip(table.columns, values, strict=True)}}
+                    {
+                        "": MODELS[row].title if row in MODELS else row,
+                        **{printed.get(c, c): f"{v:.10g}" for c, v in zip(table.columns, values, strict=True)},
+                    }
                     for row, values in table.rows.items()
                 ]
             )
             about = METRICS[table.metric]
-            model = MODELS[table.model].title if table.model in MODELS else table.model
+            of = f", {MODELS[table.model].title if table.model in MODELS else table.model}" if table.model else ""
             where = f"{paper.citation.title}, {table.where}" + (f"; {table.note}" if table.note else "")
-            found.append((f"Published: {about.label.lower()} in {table.unit}, {model}", frame, where))
+            found.append((f"Published: {about.label.lower()} in {table.unit}{of}", frame, where))
     return found
 
 

@@ -72,6 +72,22 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
     return case if case.verdict != "replicated" else _worst(case, [Bounds(high=1.0).verdict(e) for e in effects])
 
 
+def _tapers(test: Test, family: list[Side], label: str) -> Case:
+    """The last step's gain, a unit of the field, over the first step's."""
+    assert test.along is not None
+    values = [side.values(test.metric) for side in (*family[:2], *family[-2:])]
+    places = [float(side.field(test.along)) for side in (*family[:2], *family[-2:])]
+    shared = sorted(set.intersection(*(set(one) for one in values)))
+    gains = [
+        tuple((values[b][n] - values[a][n]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))) for n in shared
+    ]
+    if not gains or min(first for first, _ in gains) <= 0:
+        reason = "it does not rise at first in every pass"
+        return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
+    effect = linear_interval([last / first for first, last in gains])
+    return make_case(test, label, "ratio", effect, Bounds(high=1.0), tuple(family))
+
+
 def _peaks(test: Test, family: list[Side], label: str) -> Case:
     """The highest value lies within the sweep and above both of its ends; its smaller lead is shown."""
     ends = (family[0], family[-1])
@@ -98,5 +114,6 @@ TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {
     "falls": _monotone,
     "constant": _constant,
     "diminishing": _diminishing,
+    "tapers": _tapers,
     "peaks": _peaks,
 }

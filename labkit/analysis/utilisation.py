@@ -108,6 +108,7 @@ def shares(results: Results, trials: list[Trial]) -> Figure | Text:
     return Figure(
         name="utilisation",
         draw=draw,
+        again=results.again,
         caption=f"Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; "
         f"the other marks say what the units did.{without} {conditions(results, trials)}.",
         alt=f"Dot plot, one row a configuration, of {listing([label(metric) for metric in metrics])} on a scale from 0 "

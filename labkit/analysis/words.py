@@ -21,6 +21,8 @@ def shown_value(value: float, metric: str, kind: Kind) -> str:
     about = METRICS.get(metric)
     if kind == "ratio" or about is None:
         return f"{number(value)}x"
+    if about.unit == "x":
+        return f"{number(value)}x"
     if kind == "difference" and about.unit == "%":
         return f"{number(value * about.scale)} points"
     return quantity(value, about)
@@ -63,6 +65,7 @@ _TREND_WORDS = {
     "falls": "falls",
     "constant": "stays within ±10 %",
     "diminishing": "each step adds less",
+    "tapers": "the last step adds less than the first",
     "peaks": "rises, then falls",
 }
 

@@ -76,7 +76,7 @@ def render_notebook(
     shown = {
         "title": title,
         "strip": strip,
-        "home": dict(links).get("index.html", "Report"),
+        "home": dict(links).get("index.html", ""),
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node),
     }

@@ -15,7 +15,7 @@ from labkit.host import Host, read_host
 from labkit.papers import load_papers
 from labkit.profile import Profile
 from labkit.records import Store, utc_now
-from labkit.registry import STUDIES
+from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
 from labkit.report.claims_page import write_claims
 from labkit.report.exchange import FILES, write_exchange
@@ -133,7 +133,11 @@ def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun
     shown = host_to_show(store, study, host.id)
     scale = scale_to_show(store.read(study, shown)) if shown else None
     status, reason = "not measured", "not measured on this profile yet"
-    if not notebook_of(study).is_file():
+    if study == COMPARISON:
+        compared = (report.parent / "comparison" / "index.html").is_file()
+        page = "../comparison/index.html" if compared else None
+        status, reason = ("ok", "") if compared else ("not measured", "made from the records of all profiles together")
+    elif not notebook_of(study).is_file():
         status, reason = "not in this version", "this version of the workbook has no notebook for it"
     elif run and run.status == "failed":
         status, reason = "failed", run.reason or "unknown"
@@ -148,5 +152,5 @@ def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun
         page=page,
         duration_s=run.duration_s if run else None,
         scale=scale,
-        command=run.command if run else "",
+        command=run.command if run else "make compare" if study == COMPARISON else "",
     )

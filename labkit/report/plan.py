@@ -9,7 +9,7 @@ from labkit.errors import UserError
 from labkit.host import Host
 from labkit.profile import Profile
 from labkit.records import Store
-from labkit.registry import STUDIES, find_study
+from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
 from labkit.run import estimate_s
 from labkit.run.progress import duration
@@ -42,10 +42,12 @@ class StudyPlan:
 
 def chosen_studies(names: str) -> list[str]:
     """The ids of the studies that STUDY names (comma-separated; empty = all there are). UserError for unknown ones."""
-    available = [study for study in STUDIES if notebook_of(study).is_file()]
+    available = [study for study in STUDIES if study != COMPARISON and notebook_of(study).is_file()]
     if not names.strip():
         return available
     chosen = [find_study(name.strip()).id for name in names.split(",") if name.strip()]
+    if COMPARISON in chosen:
+        raise UserError("the comparison measures nothing: `make compare` makes it from the records of all profiles.")
     for study in chosen:
         if study not in available:
             raise UserError(f"study {study} has no notebook in this version; available: {', '.join(available)}.")

@@ -1,0 +1,223 @@
+"""All recorded profiles side by side: what was measured on each, ratios between them, where they are not comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pandas as pd
+
+from labkit.analysis.evidence import Evidence, Side, families, level, ratio
+from labkit.analysis.format import MISSING, listing, with_interval
+from labkit.analysis.results import Results, measured_gpus
+from labkit.analysis.speed import title
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts import Finding
+from labkit.analysis.words import metric_name, shown_effect, shown_value
+from labkit.profile import Profile
+from labkit.statistics import Interval
+
+AGAIN = "make compare"
+TRAINING, POWER = "01_training", "04_power"
+PLAIN = {"workload": "train", "precision": "fp32", "engine": "eager", "memory_format": "contiguous", "image_px": 32}
+# What must be alike for two rates to be of the same work; the device is what is compared.
+COMPARABLE = ("data", "data_checksum", "precision", "engine", "memory_format", "framework", "batch", "stem", "head")
+
+
+def profiles(seen: Evidence) -> list[Profile]:
+    """The profiles that have records: CPUs first, then GPUs by generation and nominal bandwidth."""
+    found = {}
+    for study in sorted(seen.available):
+        for name in seen.profiles:
+            results = seen.results(name, study)
+            if results:
+                found[name] = results.profile
+    return sorted(found.values(), key=_place)
+
+
+def _place(profile: Profile) -> tuple[bool, float, float, int]:
+    bandwidth, device = profile.peaks.memory_bytes_per_s, profile.device
+    capability = float(device.compute_capability or 0)
+    return device.kind == "cuda", capability, bandwidth.value if bandwidth else 0.0, device.count
+
+
+def plain(seen: Evidence, study: str) -> list[Side]:
+    """The plain training trials of every profile, profiles in order."""
+    sides = [side for side in seen.sides(study, across=True) if all(side.field(n) == v for n, v in PLAIN.items())]
+    order = [profile.name for profile in profiles(seen)]
+    return sorted(sides, key=lambda side: order.index(side.results.profile.name))
+
+
+def headline(seen: Evidence) -> Text:
+    """The answer first: for each network the profile that trains it fastest, and the newest GPU over the one before."""
+    sides = [side for side in plain(seen, TRAINING) if level(side, "images_per_s")]
+    if not sides:
+        return Text("No profile has records of a training study yet: `make report` makes some.")
+    best: dict[str, Side] = {}
+    for side in sides:
+        known = best.get(side.trial.model)
+        if known is None or _rate(side).point > _rate(known).point:
+            best[side.trial.model] = side
+    said = [
+        f"{title(side.trial)} trains fastest on {side.results.profile.title}, "
+        f"{with_interval(_rate(side), 'images_per_s')} at batch {side.trial.batch}"
+        for side in best.values()
+    ]
+    text = "; ".join(said) + "."
+    rows = ratio_rows(seen)
+    for (newer, older), pairs in rows.items():
+        known_ratios = [effect for _, effect in pairs]
+        low = min(known_ratios, key=lambda effect: effect.point)
+        high = max(known_ratios, key=lambda effect: effect.point)
+        text += (
+            f"\n\n{newer} over {older}, the same trials: {shown_effect(low, 'images_per_s', 'ratio')} to "
+            f"{shown_effect(high, 'images_per_s', 'ratio')} the images/s."
+        )
+    return Text(text)
+
+
+def _rate(side: Side) -> Interval:
+    found = level(side, "images_per_s")
+    assert found is not None
+    return found
+
+
+def overview(seen: Evidence) -> Table | Text:
+    """Which profile was measured on which hosts, how, and when."""
+    rows = []
+    for profile in profiles(seen):
+        shown = [found for study in sorted(seen.available) if (found := seen.results(profile.name, study))]
+        host = shown[0].host
+        gpus = measured_gpus(profile, host)
+        records = [record for results in shown for record in results.records]
+        rows.append(
+            {
+                "profile": profile.name,
+                "device": f"{len(gpus)} x {gpus[0]}" if gpus else host.get("cpu"),
+                "studies": listing([results.study.id for results in shown]),
+                "hosts": listing(sorted({str(results.host_id) for results in shown})),
+                "scale": listing(sorted({results.scale for results in shown})),
+                "measured": max(record.started_at[:10] for record in records),
+                "PyTorch": listing(sorted({record.versions.get("torch_build", "unknown") for record in records})),
+                "driver": host.get("driver"),
+            }
+        )
+    if not rows:
+        return Text("No profile has records yet.")
+    return Table(
+        pd.DataFrame(rows), "The profiles with records. Each shows its own host, else its newest complete one."
+    )
+
+
+def differences(seen: Evidence) -> Table | Text:
+    """A warning for everything in which the compared trials differ beside the device."""
+    sides = plain(seen, TRAINING)
+    names = [profile for profile in profiles(seen) if any(_is_of(side, profile) for side in sides)]
+    if len(names) < 2:
+        return Text("Only one profile has training records, so nothing is compared.")
+    rows = []
+    for what, values in _configurations(sides).items():
+        told = [values.get(profile.name, set()) for profile in names]
+        if len({frozenset(one) for one in told}) > 1:
+            shown = [listing(sorted(one, key=_natural)) for one in told]
+            rows.append({"": what, **{p.title: text for p, text in zip(names, shown, strict=True)}})
+    if not rows:
+        return Text("The compared trials differ in nothing but the device and its host.")
+    return Table(
+        pd.DataFrame(rows),
+        "Warning: the compared configurations differ in more than the device. Ratios below are formed only between "
+        "trials that agree in model, batch, data set, precision, engine and memory format.",
+    )
+
+
+def _configurations(sides: Iterable[Side]) -> dict[str, dict[str, set[str]]]:
+    """What -> profile -> the values it has there."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for side in sides:
+        record = side.results.by_trial[side.trial][0]
+        told = {
+            name.replace("_", " "): str(getattr(side.trial, name)) for name in COMPARABLE if name != "data_checksum"
+        }
+        told |= {
+            "content of the data": side.trial.data_checksum[:8],
+            "scale": side.results.scale,
+            "protocol": str(record.protocol),
+            "framework version": str(record.framework_version),
+            "cuDNN": record.versions.get("cudnn", "none"),
+        }
+        for what, value in told.items():
+            found.setdefault(what, {}).setdefault(side.results.profile.name, set()).add(value)
+    return found
+
+
+def _natural(value: str) -> tuple[int, float, str]:
+    return (0, float(value), "") if value.replace(".", "", 1).isdigit() else (1, 0.0, value)
+
+
+def _is_of(side: Side, profile: Profile) -> bool:
+    return side.results.profile.name == profile.name
+
+
+def ratio_rows(
+    seen: Evidence, baseline: str = "", metric: str = "images_per_s", study: str = TRAINING
+) -> dict[tuple[str, str], list[tuple[Side, Interval]]]:
+    """(profile, profile it is compared with) -> each common trial with its ratio.
+
+    Every profile beside the one before it in order, or all beside `baseline`. Pairs without a common trial are left
+    out.
+    """
+    order = profiles(seen)
+    couples = [(newer, older) for older, newer in pairwise(order)]
+    if baseline:
+        against = next((profile for profile in order if profile.name == baseline), None)
+        couples = [(one, against) for one in order if against and one.name != baseline]
+    found: dict[tuple[str, str], list[tuple[Side, Interval]]] = {}
+    for family in families(plain(seen, study), ["profile", "device"]):
+        by_profile = {side.results.profile.name: side for side in family}
+        for newer, older in couples:
+            over, under = by_profile.get(newer.name), by_profile.get(older.name)
+            effect = ratio(over, under, metric) if over and under else None
+            if over and effect:
+                found.setdefault((newer.title, older.title), []).append((over, effect))
+    return found
+
+
+def published_ratios(findings: Iterable[Finding]) -> Table | Text:
+    """Every published speed-up, ratio, utilisation and share of the claims, beside what the profiles show."""
+    rows = []
+    for finding in findings:
+        for judged in finding.tests or ():
+            test = judged.test
+            kind = "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
+            for published in test.published:
+                ends = published.value if isinstance(published.value, tuple) else (published.value,)
+                fitting = [
+                    case
+                    for case in judged.cases
+                    if case.effect
+                    and any(all(side.field(n) == v for n, v in published.select.items()) for side in case.sides)
+                ]
+                shown = "; ".join(f"{case.label}: {case.shown}" for case in fitting)
+                of = ", ".join(f"{name} {value}" for name, value in published.select.items())
+                rows.append(
+                    {
+                        "claim": finding.claim.id,
+                        "what": metric_name(test.metric) + (f" ({of})" if of else ""),
+                        "published": " to ".join(shown_value(end, test.metric, kind) for end in ends),  # type: ignore[arg-type]
+                        "on": listing(published.hardware),
+                        "measured": shown or judged.reason or MISSING,
+                    }
+                )
+    if not rows:
+        return Text("No claim that can be looked at here has a published magnitude.")
+    return Table(
+        pd.DataFrame(rows),
+        "Published magnitudes as the papers print them, and the same quantity on the profiles of this page. They are "
+        "of other hardware and frameworks: nothing here says that they should agree.",
+    )
+
+
+def describe(shown: Iterable[Results]) -> str:
+    """Hosts, scales and n of several profiles, for captions."""
+    told = {results.profile.name: results for results in shown}
+    return "; ".join(f"{results.profile.title}: {results.describe()}" for results in told.values())

@@ -1,0 +1,66 @@
+"""`make compare`: the comparison of all recorded profiles, as a page of its own in `reports/comparison/`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from labkit.analysis.comparison import profiles
+from labkit.analysis.findings import Findings
+from labkit.analysis.judge import judge_all
+from labkit.errors import UserError, unknown
+from labkit.host import ROOT, this_host
+from labkit.papers import load_papers
+from labkit.records import utc_now
+from labkit.registry import COMPARISON, STUDIES
+from labkit.report.exchange import write_exchange
+from labkit.report.execute import atomic_copy, execute
+from labkit.report.html import render_notebook
+from labkit.study import evidence, notebook_of, reports_folder
+
+TIMEOUT_S = 600.0
+
+
+def make_compare(baseline: str = "") -> int:
+    """Write `reports/comparison/`; 0, or 1 when its notebook failed.
+
+    UserError when no profile has records, or `baseline` is none that has.
+    """
+    host = this_host()
+    seen = evidence(None, host.id)
+    found = profiles(seen)
+    names = [profile.name for profile in found]
+    if not names:
+        raise UserError("there are no records to compare: `make report` makes some.")
+    if baseline and baseline not in names:
+        raise unknown("BASELINE", baseline, names)
+    folder = reports_folder() / "comparison"
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"Comparing {', '.join(names)}.", flush=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
+        output = Path(temporary) / "index.ipynb"
+        outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
+        if output.is_file():
+            atomic_copy(output, folder / f"{COMPARISON}.ipynb")
+    shown = [results for name in names for study in STUDIES if (results := seen.results(name, study))]
+    write_exchange(folder, shown, Findings(judge_all(load_papers(), seen)))
+    links = [(f"../{profile.name}/index.html", profile.title) for profile in found]
+    command = f"make compare{f' BASELINE={baseline}' if baseline else ''}"
+    strip = {
+        "Profiles": ", ".join(profile.title for profile in found),
+        "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
+        "Again": command,
+    }
+    notebook = folder / f"{COMPARISON}.ipynb"
+    if notebook.is_file():
+        there = [(address, text) for address, text in links if (folder / address).is_file()]
+        render_notebook(notebook, folder / "index.html", title="Comparison", strip=strip, links=there)
+    if outcome.reason:
+        print(f"labkit: the comparison failed: {outcome.reason.splitlines()[0]}", flush=True)
+        return 1
+    page = folder / "index.html"
+    shown_path = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
+    print(f"done in {time.monotonic() - began:.0f} s: {shown_path}")
+    return 0
