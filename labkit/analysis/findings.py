@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ from labkit.analysis.verdicts import VERDICTS, Case, Finding, Judged, Verdict
 from labkit.analysis.words import metric_label, shown_bound
 
 MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
-BAR_PX = (150, 16)
+BAR_PX = (110, 16)
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Findings:
     def counts(self) -> dict[Verdict, int]:
         """How many claims have each verdict, in the order of VERDICTS."""
         return {verdict: sum(one.verdict == verdict for one in self.findings) for verdict in VERDICTS}
+
+    def tested(self) -> list[Finding]:
+        """The claims that the records could test, in the order of VERDICTS."""
+        judged = [one for one in self.findings if one.verdict != "not testable here"]
+        return sorted(judged, key=lambda one: VERDICTS.index(one.verdict))
 
     def sentence(self) -> str:
         """`Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
@@ -115,7 +120,7 @@ def finding_html(finding: Finding) -> str:
     why = f" {html.escape(_sentence(finding.reason))}" if finding.reason else ""
     scope = f" {html.escape(finding.scope)}." if finding.scope and finding.verdict != "not testable here" else ""
     note = f'<p class="lk-soft">{html.escape(claim.note)}</p>' if claim.note else ""
-    tests = "".join(_test_html(judged) for judged in finding.tests if judged.cases)
+    tests = "".join(_test_html(judged, finding) for judged in finding.tests if judged.cases)
     return (
         f'<article class="lk-claim" {given}><h3>{html.escape(claim.statement)}</h3>'
         f'<p class="lk-soft">{about}</p><p>{badge(finding.verdict)}{scope}{why}</p>{tests}{note}</article>'
@@ -126,15 +131,19 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _test_html(judged: Judged) -> str:
+def _test_html(judged: Judged, finding: Finding) -> str:
     """The cases of one test as a table, each effect drawn against the bound."""
     because = f" ({judged.test.because})" if judged.test.because else ""
     caption = f"{metric_label(judged.test)}: {shown_bound(judged.test)}{because}"
     scale = _Scale.of(judged.cases)
-    body = "".join(_case_html(case, scale) for case in judged.cases)
+    printed = {case.published for case in judged.cases}
+    once = next(iter(printed)) if len(printed) == 1 else ""  # the same for all cases: said once
+    caption += f". Published: {once}" if once else ""
+    body = "".join(_case_html(replace(case, published="") if once else case, scale) for case in judged.cases)
+    label = f"{finding.claim.id}: {caption}"
     drawn = '<th scope="col" class="lk-bar-head"><span class="lk-hidden">drawn</span></th>' if scale else ""
     return (
-        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption)}">'
+        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(label)}">'
         f'<table class="lk-table lk-cases"><caption>{html.escape(caption)}</caption><thead><tr>'
         f'<th scope="col">Case</th><th scope="col">Effect [95 % interval]</th>{drawn}<th scope="col">n</th>'
         f'<th scope="col">Verdict</th><th scope="col">Records</th></tr></thead><tbody>{body}</tbody></table></div>'
@@ -142,7 +151,7 @@ def _test_html(judged: Judged) -> str:
 
 
 def _case_html(case: Case, scale: _Scale | None) -> str:
-    extra = [case.reason and _sentence(case.reason), case.published and f"{_sentence(case.published)}"]
+    extra = [case.reason and _sentence(case.reason), case.published and f"Published: {case.published}."]
     beside = "; ".join(f"{name} {value}" for name, value in case.beside)
     extra.append(f"Beside: {beside}." if beside else "")
     said = html.escape(" ".join(one for one in extra if one))

@@ -52,12 +52,21 @@ def shown_bound(test: Test) -> str:
     for name, word in (("at_least", "at least"), ("at_most", "at most")):
         bound = getattr(test, name)
         if bound is not None:
-            return f"{word} {shown_value(bound, test.metric, kind)}"
+            return f"{word} {_as_written(bound, test.metric, kind)}"
     ends = test.between or test.outside
     if ends:
         word = "between" if test.between else "outside of"
-        return f"{word} {shown_value(ends[0], test.metric, kind)} and {shown_value(ends[1], test.metric, kind)}"
+        return f"{word} {_as_written(ends[0], test.metric, kind)} and {_as_written(ends[1], test.metric, kind)}"
     return "about the published value, on the paper's hardware"
+
+
+def _as_written(bound: float, metric: str, kind: Kind) -> str:
+    """A bound without the zeros that a measured value would have: `at least 1x`, `at most 80 %`."""
+    about = find_metric(metric)
+    if kind == "ratio" or about.unit == "x":
+        return f"{bound:g}x"
+    unit = "points" if kind == "difference" and about.unit == "%" else about.unit
+    return f"{bound * about.scale:.6g} {unit}".strip()
 
 
 _TREND_WORDS = {

@@ -55,8 +55,19 @@ def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[
         sentence=findings.sentence(),
         counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
         filters=_filters(findings.findings),
-        papers=[_section(list(group)) for _, group in groupby(findings.findings, key=lambda one: one.paper.id)],
+        papers=_sections(findings.findings),
     )
+
+
+def _sections(findings: Sequence[Finding]) -> list[PaperSection]:
+    """A section a paper: first those of which most claims could be tested, in each of them first the tested claims."""
+
+    def untested(finding: Finding) -> bool:
+        return finding.verdict == "not testable here"
+
+    groups = [list(group) for _, group in groupby(findings, key=lambda one: one.paper.id)]
+    groups.sort(key=lambda group: sum(map(untested, group)) - len(group))
+    return [_section(sorted(group, key=untested)) for group in groups]
 
 
 def _section(findings: list[Finding]) -> PaperSection:

@@ -97,8 +97,7 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
                 "scale": results.scale,
                 "passes": str(len(results.passes())),
                 "records": str(len(results.records)),
-                "first": started[0],
-                "last": started[-1],
+                "measured": f"{_moment(started[0])} to {_moment(started[-1])} UTC",
                 "commit": said("commit"),
                 "code": said("source"),
                 "protocol": listing(sorted({str(record.protocol) for record in results.records})),
@@ -110,6 +109,11 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _moment(text: str) -> str:
+    """`2026-11-21 06:33` of an ISO time."""
+    return text[:16].replace("T", " ")
 
 
 def _gib(size: float | None) -> str:

@@ -9,8 +9,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,33 @@ def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 
 
+Ran = tuple[Execution, float]  # how a notebook ended, and the seconds it took
+
+
+def _executed(
+    report: Path, studies: dict[str, StudyPlan] | dict[str, None], parameters: dict[str, Any]
+) -> Iterator[tuple[str, Ran]]:
+    """Each study with how its notebook ended: in turn where they measure, side by side where they render."""
+    if parameters["mode"] == "measure" or len(studies) == 1:
+        for number, (study, plan) in enumerate(studies.items(), start=1):
+            print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
+            yield study, _timed(report, study, plan, parameters)
+        return
+    # Processes and not threads: a kernel's folders go through the environment. Spawned, because this one has threads.
+    workers = min(len(studies), os.cpu_count() or 1, 4)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(_timed, report, study, None, parameters): study for study in studies}
+        for number, future in enumerate(as_completed(futures), start=1):
+            study = futures[future]
+            print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
+            yield study, future.result()
+
+
+def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
+    began = time.monotonic()
+    return _run_one(report, study, plan, parameters), time.monotonic() - began
+
+
 def _run_all(
     profile: Profile, host: Host, request: Request, mode: str, studies: dict[str, StudyPlan] | dict[str, None]
 ) -> int:
@@ -130,17 +159,14 @@ def _run_all(
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
-    for number, (study, plan) in enumerate(studies.items(), start=1):
-        began = time.monotonic()
-        store = Store(report)
-        print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
-        outcome = _run_one(report, study, plan, _parameters(profile, request, mode))
+    store = Store(report)
+    for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
         if mode == "measure" and not outcome.reason:
             outcome = replace(outcome, reason=_nothing_worked(store, study, host, request.scale))
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,
-            duration_s=round(time.monotonic() - began, 1),
+            duration_s=round(seconds, 1),
             command=request.command(verb),
             mode=mode,
             scale=request.scale,

@@ -94,9 +94,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         verdicts=findings.sentence(),
         counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
         judged=[
-            (one.claim.id, one.claim.statement, MARKS[one.verdict], one.label)
-            for one in findings.findings
-            if one.verdict != "not testable here"
+            (one.claim.id, one.claim.statement, MARKS[one.verdict], one.verdict, one.scope) for one in findings.tested()
         ],
         studies=[_study_row(study, report, store, host, runs.get(study)) for study in STUDIES],
         roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,

@@ -69,7 +69,7 @@ class Site:
     links: Sequence[tuple[str, str]] = ()  # (address, text) of other pages
     verdicts: str = ""  # one sentence on all claims
     counts: Sequence[tuple[str, str, int]] = ()  # (mark, verdict, how many claims)
-    judged: Sequence[tuple[str, str, str, str]] = ()  # (id, statement, mark, label) of the claims tested here
+    judged: Sequence[tuple[str, str, str, str, str]] = ()  # (id, statement, mark, verdict, scope) of those tested
     downloads: Sequence[tuple[str, str]] = ()  # (address, what it holds)
 
 

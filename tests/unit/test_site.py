@@ -8,7 +8,8 @@ from bs4 import BeautifulSoup
 
 from labkit.errors import LabkitError
 from labkit.report.html import external_urls
-from labkit.report.site import Published, Site, StudyRow, duration_text, gaps, tally, write_index
+from labkit.report.html import duration_text
+from labkit.report.site import Published, Site, StudyRow, gaps, tally, write_index
 
 EVIL = """<script>alert(1)</script>" onload="alert(2)' onclick='alert(3)"""
 
