@@ -8,13 +8,21 @@ from itertools import pairwise
 import pandas as pd
 
 from labkit.analysis.evidence import Evidence, Side, families, level, ratio
-from labkit.analysis.format import MISSING, listing, with_interval
+from labkit.analysis.format import listing, with_interval
 from labkit.analysis.results import Results, measured_gpus
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
-from labkit.analysis.verdicts import Finding
-from labkit.analysis.words import metric_name, shown_effect, shown_value
-from labkit.profile import Profile
+from labkit.analysis.verdicts import Finding, Judged
+from labkit.analysis.words import (
+    COMPARED,
+    choice_words,
+    kind_of,
+    metric_name,
+    shown_effect,
+    shown_value,
+    title_of,
+)
+from labkit.profile import Profile, load_profile
 from labkit.statistics import Interval
 
 AGAIN = "make compare"
@@ -182,39 +190,38 @@ def ratio_rows(
     return found
 
 
-def published_ratios(findings: Iterable[Finding]) -> Table | Text:
-    """Every published speed-up, ratio, utilisation and share of the claims, beside what the profiles show."""
-    rows = []
-    for finding in findings:
-        for judged in finding.tests or ():
-            test = judged.test
-            kind = "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
-            for published in test.published:
-                ends = published.value if isinstance(published.value, tuple) else (published.value,)
-                fitting = [
-                    case
-                    for case in judged.cases
-                    if case.effect
-                    and any(all(side.field(n) == v for n, v in published.select.items()) for side in case.sides)
-                ]
-                shown = "; ".join(f"{case.label}: {case.shown}" for case in fitting)
-                of = ", ".join(f"{name} {value}" for name, value in published.select.items())
-                rows.append(
-                    {
-                        "claim": finding.claim.id,
-                        "what": metric_name(test.metric) + (f" ({of})" if of else ""),
-                        "published": " to ".join(shown_value(end, test.metric, kind) for end in ends),  # type: ignore[arg-type]
-                        "on": listing(published.hardware),
-                        "measured": shown or judged.reason or MISSING,
-                    }
-                )
+def published_magnitudes(findings: Iterable[Finding]) -> Table | Text:
+    """Every magnitude that the papers' claims print, beside the same quantity on the recorded profiles."""
+    rows = [
+        _magnitude_row(finding, judged) for finding in findings for judged in finding.tests if judged.test.published
+    ]
     if not rows:
-        return Text("No claim that can be looked at here has a published magnitude.")
+        return Text("No claim has a published magnitude.")
     return Table(
         pd.DataFrame(rows),
-        "Published magnitudes as the papers print them, and the same quantity on the profiles of this page. They are "
-        "of other hardware and frameworks: nothing here says that they should agree.",
+        "Published magnitudes as printed, and the same quantity on the profiles of this page. The papers had other "
+        "hardware and frameworks: nothing says that the two should agree.",
     )
+
+
+def _magnitude_row(finding: Finding, judged: Judged) -> dict[str, str]:
+    test = judged.test
+    kind = kind_of(test)
+    printed = []
+    for published in test.published:
+        ends = published.value if isinstance(published.value, tuple) else (published.value,)
+        said = " to ".join(shown_value(end, test.metric, kind) for end in ends)
+        of = [title_of(str(value)) for name, value in published.select.items() if name != "image_px"]
+        where = listing([load_profile(name).title for name in published.hardware])
+        printed.append(f"{said} ({', '.join([*of, where])})")
+    compared = f": {choice_words(test.over)} {COMPARED[kind]} {choice_words(test.under)}" if test.over else ""
+    measured = "; ".join(f"{case.label}: {case.shown}" for case in judged.cases if case.effect)
+    return {
+        "claim": finding.claim.id,
+        "what": f"{metric_name(test.metric)}{compared}",
+        "published": "; ".join(printed),
+        "measured": measured or judged.reason or "; ".join(dict.fromkeys(case.reason for case in judged.cases)),
+    }
 
 
 def describe(shown: Iterable[Results]) -> str:

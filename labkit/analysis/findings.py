@@ -54,8 +54,9 @@ class Findings:
         if not self.findings:
             said = "No published claim is about this study."
             return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
-        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in self.findings]
-        body = "".join(finding_html(one) for one in self.findings)
+        first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
+        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in first]
+        body = "".join(finding_html(one) for one in first)
         return {
             "text/plain": "\n".join([self.sentence(), *lines]),
             "text/html": f'<div class="lk-claims"><p>{html.escape(self.sentence())}</p>{body}</div>',

@@ -25,7 +25,8 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     if missing == claim.studies:
         are = "is" if len(missing) == 1 else "are"
         reason = f"{listing(missing)} {are} not in this version of the workbook"
-        return Finding(paper, claim, "not testable here", reason, "", ())
+        untested = tuple(Judged(test, (), reason) for test in claim.tests)
+        return Finding(paper, claim, "not testable here", reason, "", untested)
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
     return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)

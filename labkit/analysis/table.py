@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,5 +64,9 @@ def _cell(value: Any) -> str:
     return html.escape(str(value))
 
 
+# A number, alone or with unit, interval or a second one: `1,234`, `± 5 %`, `12 ms`, `1.3x [1.2, 1.4]`, `3 to 4`.
+_NUMBER = re.compile(r"(± ?)?[-−]?\d[\d.,:e+-]*( ?(%|x|[^\W\d_][^\s,;]*))?( ?(\[[^]]*\]|(to|/|±) .*))?")
+
+
 def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or text[:1] == "±" or text == MISSING
+    return text == MISSING or _NUMBER.fullmatch(text) is not None

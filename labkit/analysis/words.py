@@ -38,9 +38,14 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     return f"{point} [{number(effect.low * scale, 4)}, {number(effect.high * scale, 4)}]"
 
 
+def kind_of(test: Test) -> Kind:
+    """What the effects of a test are."""
+    return "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
+
+
 def shown_bound(test: Test) -> str:
     """What a test asks for, in words."""
-    kind: Kind = "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
+    kind = kind_of(test)
     if test.shape == "trend":
         return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
     if test.shape == "order":

@@ -158,7 +158,7 @@ def _run_all(
     report = reports_folder() / profile.name
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
-    mistakes = 0
+    mistakes, first = 0, True
     store = Store(report)
     for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
         if mode == "measure" and not outcome.reason:
@@ -187,8 +187,10 @@ def _run_all(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-        write_site(report, profile, host)
-    if not studies:
+        if mode == "measure" or first:  # the index is there from the first study on, and grows while they measure
+            write_site(report, profile, host)
+        first = False
+    if mode == "render":
         write_site(report, profile, host)
     print(f"The report: {_shown(report / 'index.html')}")
     if failed:
