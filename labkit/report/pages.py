@@ -6,8 +6,9 @@ from pathlib import Path
 
 from labkit import __version__
 from labkit.analysis.findings import MARKS, Findings
-from labkit.analysis.format import MISSING
+from labkit.analysis.format import MISSING, listing
 from labkit.analysis.judge import judge_all
+from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.summary import published_tables
 from labkit.errors import LabkitError
@@ -22,7 +23,7 @@ from labkit.report.exchange import FILES, write_exchange
 from labkit.report.fingerprint import write_fingerprint
 from labkit.report.html import render_notebook
 from labkit.report.machine import device_name, hardware_rows, host_rows
-from labkit.report.site import Published, Site, StudyRow, write_index
+from labkit.report.site import Headline, Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.study import evidence, notebook_of
@@ -89,8 +90,8 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
             for study in STUDIES
             for title, frame, where in published_tables(papers, study, device=profile.name)
         ],
-        host=host_rows(profile, shown[0].host) if shown else [],
-        headline=[(STUDIES[study].title, text) for study in runs if (text := _headline(report, study))],
+        host=_hosts(profile, shown),
+        headline=[found for study in runs if (found := _headline(report, study))],
         verdicts=findings.sentence(),
         counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
         judged=[
@@ -108,21 +109,33 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
     write_index(report / "index.html", site)
 
 
+def _hosts(profile: Profile, shown: list[Results]) -> list[tuple[str, str]]:
+    """The first host in a few lines, and which studies are of others."""
+    if not shown:
+        return []
+    others = [f"{one.study.id} on {one.host_id}" for one in shown if one.host_id != shown[0].host_id]
+    return [*host_rows(profile, shown[0].host), *([("Other hosts", listing(others))] if others else [])]
+
+
 def _links(report: Path) -> list[tuple[str, str]]:
     """The other pages of the site; the comparison when there is one."""
     comparison = report.parent / "comparison" / "index.html"
     return [*LINKS, *([("../comparison/index.html", "Comparison")] if comparison.is_file() else [])]
 
 
-def _headline(report: Path, study: str) -> str | None:
+def _headline(report: Path, study: str) -> Headline | None:
     notebook = report / f"{study}.ipynb"
     if not notebook.is_file():
         return None
     try:
-        text = scraps.read(notebook).get("headline")
+        said = scraps.read(notebook)
     except (ValueError, KeyError, OSError) as error:
         raise LabkitError(f"{notebook} can't be read back: {error}") from error
-    return str(text) if text else None
+    if not said.get("headline"):
+        return None
+    page = f"{study}.html" if (report / f"{study}.html").is_file() else None
+    first, *_ = str(said["headline"]).split("\n\n")  # the rest of the answer is on the study's page
+    return Headline(STUDIES[study].title, page, first, said.get("key_numbers") or [])
 
 
 def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun | None) -> StudyRow:

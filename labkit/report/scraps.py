@@ -12,7 +12,7 @@ from typing import Any
 PREFIX = "labkit."
 
 
-def publish(**values: str | float | int | list[str] | None) -> None:
+def publish(**values: str | float | int | list[str] | list[list[str]] | None) -> None:
     """Glue named values into the notebook that runs; a missing one is left out, since scrapbook can't hold it."""
     import scrapbook
 

@@ -48,6 +48,16 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Headline:
+    """What a study found: its title, page, few numbers (value, what of) and sentences."""
+
+    title: str
+    page: str | None
+    text: str
+    numbers: Sequence[Sequence[str]] = ()
+
+
+@dataclass(frozen=True)
 class Site:
     """What the index of one profile says. All of it is text and gets escaped, except `roofline`, a Figure's HTML."""
 
@@ -62,7 +72,7 @@ class Site:
     command: str
     studies: Sequence[StudyRow]
     host: Sequence[tuple[str, str]] = ()  # (label, value); empty when no host has records
-    headline: Sequence[tuple[str, str]] = ()  # (study title, text)
+    headline: Sequence[Headline] = ()
     hardware: Sequence[tuple[str, str, str]] = ()  # (label, value, source)
     roofline: str | None = None
     published: Sequence[Published] = ()

@@ -1,0 +1,62 @@
+"""A study's few numbers for the index: each a value with its unit and interval, and what it is of."""
+
+from __future__ import annotations
+
+from labkit.analysis import roofline
+from labkit.analysis.format import number, percent, with_interval
+from labkit.analysis.observations import mean_interval, spread
+from labkit.analysis.results import Results
+from labkit.analysis.speed import name_of
+from labkit.statistics import Interval
+from labkit.trial import Trial
+
+KeyNumbers = list[list[str]]  # [value, what it is of]: lists, since they are kept as JSON
+
+
+def training(results: Results, trials: list[Trial]) -> KeyNumbers:
+    """The fastest training, the smallest share of the roofline, and what was busy there."""
+    rates = [(rate, trial) for trial in trials if (rate := results.interval(trial, "images_per_s"))]
+    if not rates:
+        return []
+    rate, trial = max(rates, key=lambda pair: pair[0].point)
+    found = [[with_interval(rate, "images_per_s"), f"fastest: {name_of(trial)}"]]
+    shares = []
+    for rate, trial in rates:
+        work = roofline.work_of(results, trial)
+        bound = roofline.bound(work, roofline.measured(results)) if work else None
+        if bound:
+            shares.append((rate.point / bound.images_per_s, trial))
+    if shares:
+        share, trial = min(shares, key=lambda pair: pair[0])
+        found.append([percent(share), f"of the measured roofline, the least: {name_of(trial)}"])
+    said = [(busy.mean, trial) for trial in trials if (busy := spread(results, trial, "sm_activity"))]
+    if said:
+        least, trial = min(said, key=lambda pair: pair[0])
+        driver = spread(results, trial, "utilisation")
+        also = f" (the driver's utilisation says {percent(driver.mean)})" if driver else ""
+        found.append([percent(least), f"SM activity, the least: {name_of(trial)}{also}"])
+    return found
+
+
+def power(results: Results, trials: list[Trial]) -> KeyNumbers:
+    """The highest draw, beside the limit, and the cheapest and the dearest image."""
+    found = []
+    training_trials = [trial for trial in trials if trial.workload == "train"]
+    draws = [(draw, trial) for trial in training_trials if (draw := mean_interval(results, trial, "power_w"))]
+    if draws:
+        draw, trial = max(draws, key=lambda pair: pair[0].point)
+        limit = results.profile.power_limit_w
+        of_limit = f", {percent(draw.point / limit)} of the {number(limit)} W limit" if limit else ""
+        found.append([with_interval(draw, "power_w"), f"most: {name_of(trial)}{of_limit}"])
+    costs = [
+        (cost, trial) for trial in training_trials if (cost := mean_interval(results, trial, "energy_per_image_j"))
+    ]
+    for which, word in ((min, "cheapest"), (max, "dearest")):
+        if len(costs) > 1 or (costs and which is min):
+            cost, trial = which(costs, key=_point)
+            found.append([f"{with_interval(cost, 'energy_per_image_j')} an image", f"{word}: {name_of(trial)}"])
+    return found
+
+
+def _point(pair: tuple[Interval, Trial]) -> float:
+    return pair[0].point
