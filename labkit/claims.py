@@ -28,7 +28,7 @@ ABOUT = 0.1  # a magnitude is met within ±10 %
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Published(_Part):
@@ -37,6 +37,12 @@ class Published(_Part):
     value: float | tuple[float, float]
     hardware: Annotated[list[str], Field(min_length=1)]  # profiles
     select: dict[str, Value] = {}  # which of the test's trials, where it is not of all
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Published:
+        if isinstance(self.value, tuple) and self.value[0] >= self.value[1]:
+            raise ValueError("a published range: the lower end comes first")
+        return self
 
     def bounds(self, *, of_ratio: bool) -> tuple[float, float]:
         """Within which a measured value is about the published one: ±10 %, of a ratio ±10 % of what it is beyond 1."""
@@ -93,8 +99,15 @@ class Test(_Part):
                 raise ValueError(f"a test of shape {self.shape!r} has no `{name}`")
             if not given and name in needed and not (name in ("over", "under") and self.metric_under):
                 raise ValueError(f"a test of shape {self.shape!r} needs `{name}`")
-        if bool(self.over) != bool(self.under) or set(self.over) != set(self.under):
+        alike = [name for name in self.over if self.over[name] == self.under.get(name)]
+        if bool(self.over) != bool(self.under) or set(self.over) != set(self.under) or alike == list(self.over) != []:
             raise ValueError("`over` and `under` give the same fields different values")
+        if self.order and len(set(self.order)) < max(2, len(self.order)):
+            raise ValueError("`order` gives at least two values, each once")
+        if self.trend in ("diminishing", "tapers") and self.along not in _SIZES:
+            raise ValueError(
+                f"a gain a unit needs sizes in `along`; {unknown('field of sizes', self.along or '', _SIZES)}"
+            )
         if self.metric_under and (self.shape not in ("ratio", "difference") or self.over):
             raise ValueError("`metric_under` is for a ratio or difference of two metrics of one trial")
         bounds = [self.at_least, self.at_most, self.between, self.outside]
@@ -115,6 +128,10 @@ class Test(_Part):
         return self
 
 
+_SIZES = (
+    *(field.name for field in fields(Trial) if isinstance(field.default, (int, float)) and field.default is not False),
+    *("generation", "nodes", "traced_iterations"),
+)
 _NEEDED: dict[str, tuple[str, ...]] = {
     "level": (),
     "ratio": ("over", "under"),
@@ -152,11 +169,12 @@ class Claim(_Part):
 
 def _check_names(test: Test) -> None:
     """Every metric and field a test names is one that records have, or that a study to come will give them."""
-    metrics = [test.metric, *test.beside, *([test.metric_under] if test.metric_under else [])]
-    known = LABELS if test.shape == "differs" else METRICS
-    for name in metrics:
-        if name not in known:
-            raise ValueError(f"{unknown('label' if test.shape == 'differs' else 'metric', name, known)}")
+    if test.shape == "differs" and test.metric not in LABELS:
+        raise ValueError(f"{unknown('label', test.metric, LABELS)}")
+    metrics = [*test.beside, *([test.metric_under] if test.metric_under else [])]
+    for name in metrics if test.shape == "differs" else [test.metric, *metrics]:
+        if name not in METRICS:
+            raise ValueError(f"{unknown('metric', name, METRICS)}")
     valid = [*(field.name for field in fields(Trial)), *PLANNED_FIELDS, *ACROSS]
     chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(one.select for one in test.published)]
     named = [name for choice in chosen for name in choice]

@@ -137,10 +137,16 @@ class Paper(_Part):
         return self
 
 
+def _message(text: str) -> str:
+    return text.removeprefix("Value error, ").rstrip(".")
+
+
 def _profiles_of(test: Test) -> list[str]:
     """The profiles that a test names."""
     named = [name for one in test.published for name in one.hardware]
-    named += [str(value) for value in (test.over.get("profile"), test.under.get("profile")) if value is not None]
+    for choice in (test.select, test.over, test.under):
+        values = choice.get("profile", [])
+        named += [str(value) for value in (values if isinstance(values, list) else [values])]
     named += [str(value) for value in test.order if test.along == "profile"]
     return [name for name in named if name not in (FASTEST, OTHERS)]
 
@@ -159,7 +165,7 @@ def load_papers(folder: Path = PAPERS) -> list[Paper]:
             papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+                ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
                 for problem in error.errors()
             )
             raise UserError(f"papers/{path.name}: {problems}.") from error

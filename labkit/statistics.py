@@ -29,10 +29,10 @@ class Interval:
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval relative to the point (0.02 = ±2 %), None without an interval."""
-        if self.low is None or self.high is None:
+        """Half the interval relative to the point (0.02 = ±2 %), None without an interval or around 0."""
+        if self.low is None or self.high is None or self.point == 0:
             return None
-        return (self.high - self.low) / 2 / self.point
+        return (self.high - self.low) / 2 / abs(self.point)
 
 
 def log_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from labkit.analysis.evidence import Side, difference, families, level, ratio
 from labkit.analysis.format import listing, quantity
 from labkit.analysis.observations import why_not
-from labkit.analysis.verdicts import Bounds, Case
+from labkit.analysis.verdicts import Bounds, Case, Verdict
 from labkit.analysis.words import Kind, metric_name, shown_value
 from labkit.claims import Published, Test
 from labkit.statistics import Interval
@@ -28,7 +28,10 @@ def bounds_of(test: Test) -> Bounds | None:
         return Bounds(*test.outside, outside=True)
     if test.between:
         return Bounds(*test.between)
-    return None if test.at_least is test.at_most is None else Bounds(test.at_least, test.at_most)
+    if test.at_least is test.at_most is None:
+        return None
+    equality = {"ratio": 1.0, "difference": 0.0}.get(test.shape)
+    return Bounds(test.at_least, test.at_most, strict=equality in (test.at_least, test.at_most))
 
 
 def make_case(
@@ -39,20 +42,41 @@ def make_case(
         return missing_case(test, label, kind, sides)
     applying = [one for one in test.published if _is_of(one, sides)]
     said = "; ".join(_magnitude(one, test.metric, kind) for one in applying)
-    here = {side.results.profile.name for side in sides}
-    own = [Bounds(*one.bounds(of_ratio=kind == "ratio")) for one in applying if here & set(one.hardware)]
-    verdicts = [one.verdict(effect) for one in (bounds, *own) if one]
-    shown = bounds or (own[0] if own else None)
-    common = Case(
-        label, "inconclusive", test.metric, kind, sides, effect, shown, published=said, beside=_beside(test, sides)
+    own = [one for one in applying if _hardware(sides) & set(one.hardware)]
+    about = [Bounds(*one.bounds(of_ratio=kind == "ratio")) for one in own]
+    case = Case(label, "inconclusive", test.metric, kind, sides, effect, bounds or (about[0] if about else None))
+    case = replace(case, published=said, beside=_beside(test, sides))
+    if not bounds and not about:
+        return replace(case, verdict="not testable here", reason=_whose_magnitude(test, sides))
+    verdict = worst([one.verdict(effect) for one in (bounds, *about) if one])
+    by_direction = bounds.verdict(effect) if bounds else "replicated"
+    if verdict == "inconclusive":
+        reason = NO_INTERVAL if effect.low is None else "the interval straddles the bound"
+        return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
+    not_about = verdict == "not replicated" and by_direction != verdict
+    return replace(case, verdict=verdict, reason="it is not about what was published" if not_about else "")
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """What several effects say together: one that contradicts decides, then one that is open."""
+    order: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
+    return next((one for one in order if one in verdicts), "not testable here")
+
+
+def deciding_case(
+    test: Test, label: str, effects: list[tuple[Interval, Bounds]], sides: tuple[Side, ...], reason: str = ""
+) -> Case:
+    """One case of several effects that must all lie in their bounds; the one that decides is shown."""
+    verdict = worst([bounds.verdict(effect) for effect, bounds in effects])
+    effect, bounds = next((effect, bounds) for effect, bounds in effects if bounds.verdict(effect) == verdict)
+    why = (
+        reason
+        if verdict != "inconclusive"
+        else NO_INTERVAL
+        if effect.low is None
+        else "the interval straddles the bound"
     )
-    if not verdicts:
-        where = listing(sorted({name for one in test.published for name in one.hardware}))
-        return replace(common, verdict="not testable here", reason=f"a magnitude of {where}; here it stands beside")
-    verdict = next((one for one in ("not replicated", "inconclusive") if one in verdicts), "replicated")
-    if verdict != "inconclusive":
-        return replace(common, verdict=verdict)  # type: ignore[arg-type]
-    return replace(common, reason=NO_INTERVAL if effect.low is None else "the interval straddles the bound")
+    return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=why, beside=_beside(test, sides))
 
 
 def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) -> Case:
@@ -61,13 +85,27 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
     if failed:
         reason = failed[0]
     else:
-        without = [side for side in sides if not side.values(test.metric)]
+        metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
+        without = [side for side in sides if not side.values(metric)]
         reason = (
-            f"{metric_name(test.metric).lower()}: {why_not(without[0].results, test.metric)}"
+            f"{metric_name(metric).lower()}: {why_not(without[0].results, metric)}"
             if without
             else "a value of 0 has no ratio, or the trials share no pass"
         )
     return Case(label, "not testable here", test.metric, kind, sides, reason=reason)
+
+
+def _hardware(sides: tuple[Side, ...]) -> set[str]:
+    return {side.results.profile.name for side in sides}
+
+
+def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
+    """Why a magnitude decides nothing here: it is of other hardware, or of other trials."""
+    where = sorted({name for one in test.published for name in one.hardware})
+    if not _hardware(sides) & set(where):
+        return f"a magnitude of {listing(where)}; here it stands beside"
+    of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
+    return f"what was published is of other trials ({of})"
 
 
 def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
@@ -86,9 +124,13 @@ def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def ordered_families(chosen: list[Side], along: str) -> list[list[Side]]:
-    """Families along a field, ascending; sides without a value of it are left out."""
+    """Families along a field, ascending, one side a value (two devices of a generation are no trend: the last counts).
+
+    Sides without a value of the field are left out.
+    """
     found = families([side for side in chosen if side.field(along) is not None], [along])
-    return [sorted(family, key=lambda side: _sortable(side.field(along))) for family in found]
+    once = [list({side.field(along): side for side in family}.values()) for family in found]
+    return [sorted(family, key=lambda side: _sortable(side.field(along))) for family in once]
 
 
 def _sortable(value: object) -> tuple[int, float, str]:

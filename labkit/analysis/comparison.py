@@ -27,7 +27,15 @@ from labkit.statistics import Interval
 
 AGAIN = "make compare"
 TRAINING, POWER = "01_training", "04_power"
-PLAIN = {"workload": "train", "precision": "fp32", "engine": "eager", "memory_format": "contiguous", "image_px": 32}
+PLAIN = {
+    "workload": "train",
+    "precision": "fp32",
+    "engine": "eager",
+    "memory_format": "contiguous",
+    "image_px": 32,
+    "devices": 1,
+}
+NAMED = ("precision", "engine", "memory_format", "image_px", "devices")
 # What must be alike for two rates to be of the same work; the device is what is compared.
 COMPARABLE = ("data", "data_checksum", "precision", "engine", "memory_format", "framework", "batch", "stem", "head")
 
@@ -66,8 +74,9 @@ def headline(seen: Evidence) -> Text:
         known = best.get(side.trial.model)
         if known is None or _rate(side).point > _rate(known).point:
             best[side.trial.model] = side
+    word = "trains fastest on" if len({side.results.profile.name for side in sides}) > 1 else "trains on"
     said = [
-        f"{title(side.trial)} trains fastest on {side.results.profile.title}, "
+        f"{title(side.trial)} {word} {side.results.profile.title}, "
         f"{with_interval(_rate(side), 'images_per_s')} at batch {side.trial.batch}"
         for side in best.values()
     ]
@@ -107,7 +116,7 @@ def overview(seen: Evidence) -> Table | Text:
                 "scale": listing(sorted({results.scale for results in shown})),
                 "measured": max(record.started_at[:10] for record in records),
                 "PyTorch": listing(sorted({record.versions.get("torch_build", "unknown") for record in records})),
-                "driver": host.get("driver"),
+                "driver": _listed({one.host.get("driver") for one in shown}),
             }
         )
     if not rows:
@@ -117,12 +126,21 @@ def overview(seen: Evidence) -> Table | Text:
     )
 
 
+def _listed(values: Iterable[str | None]) -> str | None:
+    known = sorted({value for value in values if value})
+    return listing(known) if known else None
+
+
 def differences(seen: Evidence) -> Table | Text:
     """A warning for everything in which the compared trials differ beside the device."""
     sides = plain(seen, TRAINING)
-    names = [profile for profile in profiles(seen) if any(_is_of(side, profile) for side in sides)]
+    every = [profile for profile in profiles(seen) if seen.results(profile.name, TRAINING)]
+    names = [profile for profile in every if any(_is_of(side, profile) for side in sides)]
+    otherwise = [profile for profile in every if profile not in names]
+    said = "".join(_not_plain(seen, profile) for profile in otherwise)
     if len(names) < 2:
-        return Text("Only one profile has training records, so nothing is compared.")
+        alone = f"Only {names[0].title} has" if names else "No profile has"
+        return Text(f"{alone} records of the plain training trials, so nothing is compared.{said}")
     rows = []
     for what, values in _configurations(sides).items():
         told = [values.get(profile.name, set()) for profile in names]
@@ -130,12 +148,19 @@ def differences(seen: Evidence) -> Table | Text:
             shown = [listing(sorted(one, key=_natural)) for one in told]
             rows.append({"": what, **{p.title: text for p, text in zip(names, shown, strict=True)}})
     if not rows:
-        return Text("The compared trials differ in nothing but the device and its host.")
+        return Text(f"The compared trials differ in nothing but the device and its host.{said}")
     return Table(
         pd.DataFrame(rows),
         "Warning: the compared configurations differ in more than the device. Ratios below are formed only between "
-        "trials that agree in model, batch, data set, precision, engine and memory format.",
+        f"trials that agree in model, batch, data set, precision, engine and memory format.{said}",
     )
+
+
+def _not_plain(seen: Evidence, profile: Profile) -> str:
+    """That a profile was measured otherwise throughout, and how."""
+    trials = seen.results(profile.name, TRAINING).trials(workload="train")
+    how = [f"{name.replace('_', ' ')} {listing(sorted({str(getattr(t, name)) for t in trials}))}" for name in NAMED]
+    return f" {profile.title} has no plain trials and is left out; it has {', '.join(how)}."
 
 
 def _configurations(sides: Iterable[Side]) -> dict[str, dict[str, set[str]]]:
@@ -174,7 +199,8 @@ def ratio_rows(
     Every profile beside the one before it in order, or all beside `baseline`. Pairs without a common trial are left
     out.
     """
-    order = profiles(seen)
+    there = {side.results.profile.name for side in plain(seen, study)}
+    order = [profile for profile in profiles(seen) if profile.name in there]
     couples = [(newer, older) for older, newer in pairwise(order)]
     if baseline:
         against = next((profile for profile in order if profile.name == baseline), None)

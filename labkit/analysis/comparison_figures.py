@@ -15,6 +15,7 @@ from labkit.analysis.evidence import Evidence, Side, level
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, spread
+from labkit.analysis.power import power_kind
 from labkit.analysis.speed import title
 from labkit.analysis.table import Text
 from labkit.papers import Paper, PublishedTable
@@ -109,7 +110,8 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
             axes.invert_yaxis()
             axes.set_title(f"{couple[0]} over {couple[1]}", fontsize=9.5, color=theme.ink, loc="left")
             axes.set_xlabel("ratio of images/s, with its 95 % interval")
-            axes.legend(loc="upper right", bbox_to_anchor=(1.0, 1.18), ncols=3, fontsize=8.5)
+            if nominal[couple]:
+                axes.legend(loc="upper right", bbox_to_anchor=(1.0, 1.18), ncols=3, fontsize=8.5)
             axes.spines[["top", "right"]].set_visible(False)
 
     return Figure(
@@ -122,7 +124,7 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
         "beside the ratios of nominal bandwidth and arithmetic.",
         data=data,
         size_in=(8.0, sum(1.3 + 0.3 * len(pairs) for pairs in found.values())),
-        again=AGAIN,
+        again=f"{AGAIN} BASELINE={baseline}" if baseline else AGAIN,
     )
 
 
@@ -241,7 +243,7 @@ def efficiency(seen: Evidence) -> Figure | Text:
             colour = theme.palette[index % len(theme.palette)]
             axes.plot([], [], MARKERS[index % len(MARKERS)], color=colour, ls="none", label=name)
         axes.set_xlim(0, None)
-        axes.set_xlabel("images/s per W of board power; line: 95 % interval")
+        axes.set_xlabel("images/s per W; line: 95 % interval")
         axes.set_yticks(range(len(models)), models)
         axes.invert_yaxis()
         axes.grid(axis="x", color=theme.faint, linewidth=0.6)
@@ -252,13 +254,19 @@ def efficiency(seen: Evidence) -> Figure | Text:
     return Figure(
         name="comparison-efficiency",
         draw=draw,
-        caption=f"Efficiency of the plain training loop, batch {batches}: images/s over board power, both in the timed "
-        f"part. {_hosts(seen, POWER)}",
+        caption=f"Efficiency of the plain training loop, batch {batches}: images/s over power, both in the timed part. "
+        f"{_kinds(seen)} {_hosts(seen, POWER)}",
         alt=f"Dot plot of images per second per watt by network for {listing(names)}.",
         data=data,
         size_in=(8.0, 1.5 + 0.5 * len(models)),
         again=AGAIN,
     )
+
+
+def _kinds(seen: Evidence) -> str:
+    """Whose power it is on each profile: a board's, or a processor's."""
+    kinds = {side.results.profile.title: power_kind(side.results) for side in plain(seen, POWER)}
+    return " ".join(f"{title_}: {kind[:1].lower()}{kind[1:]}." for title_, kind in kinds.items())
 
 
 def _hosts(seen: Evidence, study: str) -> str:

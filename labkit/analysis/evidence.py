@@ -63,7 +63,9 @@ class Side:
         records = self.results.by_trial.get(self.trial, [])
         if any(record.status == "ok" for record in records):
             return None
-        return next((f"{record.status}: {record.reason}" for record in records), "no record")
+        if not records:
+            return "no record"
+        return f"{records[0].status}: {records[0].reason}" if records[0].reason else records[0].status
 
     def same_records(self, other: Side) -> bool:
         """Whether both share host and study, and so their passes."""
@@ -116,8 +118,10 @@ def in_pass(results: Results, record: Record, metric: str) -> float | None:
 
 
 def _power_fraction(results: Results, record: Record) -> float | None:
-    power_w, limit_w = of_pass(results, record, "power_w"), results.profile.power_limit_w
-    return power_w / limit_w if power_w is not None and limit_w else None
+    power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
+    if power_w is None or limit is None:
+        return None
+    return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
 
 
 def _late_over_early(_: Results, record: Record) -> float | None:
@@ -182,7 +186,8 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
 def pairs(family: list[Side], over: dict[str, Value], under: dict[str, Value]) -> list[tuple[Side, Side]]:
     """The pairs of a family of which the first fits `over` and the second `under`; `others` are all other values."""
     first, second = _fitting(family, over), _fitting(family, under)
-    return [(a, b) for a in first for b in second if all(a.field(name) != b.field(name) for name in over)]
+    differing = [name for name in over if OTHERS in (over[name], under[name])]
+    return [(a, b) for a in first for b in second if a is not b and all(a.field(n) != b.field(n) for n in differing)]
 
 
 def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:

@@ -11,9 +11,10 @@ import pandas as pd
 from labkit.analysis.evidence import Side, level
 from labkit.analysis.results import Results, measured_gpus
 from labkit.registry import METRICS
-from labkit.trial import Trial
+from labkit.trial import NO_DATA, Trial
 
 _OF_TRIAL = [field.name for field in fields(Trial)]
+_OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
 COLUMNS = [
     *("profile", "device_name", "host", "study", "scale", "protocol", "commit"),
     *(f"trial_{name}" for name in _OF_TRIAL),
@@ -24,7 +25,10 @@ COLUMNS = [
 def numbers(shown: Iterable[Results]) -> pd.DataFrame:
     """Mean with 95 % interval of every metric of every trial; a trial without a result has one row with its reason."""
     rows = [row for results in shown for trial in results.by_trial for row in _of_trial(results, trial)]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    for name in ("batch", "image_px", "classes"):  # an absent count must not make the others fractions
+        frame[f"trial_{name}"] = pd.Series([row[f"trial_{name}"] for row in rows], dtype=object)
+    return frame
 
 
 def _of_trial(results: Results, trial: Trial) -> list[dict[str, Any]]:
@@ -39,7 +43,7 @@ def _of_trial(results: Results, trial: Trial) -> list[dict[str, Any]]:
         "scale": results.scale,
         "protocol": records[0].protocol,
         "commit": " ".join(sorted({record.versions.get("commit", "unknown") for record in records})),
-        **{f"trial_{name}": getattr(trial, name) for name in _OF_TRIAL},
+        **{f"trial_{name}": _field(trial, name) for name in _OF_TRIAL},
         "records": f"{results.file()}:{lines}",
     }
     side = Side(results, trial)
@@ -50,6 +54,17 @@ def _of_trial(results: Results, trial: Trial) -> list[dict[str, Any]]:
             about = {"metric": metric.name, "unit": metric.si_unit, "value": found.point, "low": found.low}
             about |= {"high": found.high, "confidence": found.confidence, "n": found.n, "status": "ok"}
             rows.append({**common, **about})
-    if rows:
+    failed = [record for record in records if record.status != "ok"]
+    if not failed:
         return rows
-    return [{**common, "n": 0, "status": records[-1].status, "reason": records[-1].reason}]
+    # A failure is a row, also where other passes have a result.
+    reasons = list(dict.fromkeys(record.reason for record in failed if record.reason))
+    status = "; ".join(dict.fromkeys(record.status for record in failed))
+    return [*rows, {**common, "n": 0, "status": status, "reason": "; ".join(reasons) or None}]
+
+
+def _field(trial: Trial, name: str) -> Any:
+    """A field of a trial; None of a ceiling's or an idle trial's, which have no network and no images."""
+    if trial.data == NO_DATA and name in _OF_NETWORKS:
+        return None
+    return getattr(trial, name)

@@ -68,6 +68,7 @@ class Figure:
             "savefig.facecolor": "none",
             "legend.frameon": False,
             "svg.fonttype": "path",
+            "text.parse_math": False,  # a title with a dollar sign is text
             "svg.hashsalt": self.name,  # the same picture gives the same bytes
             "axes.prop_cycle": cycler(color=theme.palette),
         }

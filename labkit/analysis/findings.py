@@ -48,7 +48,8 @@ class Findings:
 
     def frame(self) -> pd.DataFrame:
         """One row a case, or one for a claim without any: verdicts, effect with interval, where the records are."""
-        return pd.DataFrame([row for finding in self.findings for row in _rows(finding)], columns=COLUMNS)
+        frame = pd.DataFrame([row for finding in self.findings for row in _rows(finding)], columns=COLUMNS)
+        return frame.astype({"n": "Int64"})
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         if not self.findings:

@@ -15,6 +15,7 @@ from labkit.analysis.words import choice_words, field_name, title_of
 from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
 from labkit.registry import STUDIES
+from labkit.trial import NO_DATA
 
 _FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras"}
 
@@ -81,8 +82,11 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no profile has records of {study}")
+        said = f"no records of {study} on {evidence.profile}"
+        if not evidence.results(evidence.profile, study).profile.runnable:
+            return Judged(test, (), f"{said}, which no current framework runs on")
         again = f"`make report HW={evidence.profile} STUDY={STUDIES[study].name}`"
-        return Judged(test, (), f"no records of {study} on {evidence.profile}; with the hardware: {again}")
+        return Judged(test, (), f"{said}; with the hardware: {again}")
     chosen = select(sides, test.select)
     if not chosen:
         return Judged(test, (), f"no trial of {study} is {choice_words(test.select)}")
@@ -111,6 +115,8 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
         return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:
         return f"no trial that is {choice_words(test.over)} has one beside it that is {choice_words(test.under)}"
+    if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
+        return f"it compares several values of {field_name(test.among)}, and there is one"
     if test.along:
         there = sorted({str(side.field(test.along)) for side in chosen})
         wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
@@ -130,12 +136,13 @@ def _models_of(test: Test) -> list[object]:
 
 def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     """In what the trials behind the verdict differ from the paper's: data, framework, precision, models."""
-    sides = [side for judged in tests for case in judged.cases if case.effect for side in case.sides]
+    told = [case for judged in tests for case in judged.cases if case.effect or case.verdict != "not testable here"]
+    sides = [side for case in told for side in case.sides]
     trials = [side.trial for side in sides]
     if not trials:
         return ""
     setup, parts = paper.setup, []
-    data = sorted({trial.data for trial in trials} - set(setup.data_sets))
+    data = sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})
     frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
     precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
     compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
@@ -149,8 +156,15 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
     wanted = list(dict.fromkeys(chosen)) or setup.models
     absent = [model for model in wanted if model not in measured]
+    extra = [model for model in measured if model not in [*wanted, *setup.models]]
     if not set(measured) & set(wanted):
         parts.append(f"of {listing([title_of(model) for model in measured])} instead of the paper's networks")
-    elif absent:
-        parts.append(f"without {listing([title_of(model) for model in absent])}")
+    else:
+        parts += [f"without {listing([title_of(model) for model in absent])}"] if absent else []
+        parts += [f"also of {listing([title_of(model) for model in extra])}"] if extra else []
+    profiles = {side.results.profile.name for side in sides}
+    ordered = [str(name) for judged in tests if judged.test.along == "profile" for name in judged.test.order]
+    left_out = [name for name in dict.fromkeys(ordered) if name not in profiles]
+    if left_out:
+        parts.append(f"without {listing(left_out)}")
     return ", ".join(parts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.analysis.cases import bounds_of, compare, make_case, missing_case, ordered_families
+from labkit.analysis.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
 from labkit.analysis.evidence import Side, families, level, pairs, ratio
 from labkit.analysis.format import listing
-from labkit.analysis.trends import STEP_BACK, TRENDS
-from labkit.analysis.verdicts import Bounds, Case, Verdict
+from labkit.analysis.trends import MORE, STEP_BACK, TRENDS
+from labkit.analysis.verdicts import Case, Verdict
 from labkit.analysis.words import (
     COMPARED,
     Kind,
@@ -47,28 +48,39 @@ def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 
 def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
-    assert test.along is not None
+    assert test.along is not None and test.trend is not None
     needed = 3 if test.trend in ("diminishing", "tapers", "peaks") else 2
     for family in ordered_families(chosen, test.along):
         known = [side for side in family if side.values(test.metric)]
-        if len(family) >= needed:
-            label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
-            if len(known) < needed:
-                yield missing_case(test, label, "ratio", tuple(family))
-            else:
-                assert test.trend is not None
-                yield TRENDS[test.trend](test, known, label)
+        if len(family) < needed:
+            continue
+        shown = known if len(known) >= needed else family
+        label = f"{trial_name(family[0], chosen, without=[test.along])}{span(shown, test.along)}"
+        if len(known) < needed:
+            yield missing_case(test, label, "ratio", tuple(family))
+        else:
+            yield _without_some(TRENDS[test.trend](test, known, label), test, [s for s in family if s not in known])
+
+
+def _without_some(case: Case, test: Test, absent: list[Side]) -> Case:
+    """A trend that goes without some of its sizes says which, and why."""
+    if not absent:
+        return case
+    said = "; ".join(
+        f"without {value_words(side, test.along or '')}: {missing_case(test, '', 'ratio', (side,)).reason}"
+        for side in absent
+    )
+    return replace(case, reason=f"{case.reason}; {said}" if case.reason else said)
 
 
 def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None
     along = test.along
-    bounds = Bounds(low=1.0)
     for family in families(chosen, [along]):
         in_order = [side for value in test.order for side in family if side.field(along) == value]
         for higher, lower in pairwise(in_order):
             label = pair_name(higher, lower, chosen, [along], "ratio")
-            yield make_case(test, label, "ratio", ratio(higher, lower, test.metric), bounds, (higher, lower))
+            yield make_case(test, label, "ratio", ratio(higher, lower, test.metric), MORE, (higher, lower))
 
 
 def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
@@ -77,16 +89,21 @@ def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
     along, among = test.along, test.among
     for family in families(chosen, [along, among]):
         for first, second in combinations(sorted({str(side.field(along)) for side in family}), 2):
-            effects: dict[str, Interval] = {}
-            sides: list[Side] = []
-            for value in sorted({str(side.field(among)) for side in family}):
-                a, b = (_find(family, {along: place, among: value}) for place in (first, second))
-                effect = ratio(a, b, test.metric) if a and b else None
-                if a and b and effect:
-                    effects[value] = effect
-                    sides += [a, b]
-            if len(effects) > 1:
-                yield _alike_case(test, _between(family, along, first, second), effects, tuple(sides))
+            couples = [
+                (value, a, b)
+                for value in sorted({str(side.field(among)) for side in family})
+                if (a := _find(family, {along: first, among: value}))
+                and (b := _find(family, {along: second, among: value}))
+            ]
+            if len(couples) < 2:
+                continue
+            label = _between(family, along, first, second)
+            effects = {value: effect for value, a, b in couples if (effect := ratio(a, b, test.metric))}
+            sides = tuple(side for _, a, b in couples for side in (a, b))
+            if len(effects) < 2:
+                yield missing_case(test, label, "ratio", sides)
+            else:
+                yield _alike_case(test, label, effects, sides)
 
 
 def _between(family: list[Side], along: str, first: str, second: str) -> str:
@@ -123,25 +140,28 @@ def _direction(effect: Interval) -> str:
 def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None
     for family in ordered_families(chosen, test.along):
-        told = [side.labels(test.metric) for side in family]
-        if len(family) < 2:
-            continue
-        label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
-        if not all(told):
-            yield Case(label, "not testable here", test.metric, "level", tuple(family), reason="no label was recorded")
-            continue
-        said = ", ".join(
-            f"{side.field(test.along)}: {listing(sorted(names))}" for side, names in zip(family, told, strict=True)
-        )
-        if any(len(names) > 1 for names in told):
-            yield Case(
-                f"{label} ({said})", "inconclusive", test.metric, "level", tuple(family), reason="passes disagree"
-            )
-        else:
-            same = len(set.union(*told)) == 1
-            yield Case(
-                f"{label} ({said})", "not replicated" if same else "replicated", test.metric, "level", tuple(family)
-            )
+        if len(family) > 1:
+            label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
+            yield _labels_case(test, label, family)
+
+
+def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
+    """A label has no interval; what stands for it is that every pass says the same, and that there are several."""
+    told = [side.labels(test.metric) for side in family]
+    case = Case(label, "inconclusive", test.metric, "level", tuple(family))
+    if not all(told):
+        failed = next((reason for side in family if (reason := side.failure())), "no label was recorded")
+        return replace(case, verdict="not testable here", reason=failed)
+    said = ", ".join(
+        f"{value_words(side, test.along or '', bare=True)}: {listing(sorted(names))}"
+        for side, names in zip(family, told, strict=True)
+    )
+    case = replace(case, label=f"{label} ({said})")
+    if any(len(names) > 1 for names in told):
+        return replace(case, reason="passes disagree")
+    if min(len(side.results.ok(side.trial)) for side in family) < 2:
+        return replace(case, reason=NO_INTERVAL)
+    return replace(case, verdict="not replicated" if len(set.union(*told)) == 1 else "replicated")
 
 
 SHAPES: dict[str, Callable[[Test, list[Side]], Iterator[Case]]] = {

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from labkit.analysis.cases import make_case, missing_case
+from labkit.analysis.cases import deciding_case, make_case, missing_case
 from labkit.analysis.evidence import Side, level, ratio
-from labkit.analysis.verdicts import Bounds, Case, Verdict
+from labkit.analysis.verdicts import Bounds, Case
 from labkit.analysis.words import shown_effect
 from labkit.claims import Test
 from labkit.statistics import Interval, linear_interval
 
 STEP_BACK = 0.05  # "hardly": a trend may step back by so much between neighbours
 ALIKE = (0.9, 1.1)  # "alike", "constant"
+MORE, LESS = Bounds(low=1.0, strict=True), Bounds(high=1.0, strict=True)
 
 
 def _monotone(test: Test, family: list[Side], label: str) -> Case:
     """The last value over the first; a step in the other direction by more than 5 % contradicts."""
     rises = test.trend == "rises"
-    bounds = Bounds(low=1.0) if rises else Bounds(high=1.0)
+    bounds = MORE if rises else LESS
     case = make_case(test, label, "ratio", ratio(family[-1], family[0], test.metric), bounds, tuple(family))
     for before, after in pairwise(family):
         step = ratio(after, before, test.metric)
@@ -34,79 +36,64 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
 
 
 def _constant(test: Test, family: list[Side], label: str) -> Case:
-    """Every value within ±10 % of the first; the farthest is shown."""
+    """Every value within ±10 % of the first."""
     bounds = Bounds(*ALIKE)
-    effects = [(side, effect) for side in family[1:] if (effect := ratio(side, family[0], test.metric))]
+    effects = [(effect, bounds) for side in family[1:] if (effect := ratio(side, family[0], test.metric))]
     if not effects:
         return missing_case(test, label, "ratio", tuple(family))
-    farthest = max(effects, key=lambda pair: abs(pair[1].point - 1))
-    case = make_case(test, label, "ratio", farthest[1], bounds, (family[0], farthest[0]))
-    verdicts = {bounds.verdict(effect) for _, effect in effects}
-    for verdict in ("not replicated", "inconclusive"):
-        if verdict in verdicts and case.verdict == "replicated":
-            return replace(case, verdict=verdict, reason="another value may lie outside")
-    return case
+    effects.sort(key=lambda pair: -abs(math.log(pair[0].point)))  # of those that decide, the farthest is shown
+    return deciding_case(test, label, effects, tuple(family))
 
 
 def _diminishing(test: Test, family: list[Side], label: str) -> Case:
-    """Each step adds less, a unit of the field, than the step before it; the largest ratio of two gains is shown."""
-    assert test.along is not None
-    values = [side.values(test.metric) for side in family]
-    places = [float(side.field(test.along)) for side in family]
-    shared = sorted(set.intersection(*(set(one) for one in values))) if all(values) else []
-    effects = []
-    for a, b, c in zip(range(len(family)), range(1, len(family)), range(2, len(family)), strict=False):
-        gains = [
-            (
-                (values[b][n] - values[a][n]) / (places[b] - places[a]),
-                (values[c][n] - values[b][n]) / (places[c] - places[b]),
-            )
-            for n in shared
-        ]
-        if not gains or min(first for first, _ in gains) <= 0:
-            return Case(
-                label, "inconclusive", test.metric, "ratio", tuple(family), reason="it does not rise in every pass"
-            )
-        effects.append(linear_interval([second / first for first, second in gains]))
-    case = make_case(test, label, "ratio", max(effects, key=lambda one: one.point), Bounds(high=1.0), tuple(family))
-    return case if case.verdict != "replicated" else _worst(case, [Bounds(high=1.0).verdict(e) for e in effects])
+    """Each step adds less, a unit of the field, than the step before it."""
+    steps = list(pairwise(family))
+    effects = [(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
+    if len(effects) < len(steps) - 1:
+        return _no_gain(test, label, family)
+    effects.sort(key=lambda pair: -pair[0].point)
+    return deciding_case(test, label, effects, tuple(family))
 
 
 def _tapers(test: Test, family: list[Side], label: str) -> Case:
-    """The last step's gain, a unit of the field, over the first step's."""
-    assert test.along is not None
-    values = [side.values(test.metric) for side in (*family[:2], *family[-2:])]
-    places = [float(side.field(test.along)) for side in (*family[:2], *family[-2:])]
+    """The last step adds less, a unit of the field, than the first."""
+    steps = list(pairwise(family))
+    effect = _gain_ratio(test, steps[0], steps[-1])
+    return make_case(test, label, "ratio", effect, LESS, tuple(family)) if effect else _no_gain(test, label, family)
+
+
+def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
+    """The second step's gain over the first's, both a unit of the field; None when the first is no gain in a pass."""
+    along = test.along or ""
+    values = [side.values(test.metric) for side in (*first, *second)]
+    places = [float(side.field(along)) for side in (*first, *second)]
     shared = sorted(set.intersection(*(set(one) for one in values)))
-    gains = [
-        tuple((values[b][n] - values[a][n]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))) for n in shared
-    ]
-    if not gains or min(first for first, _ in gains) <= 0:
-        reason = "it does not rise at first in every pass"
-        return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
-    effect = linear_interval([last / first for first, last in gains])
-    return make_case(test, label, "ratio", effect, Bounds(high=1.0), tuple(family))
+    ratios = []
+    for number in shared:
+        gains = [(values[b][number] - values[a][number]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))]
+        if gains[0] <= 0:
+            return None
+        ratios.append(gains[1] / gains[0])
+    return linear_interval(ratios) if ratios else None
+
+
+def _no_gain(test: Test, label: str, family: list[Side]) -> Case:
+    reason = "it does not rise in every pass"
+    return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
 
 
 def _peaks(test: Test, family: list[Side], label: str) -> Case:
-    """The highest value lies within the sweep and above both of its ends; its smaller lead is shown."""
+    """The highest value lies within the sweep and above both of its ends."""
     ends = (family[0], family[-1])
-    inner = [side for side in family[1:-1] if level(side, test.metric)]
+    inner = [(found.point, place) for place, side in enumerate(family[1:-1]) if (found := level(side, test.metric))]
     if not inner:
         return missing_case(test, label, "ratio", tuple(family))
-    top = max(inner, key=lambda side: (level(side, test.metric) or Interval(0, None, None, 0)).point)
-    leads = [lead for end in ends if (lead := ratio(top, end, test.metric))]
-    if len(leads) < 2:
-        return missing_case(test, label, "ratio", tuple(family))
-    case = make_case(test, label, "ratio", min(leads, key=lambda one: one.point), Bounds(low=1.0), (top, *ends))
-    return _worst(case, [Bounds(low=1.0).verdict(lead) for lead in leads])
-
-
-def _worst(case: Case, verdicts: list[Verdict]) -> Case:
-    for verdict in ("not replicated", "inconclusive"):
-        if verdict in verdicts and case.verdict == "replicated":
-            return replace(case, verdict=verdict, reason="another step is open" if verdict == "inconclusive" else "")
-    return case
+    top = family[1 + max(inner)[1]]
+    effects = [(lead, MORE) for end in ends if (lead := ratio(top, end, test.metric))]
+    if len(effects) < len(ends):
+        return missing_case(test, label, "ratio", (top, *ends))
+    effects.sort(key=lambda pair: pair[0].point)
+    return deciding_case(test, label, effects, (top, *ends))
 
 
 TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {

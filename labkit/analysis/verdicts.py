@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,12 +23,20 @@ class Bounds:
     low: float | None = None
     high: float | None = None
     outside: bool = False
+    strict: bool = False  # "more" and "less" are not "the same"; a bound such as "at most 5 %" may be met exactly
+
+    def _above(self, upper: float, lower: float) -> bool:
+        # A bound that is met exactly must not fail by the last binary digit.
+        close = math.isclose(upper, lower, rel_tol=1e-9, abs_tol=1e-12)
+        return (upper > lower and not close) if self.strict else (upper >= lower or close)
 
     def verdict(self, effect: Interval) -> Verdict:
         """What an effect's interval says; without an interval nothing."""
         if effect.low is None or effect.high is None:
             return "inconclusive"
-        inside = (self.low is None or effect.low >= self.low) and (self.high is None or effect.high <= self.high)
+        inside = (self.low is None or self._above(effect.low, self.low)) and (
+            self.high is None or self._above(self.high, effect.high)
+        )
         apart = (self.low is not None and effect.high < self.low) or (self.high is not None and effect.low > self.high)
         if self.outside:
             inside, apart = apart, inside

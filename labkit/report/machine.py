@@ -52,7 +52,7 @@ def host_rows(profile: Profile, host: dict[str, Any]) -> list[tuple[str, str]]:
     rows += [("CPU", f"{host['cpu']}, {host['cpu_cores']} cores"), ("Memory", _gib(host["memory_bytes"]))]
     packages = host.get("packages", {})
     named = [f"{name} {packages[name]}" for name in FRAMEWORKS if name in packages]
-    return [*rows, ("System", host["os"]), ("Software", f"Python {host['python']}, {', '.join(named)}")]
+    return [*rows, ("System", host["os"]), ("Software", ", ".join([f"Python {host['python']}", *named]))]
 
 
 def fingerprint_rows(host: dict[str, Any]) -> list[tuple[str, str]]:

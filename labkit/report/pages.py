@@ -91,7 +91,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
             for title, frame, where in published_tables(papers, study, device=profile.name)
         ],
         host=_hosts(profile, shown),
-        headline=[found for study in runs if (found := _headline(report, study))],
+        headline=[found for study in runs if study in STUDIES and (found := _headline(report, study))],
         verdicts=findings.sentence(),
         counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
         judged=[
@@ -154,6 +154,8 @@ def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun
         status, reason = "failed", run.reason or "unknown"
     elif run and scale:
         status, reason = "ok", ""
+    elif scale:
+        status, reason = "not rendered", f"it has records; `make render HW={report.name}` makes its page"
     return StudyRow(
         id=study,
         title=about.title,

@@ -11,12 +11,13 @@ from markupsafe import Markup
 
 from labkit.report.html import write_template
 
-Status = Literal["ok", "failed", "running", "not measured", "not in this version"]
+Status = Literal["ok", "failed", "running", "not rendered", "not measured", "not in this version"]
 
 # In the order in which a reader wants to know; "ok" needs no word of its own.
 _GAPS: dict[Status, str] = {
     "failed": "Failed",
     "running": "Running now",
+    "not rendered": "Measured, page not made yet",
     "not measured": "Not measured",
     "not in this version": "Not in this version",
 }
