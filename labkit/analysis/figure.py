@@ -36,6 +36,12 @@ class Theme:
 LIGHT = Theme(ink="#1d2330", faint="#c9ced8", palette=PALETTE)
 DARK = Theme(ink="#e4e8f0", faint="#475063", palette=PALETTE_ON_DARK)
 
+# Two pictures of which one is shown, and not <picture>: printed from a dark screen, that keeps the dark one.
+SCHEMES = (
+    ".lk-dark{display:none}@media screen and (prefers-color-scheme:dark)"
+    "{.lk-light{display:none!important}.lk-dark{display:block!important}}"
+)
+
 Draw = Callable[[Any, Theme], None]
 
 
@@ -81,18 +87,19 @@ class Figure:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         light, dark = (_data_uri(self.svg(theme)) for theme in (LIGHT, DARK))
-        text = html.escape(self.caption)
+        text, alt = html.escape(self.caption), html.escape(self.alt)
         command = html.escape(self.again)
         again = f'<p class="lk-again">Again: <code>{command}</code></p>' if command else ""
         return {
             "text/plain": self.caption,
             "text/html": (
                 f'<figure class="lk-figure" id="figure-{html.escape(self.name)}">'
-                f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(self.name)}"><picture>'
-                f'<source srcset="{dark}" media="(prefers-color-scheme: dark)">'
-                f'<img src="{light}" alt="{html.escape(self.alt)}"></picture></div>'
+                f'<style>{SCHEMES}</style><div class="lk-scroll" role="region" tabindex="0" '
+                f'aria-label="{html.escape(self.name)}"><img class="lk-light" src="{light}" alt="{alt}">'
+                f'<img class="lk-dark" src="{dark}" alt="{alt}"></div>'
                 f"<figcaption>{text}</figcaption>"
-                f"<details><summary>The numbers in this figure</summary>{table_html(self.data)}</details>"
+                f"<details><summary>The numbers in this figure</summary>"
+                f"{table_html(self.data, label=f'Numbers of {self.name}')}</details>"
                 f"{again}</figure>"
             ),
         }

@@ -37,9 +37,12 @@ class Text:
         return {"text/plain": self.body, "text/html": f'<div class="lk-text">{paragraphs}</div>'}
 
 
-def table_html(frame: pd.DataFrame, caption: str = "") -> str:
-    """A frame as an HTML table; the first column heads its row. Missing cells show a dash, never 0."""
-    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' for name in frame.columns)
+def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
+    """A frame as an HTML table; the first column heads its row. Missing cells show a dash, never 0.
+
+    `label` names the region for those who cannot see it, where there is no caption.
+    """
+    head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' if name else "<td></td>" for name in frame.columns)
     body = []
     for row in frame.itertuples(index=False):
         first, *rest = (_cell(value) for value in row)
@@ -47,7 +50,7 @@ def table_html(frame: pd.DataFrame, caption: str = "") -> str:
         body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return (
-        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or "table")}">'
+        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or label or "table")}">'
         f'<table class="lk-table">{said}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
     )
 

@@ -72,7 +72,7 @@ def render_notebook(
     headings = Headings()
     environment = exporter.environment
     environment.autoescape = True  # nbconvert leaves it off; this template relies on it
-    environment.filters |= {"plain": plain, "headings": headings.mark}
+    environment.filters |= {"plain": plain, "headings": headings.mark, "focusable": focusable}
     shown = {
         "title": title,
         "strip": strip,
@@ -158,6 +158,11 @@ class Headings:
         if level == 2:
             self.contents.append((name, text))
         return f'<h{level} id="{html.escape(name)}">{markup}</h{level}>'
+
+
+def focusable(markup: str) -> str:
+    """Highlighted code that the keyboard can scroll."""
+    return markup.replace("<pre>", '<pre tabindex="0">', 1)
 
 
 def plain(text: str) -> str:

@@ -12,11 +12,13 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.host import ROOT
-from labkit.registry import STUDIES
+from labkit.registry import COMPARISON, STUDIES
 from labkit.report.execute import execute, parameters_of, planned_trials
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+STUDIES_THAT_MEASURE = [path for path in NOTEBOOKS if path.stem != COMPARISON]
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+each_study_that_measures = pytest.mark.parametrize("notebook", STUDIES_THAT_MEASURE, ids=lambda path: path.stem)
 
 
 def cells(notebook: Path) -> list[dict[str, Any]]:
@@ -31,8 +33,8 @@ def source(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
-def test_there_is_a_training_study() -> None:
-    assert "01_training" in [path.stem for path in NOTEBOOKS]
+def test_there_is_a_training_study_and_a_comparison() -> None:
+    assert {"01_training", COMPARISON} <= {path.stem for path in NOTEBOOKS}
 
 
 @each_notebook
@@ -60,7 +62,18 @@ def test_the_parameters_are_literals(notebook: Path) -> None:
     assert len(tagged) == 1
     for statement in ast.parse(source(tagged[0])).body:
         assert isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+
+
+@each_study_that_measures
+def test_a_study_takes_the_parameters_of_a_report(notebook: Path) -> None:
     assert {"hw", "scale", "mode", "data"} <= set(parameters_of(notebook))
+
+
+def test_the_comparison_takes_a_baseline_and_measures_nothing() -> None:
+    (comparison,) = [path for path in NOTEBOOKS if path.stem == COMPARISON]
+    assert set(parameters_of(comparison)) == {"baseline"}
+    for cell in code_cells(comparison):
+        assert "measure" not in source(cell) and "trials" not in cell["metadata"].get("tags", [])
 
 
 @each_notebook
@@ -73,7 +86,7 @@ def test_no_number_is_typed_into_its_prose(notebook: Path) -> None:
             assert not re.search(r"\d+(\.\d+)?\s*(%|images/s|ms|W\b|GB|x\b)", text), source(cell)
 
 
-@each_notebook
+@each_study_that_measures
 def test_its_plan_lists_trials_without_measuring_or_importing_a_framework(notebook: Path) -> None:
     trials = planned_trials(notebook, {"hw": "cpu", "scale": "smoke", "mode": "plan", "data": ""})
     assert len({trial.key for trial in trials}) == len(trials) > 0

@@ -4,19 +4,46 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from bs4 import BeautifulSoup
 
+from labkit.analysis.table import Text
 from labkit.host import ROOT
 from labkit.records import parse_line
+from labkit.registry import STUDIES
+from labkit.report import make
+from labkit.report.execute import Execution
 from labkit.report.html import external_urls
+from labkit.report.make import Request, make_render
+from labkit.report.status import read_runs
 from tests.archives import write_npz, write_pickled
+from tests.unit.test_site import (
+    HERE,
+    POWER,
+    POWERED,
+    TRAINING,
+    B,
+    assert_links_lead_somewhere,
+    executed,
+    passes_of,
+    put,
+    reporting,
+)
+from tests.unit.test_telemetry_pages import PAPERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -42,6 +69,17 @@ def lines(report: Path) -> list[str]:
     return [line for path in report.glob("records/*/*.jsonl") for line in path.read_text().splitlines()]
 
 
+def assert_complete(page: Path, figures: int) -> None:
+    """A page that works from disk, with at least so many figures, each with the command that makes it again."""
+    text = page.read_text(encoding="utf-8")
+    assert external_urls(text) == [] and len(text) < 2_000_000
+    assert_links_lead_somewhere(page)
+    shown = BeautifulSoup(text, "html.parser").select("figure.lk-figure")
+    assert len(shown) >= figures
+    for figure in shown:
+        assert re.match(r"make (render HW=\w+|compare)", figure.select_one(".lk-again code").get_text())
+
+
 @pytest.fixture
 def report() -> Path:
     return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
@@ -63,6 +101,8 @@ def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, repor
         assert external_urls(text) == []
         assert "<script src" not in text
         assert len(text) < 2_000_000
+    assert_complete(report / "01_training.html", figures=3)
+    assert_complete(report / "index.html", figures=0)
     run = json.loads((report / "run.json").read_text())["studies"]["01_training"]
     assert run["status"] == "ok" and run["command"].startswith("make report HW=cpu")
 
@@ -98,7 +138,16 @@ def test_killed_in_the_middle_the_same_command_goes_on(report: Path) -> None:
 
 
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:
-    finish(start("render", "--hw", "k40m"))
+    said = finish(start("render", "--hw", "k40m"))
+    runs = read_runs(report.parent / "k40m")
+    assert {TRAINING, POWER} <= set(runs), "side by side, each in a process of its own"
+    assert {(run.status, run.command) for run in runs.values()} == {("ok", "make render HW=k40m")}
+    assert said.count(" done in ") == len(runs) and f"[{len(runs)}/{len(runs)}]" in said
+    assert not [path for path in (report.parent / "k40m").iterdir() if path.name.startswith(".")], (
+        "nothing half written"
+    )
+    for name in ("index", "claims", "fingerprint", *runs):
+        assert_complete(report.parent / "k40m" / f"{name}.html", figures=name in ("index", TRAINING))
     index = (report.parent / "k40m" / "index.html").read_text(encoding="utf-8")
     assert "Kepler" in index or "kepler" in index
     assert "4.29" in index and "288" in index, "nominal peaks"
@@ -107,3 +156,169 @@ def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> 
     assert external_urls(index) == []
     page = (report.parent / "k40m" / "01_training.html").read_text(encoding="utf-8")
     assert "Nothing was measured on Tesla K40m" in page
+
+
+# ---- rendering several studies side by side -------------------------------------------------------------------------
+
+
+def copy_records(profiles: tuple[str, ...]) -> Path:
+    """The committed records of these profiles, in the reports' folder of this test."""
+    reports = Path(os.environ["LABKIT_REPORTS"])
+    for profile in profiles:
+        for kept in ("records", "hosts", "telemetry"):
+            shutil.copytree(ROOT / "reports" / profile / kept, reports / profile / kept)
+    return reports
+
+
+def test_two_profiles_are_compared_from_their_records_alone() -> None:
+    reports = copy_records(("h100", "h200"))
+    said = finish(start("compare", "--baseline", "h200"))
+    assert "Comparing h100, h200." in said
+    page = reports / "comparison" / "index.html"
+    assert_complete(page, figures=5)
+    text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
+    assert "This study failed" not in text and "Traceback" not in text
+    assert "H100 SXM over H200 SXM" in text and "H200 SXM over H100 SXM, the same trials" not in text, "as asked for"
+    assert "make compare BASELINE=h200" in text
+
+
+class Inline:
+    """A pool of no processes: each call is done at once, and what it raises is kept, as a real pool keeps it."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def __enter__(self) -> Inline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            future.set_exception(error)
+        return future
+
+
+def ended(study: str) -> Execution:
+    """How the stub's notebooks end, unless a test says otherwise."""
+    return Execution(None)
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Iterator[tuple[Path, pytest.MonkeyPatch]]:
+    """Records of two studies on two hosts; no kernel and no clock, and the studies end in the other order."""
+    with reporting(tmp_path, [paper for paper in PAPERS if paper.id == "wisconsin"]) as patch:
+
+        def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
+            outcome = ended(notebook.stem)
+            executed(output, Text(f"{notebook.stem} of {parameters['hw']}"), headline=f"{notebook.stem} was rendered.")
+            return outcome
+
+        patch.setattr(make, "execute", execute)
+        patch.setattr(make, "ProcessPoolExecutor", Inline)
+        patch.setattr(make, "as_completed", lambda futures: reversed(list(futures)))
+        patch.setattr(make, "this_host", lambda: HERE)
+        patch.setattr(make, "time", SimpleNamespace(monotonic=lambda: 0.0))
+        patch.setattr(make, "utc_now", lambda: "2026-11-21T01:40:00+00:00")
+        patch.setattr("labkit.report.pages.utc_now", lambda: "2026-11-21T01:40:00+00:00")
+        yield tmp_path, patch
+
+
+def with_records(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """A report's folder with records of both studies."""
+    patch.setenv("LABKIT_REPORTS", str(folder))
+    put(folder, "h200", passes_of())
+    put(folder, "h200", passes_of(POWERED, host=B, study=POWER))
+    return folder / "h200"
+
+
+def files_in(report: Path) -> dict[str, bytes]:
+    """Every file, without the names of studies in commands."""
+    found = {str(path.relative_to(report)): path for path in sorted(report.rglob("*")) if path.is_file()}
+    return {
+        name: re.sub(rb" STUDY=[a-z_,0-9]+", b"", path.read_bytes())
+        if path.suffix in (".html", ".json")
+        else path.read_bytes()
+        for name, path in found.items()
+        if not name.endswith(".ipynb")  # cells have random ids
+    }
+
+
+def test_side_by_side_gives_the_same_files_as_one_after_the_other(
+    reports: tuple[Path, pytest.MonkeyPatch],
+) -> None:
+    folder, patch = reports
+    together = with_records(folder / "together", patch)
+    assert make_render(Request(hw="h200")) == 0
+    alone = with_records(folder / "alone", patch)
+    for study in STUDIES:
+        if (ROOT / "notebooks" / f"{study}.ipynb").is_file() and study != "20_comparison":
+            assert make_render(Request(hw="h200", study=study)) == 0
+    assert {TRAINING, POWER} <= set(read_runs(together))
+    assert files_in(together) == files_in(alone)
+    assert len(files_in(together)) >= 10
+
+
+def test_a_notebook_that_fails_among_others_stops_none_of_them(
+    reports: tuple[Path, pytest.MonkeyPatch], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, patch = reports
+    report = with_records(folder, patch)
+    for broken, whole in ((TRAINING, POWER), (POWER, TRAINING)):  # whichever ends first
+        monkeypatch.setitem(
+            globals(), "ended", lambda study, bad=broken: Execution("ValueError: it broke" if study == bad else None)
+        )
+        assert make_render(Request(hw="h200", study=f"{TRAINING},{POWER}")) == 1
+        runs = read_runs(report)
+        assert (runs[broken].status, runs[broken].reason) == ("failed", "ValueError: it broke")
+        assert (runs[whole].status, runs[whole].reason) == ("ok", None)
+        assert f"1 of 2 studies failed: {broken}." in capsys.readouterr().err
+        index = (report / "index.html").read_text(encoding="utf-8")
+        assert "ValueError: it broke" in index and f"{whole} was rendered." in index
+
+
+def test_a_users_mistake_in_every_notebook_is_a_users_mistake(
+    reports: tuple[Path, pytest.MonkeyPatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, patch = reports
+    with_records(folder, patch)
+    monkeypatch.setitem(globals(), "ended", lambda study: Execution("UserError: so not", user_mistake=True))
+    assert make_render(Request(hw="h200")) == 2
+    monkeypatch.setitem(globals(), "ended", lambda study: Execution("no", user_mistake=study == TRAINING))
+    assert make_render(Request(hw="h200")) == 1, "one of them is not the user's"
+
+
+def test_a_process_that_dies_costs_its_own_study_only(
+    reports: tuple[Path, pytest.MonkeyPatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of memory beside its neighbours, say: run.json says so, and the others have their pages."""
+    folder, patch = reports
+    report = with_records(folder, patch)
+
+    def dies(study: str) -> Execution:
+        if study == POWER:
+            raise BrokenProcessPool("a process in the process pool was terminated abruptly")
+        return Execution(None)
+
+    monkeypatch.setitem(globals(), "ended", dies)
+    assert make_render(Request(hw="h200", study=f"{TRAINING},{POWER}")) == 1
+    runs = read_runs(report)
+    assert runs[TRAINING].status == "ok" and runs[POWER].status == "failed"
+    assert "terminated abruptly" in str(runs[POWER].reason)
+    assert f"{TRAINING} was rendered." in (report / "index.html").read_text(encoding="utf-8")
+
+
+def test_records_that_cannot_be_read_cost_their_own_study_only(reports: tuple[Path, pytest.MonkeyPatch]) -> None:
+    folder, patch = reports
+    report = with_records(folder, patch)
+    broken = report / "records" / B / f"{POWER}.jsonl"
+    broken.write_text("<<<<<<< HEAD\n" + broken.read_text(encoding="utf-8"), encoding="utf-8")
+    assert make_render(Request(hw="h200", study=f"{TRAINING},{POWER}")) == 1
+    runs = read_runs(report)
+    assert runs[TRAINING].status == "ok" and runs[POWER].status == "failed"
+    index = (report / "index.html").read_text(encoding="utf-8")
+    assert f"{TRAINING} was rendered." in index and "line 1 is not a record" in index

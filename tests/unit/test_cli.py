@@ -14,8 +14,9 @@ import pytest
 from labkit.cli import main
 from labkit.host import ROOT
 from labkit.profile import PARAMS
+from tests.unit.test_site import passes_of, put
 
-MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES")
+MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES", "BASELINE")
 
 
 def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +86,13 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["data", "check"], ["which folder"]),
         (["report", "--colour"], ["--colour"]),
         (["reprot"], ["reprot"]),
+        (["report", "--hw", "cpu", "--study", "comparison"], ["measures nothing", "`make compare`"]),
+        (["render", "--hw", "h200", "--study", "training,20_comparison"], ["measures nothing", "`make compare`"]),
+        (["plan", "--study", "20"], ["measures nothing", "`make compare`"]),
+        (["compare"], ["no records to compare", "`make report`"]),
+        (["compare", "--baseline", "h200"], ["no records to compare"]),
+        (["compare", "--base", "h200"], ["--base"]),
+        (["compare", "h200"], ["h200"]),
     ],
 )
 def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[str]) -> None:
@@ -94,6 +102,54 @@ def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[s
 def test_the_nearest_valid_name_comes_first() -> None:
     said = labkit("report", "--hw", "h20").stderr
     assert said.index("h200") < said.index("cpu")
+
+
+@pytest.fixture
+def two_profiles() -> Path:
+    """The folder of reports with records of two profiles."""
+    reports = Path(os.environ["LABKIT_REPORTS"])
+    for hw, host in (("h100", "c" * 12), ("h200", "a" * 12)):
+        put(reports, hw, passes_of(host=host))
+    return reports
+
+
+@pytest.mark.parametrize("name", ["h20", "nope", "cpu", "../h200", "$(touch marker)"])
+def test_a_baseline_that_has_no_records_is_refused_with_those_that_have(two_profiles: Path, name: str) -> None:
+    done = labkit("compare", "--baseline", name)
+    assert_refused(done, f"unknown BASELINE {name!r}; valid: ", "h100", "h200")
+    assert "k40m" not in done.stderr, "a profile without records is no choice"
+    assert not (two_profiles / "comparison").exists()
+
+
+def test_the_baseline_comes_from_the_environment_too_and_an_empty_one_is_not_given(two_profiles: Path) -> None:
+    assert_refused(labkit("compare", BASELINE="nope"), "unknown BASELINE 'nope'")
+    with pytest.MonkeyPatch.context() as patch:
+        given: list[str] = []
+        patch.setattr("labkit.report.compare.make_compare", lambda baseline: given.append(baseline) or 0)
+        assert labkit("compare", BASELINE="").returncode == 0
+        assert labkit("compare", BASELINE="h100").returncode == 0
+        assert labkit("compare", "--baseline", "h200", BASELINE="h100").returncode == 0
+    assert given == ["", "h100", "h200"]
+
+
+def test_the_nearest_profile_with_records_comes_first(two_profiles: Path) -> None:
+    said = labkit("compare", "--baseline", "h20").stderr
+    assert said.index("h200") < said.index("h100")
+
+
+def test_make_hands_the_baseline_over_without_executing_it(two_profiles: Path) -> None:
+    arguments = [
+        "make",
+        "-C",
+        str(ROOT),
+        "compare",
+        f"PYTHON={sys.executable}",
+        "BASELINE=$(shell touch marker)`touch marker`",
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "unknown BASELINE '$(shell touch marker)`touch marker`'" in done.stderr
+    assert not (ROOT / "marker").exists()
 
 
 def test_a_profile_with_a_misspelt_key_is_refused_by_name(tmp_path: Path) -> None:

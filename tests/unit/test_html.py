@@ -1,5 +1,6 @@
 """A study's page: complete from disk, loads nothing, hides the code, shows the failure, and escapes what data says."""
 
+import ast
 import json
 import re
 
@@ -11,9 +12,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from labkit.analysis.figure import Figure
 from labkit.analysis.table import Table, Text
 from labkit.errors import LabkitError
+from labkit.host import ROOT
 from labkit.report.html import TEMPLATE, Headings, external_urls, plain, render_notebook
 
-EVIL = """<script>alert(1)</script>" onload='alert(2)'"""
+EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""
 STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
 
 
@@ -41,31 +43,56 @@ def body(page):
     return re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 
-def attributes(page):
-    """The names of all attributes in a page."""
-    return {name for element in BeautifulSoup(page, "html.parser").find_all(True) for name in element.attrs}
+def assert_nothing_was_injected(page):
+    """No element and no attribute comes of a text."""
+    elements = BeautifulSoup(page, "html.parser").find_all(True)
+    assert not [element for element in elements if element.name == "script"]
+    assert not [name for element in elements for name in element.attrs if name.startswith("on")]
+    assert not [element for element in elements if element.get("src") == "x"]
+    assert page.count("</style>") == page.count("<style>")
 
 
 FRAME = pd.DataFrame({"model": ["resnet50"], "images/s": [19170.0]})
+EVIL_FRAME = pd.DataFrame({"model": [EVIL], EVIL: [19170.0]})
 
 
 def test_a_page_with_figure_table_and_text_loads_nothing_and_is_small(render):
-    figure = Figure("speed", lambda canvas, _: canvas.subplots().plot([1, 2]), f"caption {EVIL}", f"alt {EVIL}", FRAME)
+    figure = Figure(
+        "speed", lambda canvas, _: canvas.subplots().plot([1, 2]), f"caption {EVIL}", f"alt {EVIL}", EVIL_FRAME
+    )
     page = render(
-        code("1", shown(figure), shown(Table(FRAME, f"table {EVIL}")), shown(Text(f"text {EVIL}"))),
+        code("1", shown(figure), shown(Table(EVIL_FRAME, f"table {EVIL}")), shown(Text(f"text {EVIL}"))),
         links=[("index.html", "H200"), ("claims.html", "Claims")],
     )
     assert external_urls(page) == []
-    assert not BeautifulSoup(page, "html.parser").find_all("script")
     assert "default-src 'none'" in page
     assert 'media="(prefers-color-scheme: dark)"' in page
-    assert attributes(page).isdisjoint({"onload"})
+    assert_nothing_was_injected(page)
     assert 'class="lk-scroll"' in page
     assert "text &lt;script&gt;alert(1)" in page
     assert len(re.sub(r"data:image/[^\"]*", "", page)) < 60_000
     assert page.startswith("<!DOCTYPE html>")
     assert '<html lang="en">' in page
     assert 'content="width=device-width' in page
+
+
+def test_a_figure_ends_with_the_command_that_makes_it_again(render):
+    figure = Figure("speed", lambda canvas, _: canvas.subplots(), "caption", "alt", FRAME, again=f"make render {EVIL}")
+    found = BeautifulSoup(render(code("1", shown(figure))), "html.parser").select("figure.lk-figure .lk-again")
+    assert [element.get_text() for element in found] == [f"Again: make render {EVIL}"]
+
+
+def figures_made_by(path):
+    """(line, names of the arguments) of each Figure that a module makes."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Figure":
+            yield node.lineno, {argument.arg for argument in node.keywords}
+
+
+def test_no_figure_of_any_page_is_without_its_command():
+    made = [(path.name, *one) for path in (ROOT / "labkit" / "analysis").glob("*.py") for one in figures_made_by(path)]
+    assert len(made) > 10, "it finds them"
+    assert [(name, line) for name, line, arguments in made if not {"caption", "alt", "again"} <= arguments] == []
 
 
 def test_code_is_folded_and_has_no_prompts(render):
@@ -101,7 +128,27 @@ def test_the_notebooks_own_title_heads_the_page_and_its_h2s_make_the_contents(re
     assert '<h2 id="Method-&amp;-means">Method &amp; means</h2>' in page
     assert '<h3 id="Detail">' in page
     assert "<title>Training</title>" in page
-    assert '<a href="index.html">Report</a>' in page
+
+
+def breadcrumb(page):
+    """(text, address or None) of each part of the way to this page, and the links beside it."""
+    nav = BeautifulSoup(page, "html.parser").select_one('nav[aria-label="Breadcrumb"]')
+    assert nav.select_one("[aria-current=page]").find_next_sibling("a") is None, "this page ends the way"
+    links = [(link.get_text(), link["href"]) for link in nav.select(".lk-links a")]
+    for part in nav.select(".lk-links, [aria-hidden]"):
+        part.decompose()
+    return [(part.get_text(), part.get("href")) for part in nav.find_all(True)], links
+
+
+def test_the_breadcrumb_leads_home_where_there_is_a_home_and_names_it_once(render):
+    way, links = breadcrumb(render(links=[("claims.html", "Claims"), ("index.html", "H200")]))
+    assert way == [("H200", "index.html"), ("Training", None)]
+    assert links == [("Claims", "claims.html")]
+    assert breadcrumb(render(links=[("../h200/index.html", "H200 SXM")])) == (
+        [("Training", None)],
+        [("H200 SXM", "../h200/index.html")],
+    )
+    assert breadcrumb(render()) == ([("Training", None)], [])
 
 
 def test_without_a_title_of_its_own_the_page_has_the_studys(render):
@@ -128,7 +175,7 @@ def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render)
     assert 'id="error"' in block
     assert "ValueError  Traceback\n&lt;bad&gt;" in block
     assert "\x1b" not in page
-    assert "<script" not in page
+    assert_nothing_was_injected(page)
     assert "An Exception" not in page
     notice = re.search(r'<p class="lk-notice lk-failed">(.*?)</p>', page, re.DOTALL)[1]
     assert "This study failed. ValueError: &lt;script&gt;" in notice
@@ -161,7 +208,7 @@ def test_streams_are_plain_and_messages_folded(render):
     messages = re.search(r'<details class="lk-stderr">.*?</details>', page, re.DOTALL)[0]
     assert "100%\nwarning" in messages
     assert " 10%" not in messages
-    assert "<script" not in page
+    assert_nothing_was_injected(page)
 
 
 def test_plain_keeps_text_and_drops_what_steers_a_terminal():
@@ -174,7 +221,7 @@ def test_other_outputs_are_text(render, kind):
     data = {"text/plain": EVIL} if kind == "text/markdown" else {}
     page = render(code("1", new_output("display_data", data={kind: EVIL, **data})))
     assert "&lt;script&gt;" in page
-    assert "<script" not in page
+    assert_nothing_was_injected(page)
 
 
 def test_scripts_and_widgets_are_left_out(render):
@@ -198,15 +245,14 @@ def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
     assert page.count('src="data:image/png;base64,') == 3
     assert 'src="data:image/svg+xml;base64,' in page
     assert "onload='alert(1)'/>" not in page
-    assert attributes(page).isdisjoint({"onload"})
+    assert_nothing_was_injected(page)
     assert external_urls(page) == []
 
 
 def test_title_strip_and_links_are_escaped(render):
     page = render(title=EVIL, strip={EVIL: EVIL}, links=[('x.html" onclick="alert(3)', EVIL)])
-    assert "<script" not in page
     assert page.count("&lt;script&gt;") == 6
-    assert attributes(page).isdisjoint({"onload", "onclick"})
+    assert_nothing_was_injected(page)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import UserError
-from labkit.papers import PAPERS, load_papers
-from labkit.profile import profile_names
+from labkit.papers import Paper, PrintedTable, PublishedTable, load_papers
+from labkit.profile import load_profile, profile_names
+from labkit.registry import METRICS
 
 SMALL = """
 name: Small
@@ -21,25 +22,220 @@ tables:
 """
 
 
-def test_every_paper_reads_and_its_devices_are_profiles() -> None:
-    papers = load_papers()
-    assert "wisconsin" in [paper.id for paper in papers]
-    for paper in papers:
-        for device in paper.devices:
-            assert device.profile in profile_names()
-        for table in paper.tables:
-            assert table.columns_are == "precision" or set(table.columns) <= set(profile_names())
-        for order in paper.orders:
-            assert set(order.order) <= set(profile_names())
+ALL = {paper.id: paper for paper in load_papers()}
+TABLES = [
+    pytest.param(paper, table, id=f"{paper.id}-{table.metric}") for paper in ALL.values() for table in paper.tables
+]
 
 
-def test_the_wisconsin_numbers_are_the_printed_ones() -> None:
-    (paper,) = [paper for paper in load_papers() if paper.id == "wisconsin"]
-    utilisation = next(table for table in paper.tables if table.metric == "utilisation")
-    assert utilisation.si("mean", "v100_sxm2") == pytest.approx(0.7173395321)
-    assert utilisation.si("max", "p100_16gb") == pytest.approx(0.94)
-    power = next(table for table in paper.tables if table.metric == "power_w")
-    assert power.si("idle", "k40m") == 20
+def printed(paper: str, title: str) -> PrintedTable:
+    """The printed table whose title begins so."""
+    (found,) = [table for table in ALL[paper].printed if table.title.startswith(title)]
+    return found
+
+
+def table(paper: str, metric: str) -> PublishedTable:
+    (found,) = [one for one in ALL[paper].tables if one.metric == metric]
+    return found
+
+
+def test_the_five_papers_read() -> None:
+    assert list(ALL) == ["cern", "dell_p100", "dell_v100", "nyu", "wisconsin"]
+    assert {paper.citation.title for paper in ALL.values()} == {
+        "Comparing ML Hardware",
+        "Deep Learning Performance with P100 GPUs",
+        "Benchmarking Machine Learning in HEP",
+        "Performance Analysis of various Deep Learning Models on High Performance Computing Systems",
+        "Deep Learning at Scale on NVIDIA V100 Accelerators",
+    }
+    assert len({paper.name for paper in ALL.values()}) == 5
+
+
+@pytest.mark.parametrize("paper", ALL.values(), ids=ALL)
+def test_the_devices_of_a_paper_are_profiles_and_say_where_they_are_printed(paper: Paper) -> None:
+    assert paper.devices and paper.setup.models and paper.setup.frameworks
+    for device in paper.devices:
+        assert device.profile in profile_names()
+        assert device.printed and device.where
+    for order in paper.orders:
+        assert set(order.order) <= set(profile_names())
+    for one in paper.tables:
+        assert one.columns_are == "precision" or set(one.columns) <= {device.profile for device in paper.devices}
+
+
+@pytest.mark.parametrize(("paper", "one"), TABLES)
+def test_a_printed_unit_becomes_the_stored_one(paper: Paper, one: PublishedTable) -> None:
+    metric = METRICS[one.metric]
+    factor = {"MiB": 2.0**20}.get(one.unit) or (1 / metric.scale if one.unit == metric.unit else None)
+    assert factor is not None, f"{one.unit} is no unit of {one.metric}"
+    assert one.to_si == pytest.approx(factor, rel=1e-12)
+    values = [one.si(row, column) for row in one.rows for column in one.columns]
+    assert all(0 < value <= 1 for value in values) or not metric.share
+
+
+def test_no_paper_has_images_per_second_in_a_table() -> None:
+    assert all(one.metric != "images_per_s" for paper in ALL.values() for one in paper.tables), "all were in pictures"
+
+
+# ---- Wisconsin ------------------------------------------------------------------------------------------------------
+
+GPUS = ["p100_12gb", "p100_16gb", "v100_sxm2", "k40m"]
+
+
+def test_the_wisconsin_tables_are_the_printed_ones() -> None:
+    for metric, rows in {
+        "utilisation": {
+            "min": [48, 65, 54, 58],
+            "mean": [78.75008831, 86.14081547, 71.73395321, 75.24019258],
+            "max": [92, 94, 100, 90],
+        },
+        "memory_bytes": {"used": [11837, 15715, 15772, 11019]},
+        "power_w": {
+            "min": [38, 89, 110, 99],
+            "mean": [103.7762275, 140.1445986, 170.9325135, 120.586543],
+            "max": [150, 182, 247, 145],
+            "idle": [24, 30, 55, 20],
+        },
+    }.items():
+        one = table("wisconsin", metric)
+        assert (one.columns, one.rows, one.model) == (GPUS, rows, "resnet50")
+    assert table("wisconsin", "utilisation").si("mean", "v100_sxm2") == pytest.approx(0.7173395321)
+    assert table("wisconsin", "memory_bytes").si("used", "k40m") == 11019 * 2**20
+    assert table("wisconsin", "power_w").si("idle", "k40m") == 20
+
+
+def test_printed_statistics_are_in_order() -> None:
+    for metric in ("utilisation", "power_w"):
+        rows = table("wisconsin", metric).rows
+        ordered = [rows[name] for name in ("idle", "min", "mean", "max") if name in rows]
+        assert all(list(column) == sorted(column) for column in zip(*ordered, strict=True))
+
+
+def test_the_wisconsin_hardware_is_the_printed_one() -> None:
+    rows = printed("wisconsin", "The GPUs").rows
+    p100, v100, k40 = rows.values()
+    assert p100 == ["56", "3,584", "N/A", "1,126 MHz", "4.7", "9.3", "4 MB L2", "12/16 GB", "720 GB/s", "250W"]
+    assert v100 == ["80", "5,120", "640", "1.53 GHz", "7", "14", "6 MB L2", "16 GB", "900 GB/s", "300W"]
+    assert k40 == ["15", "2,880", "N/A", "745 MHz", "1.43", "4.29", "1536 KB L2", "12 GB", "288 GB/s", "235W"]
+
+
+def test_four_v100_are_used_about_half_the_first_more_than_the_others() -> None:
+    rows = printed("wisconsin", "VGG-16 on four V100").rows
+    assert rows["Min Utilization"] == [35, 18, 17, 12]
+    assert rows["Max Utilization"] == [68, 53, 53, 54]
+    assert rows["Avg Utilization"] == [56.27317073, 43.77926829, 43.89268293, 43.72682927]
+
+
+# ---- Dell P100 ------------------------------------------------------------------------------------------------------
+
+SAMPLES = 512_000  # NV-Caffe's: the same for any number of GPUs
+
+
+def test_table_2_of_the_p100_paper_is_the_printed_one() -> None:
+    one = printed("dell_p100", "Batch sizes and iterations")
+    given = {name: tuple(row) for name, row in one.rows.items()}
+    assert given == {
+        "NV-Caffe GoogleNet, CPU": (128, 224, "4000 iterations"),
+        "NV-Caffe GoogleNet, 1 P100": (128, 224, "4000 iterations"),
+        "NV-Caffe GoogleNet, 2 P100": (256, 224, "2000 iterations"),
+        "NV-Caffe GoogleNet, 4 P100": (512, 224, "1000 iterations"),
+        "TensorFlow Inception-V3, 1 P100": (64, 299, "4000 iterations"),
+        "TensorFlow Inception-V3, 2 P100": (128, 299, "2000 iterations"),
+        "TensorFlow Inception-V3, 4 P100": (256, 299, "1000 iterations"),
+        "MXNet GoogleNet, 1-16 P100": (144, 256, "1 epoch"),
+        "MXNet Inception-BN, 1 P100": (64, 224, "1 epoch"),
+        "MXNet Inception-BN, 2 P100": (128, 224, "1 epoch"),
+        "MXNet Inception-BN, 4 P100": (256, 224, "1 epoch"),
+        "MXNet Inception-BN, 8 P100": (256, 224, "1 epoch"),
+        "MXNet Inception-BN, 12 P100": (256, 224, "1 epoch"),
+        "MXNet Inception-BN, 16 P100": (256, 224, "1 epoch"),
+    }
+
+
+def test_the_number_of_samples_is_the_same_for_any_number_of_gpus() -> None:
+    for name, (batch, _, iterations) in printed("dell_p100", "Batch sizes and iterations").rows.items():
+        if str(iterations).endswith("iterations"):
+            total = float(str(batch)) * int(str(iterations).split()[0])
+            assert total == (SAMPLES if "Caffe" in name else SAMPLES / 2), "epochs = iterations x batch / samples"
+
+
+def test_the_p100_has_the_printed_peaks() -> None:
+    assert printed("dell_p100", "Peak arithmetic").rows == {
+        "double precision": [4.7, 5.3],
+        "single precision": [9.3, 10.6],
+    }
+    for place, hw in enumerate(("p100_16gb", "p100_sxm2")):
+        peaks = load_profile(hw).peaks.flop_per_s
+        assert (peaks["fp64"].value, peaks["fp32"].value) == ((4.7e12, 9.3e12), (5.3e12, 10.6e12))[place]
+
+
+# ---- CERN -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_cern_hardware_is_the_printed_one_a_thousand_times_too_small() -> None:
+    one = printed("cern", "Hardware Specifications")
+    assert one.columns == ["Tesla K20Xm", "Tesla K40c", "Tesla V100"]
+    assert one.rows["Floating point performance"] == ["3.935 GFLOPs", "4.291 GFLOPs", "14.131 GFLOPS"]
+    assert one.rows["Memory Bandwidth"] == ["249 G/s", "288G/s", "900G/s"]
+    assert one.rows["Memory Size"] == ["6GB", "12GB", "16GB"]
+    assert one.rows["Compute Capability"] == ["3.5", "3.5", "7.0"]
+    for place, hw in enumerate(("k20xm", "k40c", "v100_pcie")):
+        profile = load_profile(hw)
+        assert profile.device.compute_capability == one.rows["Compute Capability"][place]
+        stated = float(str(one.rows["Floating point performance"][place]).split()[0])
+        assert profile.peaks.flop_per_s["fp32"].value == pytest.approx(stated * 1e12, rel=0.02)
+
+
+# ---- Dell V100 ------------------------------------------------------------------------------------------------------
+
+INT8 = {  # FP32 top-1 and top-5, INT8 top-1 and top-5, and the differences that the paper prints
+    "resnet50": (72.90, 91.14, 72.84, 91.08, 0.07, 0.06),
+    "resnet101": (74.33, 91.95, 74.31, 91.88, 0.02, 0.07),
+    "resnet152": (74.90, 92.21, 74.84, 92.16, 0.06, 0.05),
+    "vgg16": (68.35, 88.45, 68.30, 88.42, 0.05, 0.03),
+    "vgg19": (68.47, 88.46, 68.38, 88.42, 0.09, 0.03),
+    "googlenet": (68.95, 89.12, 68.77, 89.00, 0.18, 0.12),
+    "alexnet": (56.82, 79.99, 56.79, 79.94, 0.03, 0.06),
+}
+
+
+def test_the_int8_accuracies_are_the_printed_ones() -> None:
+    top1, top5 = table("dell_v100", "top1"), table("dell_v100", "top5")
+    assert top1.columns == top5.columns == ["fp32", "int8"]
+    assert top1.rows == {model: [row[0], row[2]] for model, row in INT8.items()}
+    assert top5.rows == {model: [row[1], row[3]] for model, row in INT8.items()}
+    assert top1.si("alexnet", "int8") == pytest.approx(0.5679)
+
+
+def test_three_of_the_printed_differences_are_not_those_of_the_printed_accuracies() -> None:
+    one = printed("dell_v100", "Accuracy lost")
+    assert list(one.rows.values()) == [[row[4], row[5]] for row in INT8.values()]
+    wrong = {
+        (model, place)
+        for model, row in INT8.items()
+        for place in (0, 1)
+        if abs(row[place] - row[place + 2] - row[place + 4]) > 0.001
+    }
+    assert wrong == {("resnet50", 0), ("vgg19", 1), ("alexnet", 1)}
+    for said in ("ResNet-50 top-1 0.06", "VGG-19 top-5 0.04", "AlexNet top-5 0.05"):
+        assert said in one.note, "the page says what they should be"
+
+
+def test_the_two_kinds_of_v100_are_the_printed_ones() -> None:
+    one = printed("dell_v100", "V100-PCIe vs V100-SXM2")
+    assert one.columns == ["V100-PCIe", "V100-SXM2"]
+    assert list(one.rows.values()) == [
+        [5120, 5120],
+        [1380, 1530],
+        [640, 640],
+        [900, 900],
+        ["N/A", 300],
+        [112, 120],
+    ]
+    assert printed("dell_v100", "Batch size per GPU").rows == {"TensorFlow": [128], "MXNet": [64], "Caffe2": [64]}
+
+
+# ---- a paper's file -------------------------------------------------------------------------------------------------
 
 
 def test_a_small_paper_reads(tmp_path: Path) -> None:
@@ -56,6 +252,10 @@ def test_a_small_paper_reads(tmp_path: Path) -> None:
         ("mean: [75]", "mean: [75, 80]", "2 values for 1 columns"),
         ("where: table 2", "were: table 2", "were"),
         ("to_si: 0.01", "to_si: -1", "to_si"),
+        ("columns: [k40m]", "columns: [k40n]", "unknown profile 'k40n'; valid: k40c, k40m,"),
+        ("profile: k40m, printed", "profile: k40x, printed", "unknown profile 'k40x'; valid: k40"),
+        ("model: resnet50, ", "", "a table of statistics names its model"),
+        ("workload: train", "workload: gan", "workload"),
     ],
 )
 def test_what_does_not_fit_the_registry_is_an_error_that_says_where(
@@ -68,8 +268,9 @@ def test_what_does_not_fit_the_registry_is_an_error_that_says_where(
     assert said in str(caught.value)
 
 
-def test_no_images_per_second_are_read_off_pictures() -> None:
-    text = (PAPERS / "wisconsin.yaml").read_text()
-    assert "metric: images_per_s" in text, "the order is there ..."
-    (paper,) = [paper for paper in load_papers() if paper.id == "wisconsin"]
-    assert all(table.metric != "images_per_s" for table in paper.tables), "... but no number of it was printed"
+@pytest.mark.parametrize(("before", "after"), [("columns: [k40m]", "columns: [k40n]"), ("utilisation", "utilization")])
+def test_what_is_wrong_with_a_paper_is_said_in_one_sentence(tmp_path: Path, before: str, after: str) -> None:
+    (tmp_path / "broken.yaml").write_text(SMALL.replace(before, after))
+    with pytest.raises(UserError) as caught:
+        load_papers(tmp_path)
+    assert ": :" not in str(caught.value) and ".." not in str(caught.value)

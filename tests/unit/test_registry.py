@@ -3,7 +3,7 @@
 import pytest
 
 from labkit.errors import UserError
-from labkit.registry import METRICS, PASSES, SCALES, STUDIES, check_scale, find_metric, find_study
+from labkit.registry import LABELS, METRICS, PASSES, SCALES, STUDIES, Metric, check_scale, find_metric, find_study
 
 IDS = [
     "01_training",
@@ -21,21 +21,36 @@ IDS = [
     "20_comparison",
 ]
 
-# What a metric is printed in -> how the name of its stored SI value ends.
-SI_ENDING = {
-    "s": "_s",
-    "ms": "_s",
-    "images/s": "images_per_s",
-    "images/s/W": "images_per_s_per_w",
-    "TFLOP/s": "flop_per_s",
-    "GB/s": "bytes_per_s",
-    "GiB": "_bytes",
-    "W": "_w",
-    "mJ": "_j",
-    "°C": "_c",
-    "MHz": "_hz",
+# What a metric is printed in -> how the name of its stored SI value ends, the unit of that, and printed over stored.
+UNITS: dict[str, tuple[str, str, float]] = {
+    "s": ("_s", "s", 1),
+    "ms": ("_s", "s", 1e3),
+    "days": ("_s", "s", 1 / 86_400),
+    "images/s": ("images_per_s", "images/s", 1),
+    "images/s/W": ("images_per_s_per_w", "images/s/W", 1),
+    "GFLOP": ("flop_per_step", "FLOP", 1e-9),
+    "TFLOP/s": ("flop_per_s", "FLOP/s", 1e-12),
+    "MB/s": ("bytes_per_s", "B/s", 1e-6),
+    "GB/s": ("bytes_per_s", "B/s", 1e-9),
+    "KiB": ("_bytes", "B", 2.0**-10),
+    "MB": ("_bytes", "B", 1e-6),
+    "GiB": ("_bytes", "B", 2.0**-30),
+    "W": ("_w", "W", 1),
+    "mJ": ("_j", "J", 1e3),
+    "°C": ("_c", "°C", 1),
+    "MHz": ("_hz", "Hz", 1e-6),
 }
-WITHOUT_SI_UNIT = {"", "%", "x", "currency", "cores"}
+# The same of metrics whose name ends in no unit.
+WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
+    "": ("1", 1),
+    "%": ("1", 1e2),
+    "x": ("1", 1),
+    "currency": ("currency", 1),
+    "cores": ("cores", 1),
+    "epochs": ("epochs", 1),
+}
+# Percentages that may be more than 100: of a limit or a peak that can be passed, over something else, or a variation.
+MAY_PASS_100 = {"roofline_fraction", "power_fraction", "fp32_utilisation", "later_read_share", "throughput_variation"}
 
 
 def test_the_studies_are_the_thirteen_in_order():
@@ -99,15 +114,39 @@ def test_only_the_loss_has_no_unit(name):
 def test_a_metrics_name_ends_in_the_si_unit_that_is_stored(name):
     unit = METRICS[name].unit
     if unit in WITHOUT_SI_UNIT:
-        assert not name.endswith(tuple(set(SI_ENDING.values())))
+        assert not name.endswith(tuple({ending for ending, _, _ in UNITS.values()}))
     else:
-        assert name.endswith(SI_ENDING[unit])
+        assert name.endswith(UNITS[unit][0])
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_what_is_printed_is_the_stored_value_in_the_printed_unit(name):
-    factors = {"ms": 1e3, "mJ": 1e3, "TFLOP/s": 1e-12, "GB/s": 1e-9, "GiB": 2.0**-30, "%": 1e2, "MHz": 1e-6}
-    assert METRICS[name].scale == factors.get(METRICS[name].unit, 1.0)
+    metric = METRICS[name]
+    si_unit, scale = WITHOUT_SI_UNIT.get(metric.unit) or UNITS[metric.unit][1:]
+    assert metric.scale == pytest.approx(scale, rel=1e-12)
+    assert metric.si_unit == si_unit, "files for other programs name the unit of what is stored"
+
+
+def test_every_unit_of_the_table_is_one_of_a_metric():
+    assert {metric.unit for metric in METRICS.values()} == {*UNITS, *WITHOUT_SI_UNIT}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_in_percent_is_a_share_unless_it_may_pass_100(name):
+    metric = METRICS[name]
+    assert metric.share == (metric.unit == "%" and name not in MAY_PASS_100)
+    if name.endswith("_share"):
+        assert metric.unit == "%"
+
+
+def test_a_metric_is_no_share_unless_it_says_so():
+    assert not Metric("made_up", "Made up", "%", "more", 1e2).share
+    assert Metric("made_up", "Made up", "", "more").si_unit == "1"
+
+
+def test_a_label_is_no_metric():
+    assert not set(LABELS) & set(METRICS)
+    assert all(LABELS.values())
 
 
 @pytest.mark.parametrize(
@@ -119,6 +158,10 @@ def test_what_is_printed_is_the_stored_value_in_the_printed_unit(name):
         ("energy_per_image_j", "less"),
         ("top1", "more"),
         ("utilisation", "neither"),
+        ("run_s", "less"),
+        ("read_bytes_per_s", "more"),
+        ("copy_overlap_share", "more"),
+        ("launch_gap_share", "less"),
     ],
 )
 def test_a_metric_knows_which_direction_is_better(name, better):

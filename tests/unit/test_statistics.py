@@ -8,9 +8,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from labkit.statistics import coefficient_of_variation, log_interval, ratio_interval, t_quantile
+from labkit.statistics import (
+    Interval,
+    coefficient_of_variation,
+    difference_interval,
+    linear_interval,
+    log_interval,
+    ratio_interval,
+    share_interval,
+    t_quantile,
+    unpaired_difference,
+    unpaired_ratio,
+)
 
 near_one = st.floats(0.5, 2.0)
+shares = st.floats(0.0, 1.0)
+anything = st.floats(-1e3, 1e3)
+
+
+def ends(interval: Interval) -> tuple[float | None, float | None]:
+    return interval.low, interval.high
 
 
 def test_the_interval_of_two_values_is_what_a_pocket_calculator_gives():
@@ -142,3 +159,188 @@ def test_the_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
 @pytest.mark.parametrize(("degrees", "table"), [(1, 12.706), (2, 4.303), (5, 2.571), (30, 2.042)])
 def test_the_quantile_is_the_one_in_printed_tables(degrees, table):
     assert t_quantile(0.95, degrees) == pytest.approx(table, abs=5e-4)
+
+
+# ---- values that may be 0 or negative -------------------------------------------------------------------------------
+
+
+def test_the_linear_interval_is_what_a_pocket_calculator_gives():
+    # Mean 0, standard deviation 1, t(0.975, 2) = 4.3027: half = 4.3027 / sqrt 3 = 2.4841.
+    interval = linear_interval([-1.0, 0.0, 1.0])
+    assert (interval.point, interval.n, interval.confidence) == (0.0, 3, 0.95)
+    assert ends(interval) == pytest.approx((-2.4841, 2.4841), rel=1e-4)
+
+
+@given(st.lists(anything, min_size=2, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
+def test_the_linear_interval_is_scipys(values, confidence):
+    assume(np.std(values) > 1e-6)
+    interval = linear_interval(values, confidence)
+    low, high = stats.t.interval(confidence, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    assert interval.point == pytest.approx(np.mean(values), abs=1e-9)
+    assert ends(interval) == pytest.approx((low, high), abs=1e-9)
+    assert (interval.n, interval.confidence) == (len(values), confidence)
+
+
+@given(st.lists(shares, min_size=2, max_size=12))
+def test_the_interval_of_shares_is_the_linear_one_without_what_no_share_can_be(values):
+    interval, uncut = share_interval(values), linear_interval(values)
+    assert interval.point == uncut.point, "the point is the mean, cut or not"
+    assert ends(interval) == (min(max(uncut.low, 0.0), 1.0), min(max(uncut.high, 0.0), 1.0))
+    assert 0 <= interval.low <= interval.high <= 1
+
+
+def test_shares_near_an_end_have_a_one_sided_interval():
+    assert share_interval([0.0, 0.0, 0.03]).low == 0.0
+    assert share_interval([0.0, 0.0, 0.03]).high == pytest.approx(0.01 + 4.3027 * 0.01, rel=1e-4)
+    assert share_interval([1.0, 1.0, 0.97]).high == 1.0
+    assert ends(share_interval([1.0, 1.0, 1.0])) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("bad", [-0.001, 1.001, 95.0])
+def test_what_is_no_share_is_refused(bad):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        share_interval([0.5, bad])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        share_interval([bad])
+
+
+@pytest.mark.parametrize("interval_of", [linear_interval, share_interval])
+def test_one_value_that_may_be_0_is_a_point_without_an_interval(interval_of):
+    interval = interval_of([0.0])
+    assert (interval.point, interval.low, interval.high, interval.n) == (0.0, None, None, 1)
+
+
+@pytest.mark.parametrize("interval_of", [linear_interval, share_interval])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_refused(interval_of, bad):
+    with pytest.raises(ValueError, match="finite values"):
+        interval_of([0.5, bad])
+    with pytest.raises(ValueError, match="finite values"):
+        difference_interval({1: 1.0, 2: bad}, {1: 0.5, 2: 0.5})
+    with pytest.raises(ValueError, match="finite values"):
+        unpaired_difference([1.0, 2.0], [1.0, bad])
+
+
+@pytest.mark.parametrize("interval_of", [linear_interval, share_interval, unpaired_difference, unpaired_ratio])
+def test_no_value_at_all_has_no_interval(interval_of):
+    arguments = ([], []) if interval_of in (unpaired_difference, unpaired_ratio) else ([],)
+    with pytest.raises(ValueError, match="at least one"):
+        interval_of(*arguments)
+
+
+def test_a_mean_of_0_has_no_relative_width():
+    assert linear_interval([-1.0, 1.0]).half_width is None
+    assert linear_interval([-3.0, -1.0]).half_width > 0, "a width is not negative because the mean is"
+
+
+# ---- differences ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(anything, anything), min_size=2, max_size=10))
+def test_a_difference_within_passes_is_scipys_paired_one(pairs):
+    first, second = zip(*pairs, strict=True)
+    assume(np.std(np.subtract(first, second)) > 1e-6)
+    interval = difference_interval(dict(enumerate(first)), dict(enumerate(second)))
+    found = stats.ttest_rel(first, second).confidence_interval(0.95)
+    assert interval.point == pytest.approx(np.mean(first) - np.mean(second), abs=1e-9)
+    assert ends(interval) == pytest.approx((found.low, found.high), abs=1e-6)
+
+
+def test_a_difference_is_taken_within_each_pass_first():
+    interval = difference_interval({1: 11.0, 2: 101.0, 3: 1001.01}, {1: 10.0, 2: 100.0, 3: 1000.0})
+    assert interval.point == pytest.approx(1.01 / 3 + 2 / 3)
+    assert interval.high - interval.low < 0.1
+
+
+def test_a_difference_pairs_by_the_passes_number_and_leaves_the_others_out():
+    interval = difference_interval({3: 5.0, 1: 2.0, 7: 1e9}, {1: 1.0, 3: 4.0, 8: -1e9})
+    assert (interval.point, *ends(interval), interval.n) == (1.0, 1.0, 1.0, 2)
+    assert difference_interval({1: 5.0, 2: 1.0}, {1: 3.0}) == Interval(2.0, None, None, 1)
+
+
+@pytest.mark.parametrize(("minuend", "subtrahend"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
+def test_without_a_shared_pass_there_is_no_difference(minuend, subtrahend):
+    assert difference_interval(minuend, subtrahend) is None
+
+
+def test_a_difference_changes_its_sign_with_its_direction():
+    first, second = {1: 3.0, 2: 5.5, 3: 4.0}, {1: 1.0, 2: 2.0, 3: 3.0}
+    there, back = difference_interval(first, second), difference_interval(second, first)
+    assert (back.point, *ends(back)) == pytest.approx((-there.point, -there.high, -there.low))
+
+
+# ---- values that share no passes ------------------------------------------------------------------------------------
+
+samples = st.lists(anything, min_size=2, max_size=10)
+
+
+@given(samples, samples)
+def test_an_unpaired_difference_is_scipys_of_welch(first, second):
+    assume(min(np.std(first), np.std(second)) > 1e-3)
+    interval = unpaired_difference(first, second)
+    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert interval.point == pytest.approx(np.mean(first) - np.mean(second), abs=1e-9)
+    assert ends(interval) == pytest.approx((found.low, found.high), abs=1e-6)
+    assert interval.n == min(len(first), len(second)), "the count that limits it"
+
+
+@given(st.lists(near_one, min_size=2, max_size=10), st.lists(near_one, min_size=2, max_size=10))
+def test_an_unpaired_ratio_is_welchs_on_the_logarithms(first, second):
+    assume(min(np.log(first).std(), np.log(second).std()) > 1e-3)
+    interval = unpaired_ratio(first, second)
+    found = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
+    assert interval.point == pytest.approx(stats.gmean(first) / stats.gmean(second))
+    assert ends(interval) == pytest.approx((math.exp(found.low), math.exp(found.high)))
+
+
+def test_an_unpaired_ratio_turned_over_is_its_reciprocal():
+    first, second = [2.0, 2.2, 1.9], [1.0, 1.3, 0.9, 1.1]
+    there, back = unpaired_ratio(first, second), unpaired_ratio(second, first)
+    assert (1 / back.point, 1 / back.high, 1 / back.low) == pytest.approx((there.point, there.low, there.high))
+
+
+@pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
+def test_unpaired_values_are_not_paired_by_their_place(of):
+    first, second = [1.0, 2.0, 3.0], [1.5, 2.5, 3.5]
+    assert ends(of(first, second)) == pytest.approx(ends(of(first[::-1], second)))
+
+
+@pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
+def test_a_single_value_on_one_side_leaves_a_point_without_an_interval(of):
+    for first, second in (([4.0], [2.0, 2.0]), ([4.0, 4.0], [2.0]), ([4.0], [2.0])):
+        interval = of(first, second)
+        assert interval.point == pytest.approx(2.0)
+        assert (*ends(interval), interval.n) == (None, None, 1)
+
+
+@pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
+def test_values_without_spread_have_an_interval_of_no_width(of):
+    interval = of([4.0, 4.0], [2.0, 2.0, 2.0])
+    assert (interval.point, *ends(interval), interval.n) == pytest.approx((2.0, 2.0, 2.0, 2))
+
+
+def test_spread_on_one_side_only_counts_that_sides_passes():
+    # Welch's degrees of freedom are then those of the side that varies: t(0.975, 2) = 4.3027.
+    interval = unpaired_difference([-1.0, 0.0, 1.0], [5.0] * 50)
+    assert interval.high - interval.point == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_an_unpaired_ratio_refuses_a_value_without_a_logarithm(bad):
+    with pytest.raises(ValueError, match="positive finite"):
+        unpaired_ratio([1.0, 2.0], [1.0, bad])
+    with pytest.raises(ValueError, match="positive finite"):
+        unpaired_ratio([bad, 2.0], [1.0, 1.0])
+
+
+def test_95_percent_of_welchs_intervals_cover_the_truth_where_spreads_and_counts_differ():
+    draw = np.random.default_rng(3)
+    first, second = draw.normal(5, 1, size=(4000, 6)), draw.normal(3, 3, size=(4000, 4))
+    intervals = [unpaired_difference(a, b) for a, b in zip(first, second, strict=True)]
+    covered = sum(interval.low <= 2 <= interval.high for interval in intervals) / len(intervals)
+    assert 0.935 <= covered <= 0.97
+
+
+def test_the_quantile_is_scipys_for_degrees_that_are_no_whole_number():
+    for degrees in (1.0, 1.37, 2.5, 17.9):
+        assert t_quantile(0.95, degrees) == pytest.approx(stats.t.ppf(0.975, degrees))

@@ -1,0 +1,390 @@
+"""The files for other programs: the pages' own numbers, unrounded, in SI units, with their failures, whole or not."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from labkit.analysis.exchange import COLUMNS, numbers
+from labkit.analysis.findings import Findings
+from labkit.analysis.format import number
+from labkit.analysis.judge import judge_all
+from labkit.analysis.results import Results
+from labkit.analysis.summary import throughput_summary
+from labkit.analysis.words import shown_effect
+from labkit.records import parse_line
+from labkit.registry import METRICS, STUDIES
+from labkit.report.claims_page import write_claims
+from labkit.report.exchange import FILES, write_exchange
+from labkit.study import evidence
+from labkit.trial import NO_DATA
+from tests.unit.test_site import (
+    COPY,
+    MATMUL,
+    POWER,
+    POWERED,
+    R50,
+    TRAINING,
+    TRIALS,
+    VGG_LARGE,
+    B,
+    C,
+    described,
+    evil,
+    failed,
+    images_per_s,
+    passes_of,
+    put,
+    reporting,
+    taken,
+    texts,
+)
+from tests.unit.test_telemetry_pages import PAPERS
+
+ODD = 'CUDA out of memory: "tried", to allocate\n2.00 GiB;\r\n<b>here</b>, né 日本 \U0001f600'
+
+
+def make_records(reports: Path) -> None:
+    """Two profiles; on the h200 two hosts, one network without memory and one that crashed in one of its passes."""
+    records = []
+    for record in passes_of():
+        if record.as_trial == VGG_LARGE:
+            record = failed(VGG_LARGE, record.pass_number, ODD)
+        elif record.as_trial == R50 and record.pass_number == 2:
+            record = failed(R50, 2, "worker died").model_copy(update={"status": "crashed"})
+        records.append(record)
+    put(reports, "h200", records)
+    put(reports, "h200", passes_of(POWERED, host=B, study=POWER))
+    put(reports, "h100", passes_of(host=C, speed=0.8))
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    make_records(folder)
+    return folder
+
+
+def results_in(reports: Path, hw: str = "h200") -> list[Results]:
+    with reporting(reports):
+        seen = evidence(hw)
+        return [results for study in STUDIES if (results := seen.results(hw, study))]
+
+
+@pytest.fixture(scope="module")
+def shown(reports: Path) -> list[Results]:
+    return results_in(reports)
+
+
+@pytest.fixture(scope="module")
+def findings(reports: Path) -> Findings:
+    with reporting(reports):
+        return Findings(judge_all(PAPERS, evidence("h200")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, shown: list[Results], findings: Findings) -> Path:
+    """The three files."""
+    written = tmp_path_factory.mktemp("written")
+    write_exchange(written, shown, findings)
+    return written
+
+
+@pytest.fixture(scope="module")
+def frame(folder: Path) -> pd.DataFrame:
+    """numbers.parquet, as another program reads it."""
+    return pd.read_parquet(folder / "numbers.parquet")
+
+
+def text_rows(path: Path) -> list[dict[str, str]]:
+    """A CSV file as texts, by a reader that knows nothing of pandas."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def row_of(frame: pd.DataFrame, metric: str, **trial: object) -> pd.Series:
+    """The one row of a metric of a trial (that trains, unless said otherwise)."""
+    chosen = frame[frame["metric"] == metric]
+    for name, value in ({"workload": "train"} | trial).items():
+        chosen = chosen[chosen[name if name == "study" else f"trial_{name}"] == value]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+# ---- the same numbers everywhere ------------------------------------------------------------------------------------
+
+
+def test_the_csv_and_the_parquet_file_hold_the_same_to_the_last_digit(folder: Path, frame: pd.DataFrame) -> None:
+    rows = text_rows(folder / "numbers.csv")
+    assert len(rows) == len(frame) > 100
+    assert list(rows[0]) == list(frame.columns) == COLUMNS
+    for row, (_, kept) in zip(rows, frame.iterrows(), strict=True):
+        for name, text in row.items():
+            value = kept[name]
+            if pd.isna(value):
+                assert text == ""
+            elif isinstance(value, float):
+                assert float(text) == value
+            else:
+                assert text == str(value)
+
+
+def test_every_value_is_that_of_the_pages_unrounded(shown: list[Results], frame: pd.DataFrame) -> None:
+    """A page prints four digits of the interval that `Results` gives; the file has all of them."""
+    (training,) = [results for results in shown if results.study.id == TRAINING]
+    trials = training.trials(workload="train")
+    printed = throughput_summary(training, trials).frame
+    for trial, (_, line) in zip(trials, printed.iterrows(), strict=True):
+        interval = training.interval(trial, "images_per_s")
+        if interval is None:
+            continue
+        row = row_of(frame, "images_per_s", study=TRAINING, model=trial.model, batch=trial.batch)
+        assert (row["value"], row["low"], row["high"], row["n"]) == (
+            interval.point,
+            interval.low,
+            interval.high,
+            interval.n,
+        )
+        assert number(row["value"], 4) == number(line["images/s"], 4)
+        assert f"{number(row['low'], 4)} to {number(row['high'], 4)}" == line["95 % interval"]
+        assert row["n"] == line["n"]
+
+
+def test_values_are_those_of_the_blocks(frame: pd.DataFrame) -> None:
+    """From the times that these records were made of: the geometric mean of the passes' rates."""
+    rates = [images_per_s(R50, number) for number in (1, 3)]
+    row = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=64)
+    assert row["value"] == pytest.approx(math.exp(sum(map(math.log, rates)) / 2), rel=1e-12)
+    step = row_of(frame, "step_s", study=TRAINING, model="resnet50", batch=64)
+    assert step["value"] == pytest.approx(64 / row["value"], rel=1e-12)
+    assert row["low"] < min(rates) < row["value"] < max(rates) < row["high"]
+    assert row["confidence"] == 0.95
+
+
+def test_a_single_pass_has_a_value_and_no_interval(tmp_path: Path) -> None:
+    put(tmp_path, "h200", passes_of(passes=1))
+    write_exchange(tmp_path, results_in(tmp_path), Findings([]))
+    row = row_of(pd.read_parquet(tmp_path / "numbers.parquet"), "images_per_s", model="resnet50", batch=64)
+    assert row["value"] > 0 and row["n"] == 1
+    assert pd.isna(row["low"]) and pd.isna(row["high"])
+    csv_rows = [row for row in text_rows(tmp_path / "numbers.csv") if row["metric"] == "images_per_s"]
+    assert {(row["low"], row["high"]) for row in csv_rows} == {("", "")}
+
+
+# ---- units ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "value"),
+    [
+        ("power_w", "W", 400.0),
+        ("utilisation", "1", 0.9),
+        ("memory_bytes", "B", 2.0**30),
+        ("sm_clock_hz", "Hz", 1.5e9),
+        ("temperature_c", "°C", 50.0),
+        ("energy_per_image_j", "J", 2.0),
+        ("net_energy_per_image_j", "J", 1.5),
+        ("power_fraction", "1", 400 / 700),
+        ("cpu_cores_used", "cores", 1.5),
+    ],
+)
+def test_telemetry_is_in_si_units(frame: pd.DataFrame, metric: str, unit: str, value: float) -> None:
+    row = row_of(frame, metric, study=POWER, model="resnet50", workload="train")
+    assert row["unit"] == unit
+    assert row["value"] == pytest.approx(value, rel=1e-9)
+
+
+def test_rates_of_ceilings_are_in_si_units(frame: pd.DataFrame) -> None:
+    flop, copied = row_of(frame, "flop_per_s", workload="matmul"), row_of(frame, "bytes_per_s", workload="memory_copy")
+    assert (flop["unit"], copied["unit"]) == ("FLOP/s", "B/s")
+    assert flop["value"] == pytest.approx(10 * 10**12 / 0.5, rel=0.02)
+    assert copied["value"] == pytest.approx(10 * 10**9 / 0.5, rel=0.02)
+
+
+def test_no_unit_has_a_prefix_and_every_metric_has_one() -> None:
+    for metric in METRICS.values():
+        assert metric.si_unit, metric.name
+        assert (metric.scale == 1) == (metric.si_unit == (metric.unit or "1") or metric.unit == "x"), metric.name
+    known = {"images/s", "images/s/W", "s", "FLOP", "FLOP/s", "B", "B/s", "1", "W", "J", "Hz", "°C"}
+    assert {metric.si_unit for metric in METRICS.values()} <= known | {"cores", "currency", "epochs"}
+
+
+# ---- whose numbers --------------------------------------------------------------------------------------------------
+
+
+def test_each_row_says_whose_it_is_and_where_its_records_stand(reports: Path, frame: pd.DataFrame) -> None:
+    passes = {(TRAINING, 3), (POWER, 3)}
+    for _, row in frame.iterrows():
+        file, _, lines = row["records"].rpartition(":")
+        assert file == f"h200/records/{row['host']}/{row['study']}.jsonl"
+        there = (reports / file).read_text(encoding="utf-8").split("\n")
+        records = [parse_line(there[int(line) - 1]) for line in lines.split(",")]
+        assert (row["study"], len(records)) in passes
+        for record in records:
+            assert record.host == row["host"] and record.scale == row["scale"]
+            assert record.protocol == row["protocol"] and record.versions["commit"] == row["commit"]
+            for name, value in record.as_trial.as_dict().items():
+                assert row[f"trial_{name}"] == value or record.as_trial.data == NO_DATA
+    assert set(frame["device_name"]) == {"NVIDIA H200"} and set(frame["profile"]) == {"h200"}
+
+
+def test_every_trial_has_each_metric_once(frame: pd.DataFrame) -> None:
+    assert not frame.duplicated(["host", "study", "metric", *(name for name in COLUMNS if name[:6] == "trial_")]).any()
+    assert set(frame[frame["study"] == TRAINING]["trial_workload"]) == {"train", MATMUL.workload, COPY.workload}
+
+
+def test_a_ceiling_is_of_no_network_so_that_nobody_takes_its_step_time_for_a_networks(frame: pd.DataFrame) -> None:
+    """Its trial holds the defaults of every field, resnet50 and batch 64 among them; the pages leave them out too."""
+    for workload in ("matmul", "memory_copy", "idle"):
+        rows = frame[frame["trial_workload"] == workload]
+        assert len(rows) and rows["trial_model"].isna().all() and rows["trial_batch"].isna().all()
+
+
+def test_a_cpu_is_named_as_the_device_of_its_numbers(tmp_path: Path) -> None:
+    put(tmp_path, "cpu", passes_of(), described(gpus=[]))
+    assert set(numbers(results_in(tmp_path, "cpu"))["device_name"]) == {"a large CPU"}
+
+
+# ---- failures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_without_a_result_is_one_row_with_its_reason_and_no_number(frame: pd.DataFrame) -> None:
+    (row,) = [row for _, row in frame.iterrows() if (row["trial_model"], row["trial_batch"]) == ("vgg16", 256)]
+    assert (row["status"], row["n"], row["reason"]) == ("oom", 0, ODD)
+    assert all(pd.isna(row[name]) for name in ("metric", "unit", "value", "low", "high", "confidence"))
+
+
+def test_text_with_commas_quotes_line_ends_and_other_scripts_survives(folder: Path) -> None:
+    (row,) = [row for row in text_rows(folder / "numbers.csv") if row["status"] == "oom"]
+    assert row["reason"] == ODD
+    assert None not in row and None not in row.values(), "nothing shifts the columns"
+
+
+def test_a_pass_that_failed_is_not_counted_in_n(frame: pd.DataFrame) -> None:
+    row = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=64)
+    whole = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=256)
+    assert (row["n"], whole["n"]) == (2, 3)
+
+
+def test_a_pass_that_failed_is_not_passed_over_in_silence(frame: pd.DataFrame) -> None:
+    """A failure is a row, also of a trial that other passes finished: else n is all that tells."""
+    of_trial = frame[(frame["study"] == TRAINING) & (frame["trial_model"] == "resnet50") & (frame["trial_batch"] == 64)]
+    assert "worker died" in set(of_trial["reason"].dropna())
+
+
+# ---- claims.csv -----------------------------------------------------------------------------------------------------
+
+
+def test_claims_csv_has_every_claim_with_the_verdict_of_the_page(
+    folder: Path, findings: Findings, tmp_path: Path
+) -> None:
+    rows = text_rows(folder / "claims.csv")
+    verdicts = {row["claim"]: row["verdict"] for row in rows}
+    assert verdicts == {finding.claim.id: finding.verdict for finding in findings.findings}
+    assert sorted(verdicts) == sorted(claim.id for paper in PAPERS for claim in paper.claims)
+    write_claims(tmp_path / "claims.html", findings, title="H200", links=[])
+    page = (tmp_path / "claims.html").read_text(encoding="utf-8")
+    said = {text.split(maxsplit=2)[2]: int(text.split()[0]) for text in texts(page, ".lk-counts li")}
+    assert {verdict: list(verdicts.values()).count(verdict) for verdict in said} == said
+
+
+def test_claims_csv_has_every_case_with_the_effect_of_the_page_unrounded(folder: Path, findings: Findings) -> None:
+    rows = [row for row in text_rows(folder / "claims.csv") if row["case"]]
+    cases = [(finding, case) for finding in findings.findings for case in finding.cases]
+    assert len(rows) == len(cases) > 5
+    for row, (finding, case) in zip(rows, cases, strict=True):
+        assert (row["claim"], row["case"], row["case_verdict"]) == (finding.claim.id, case.label, case.verdict)
+        assert (row["metric"], row["kind"], row["reason"]) == (case.metric, case.kind, finding.reason)
+        if case.effect is None:
+            assert (row["effect"], row["low"], row["high"]) == ("", "", "")
+            continue
+        read = [float(row[name]) for name in ("effect", "low", "high")]
+        assert read == [case.effect.point, case.effect.low, case.effect.high]
+        assert case.shown == shown_effect(case.effect, case.metric, case.kind)
+
+
+def test_the_records_of_a_case_are_named_line_by_line(reports: Path, folder: Path, findings: Findings) -> None:
+    cases = [case for finding in findings.findings for case in finding.cases]
+    rows = [row for row in text_rows(folder / "claims.csv") if row["case"]]
+    for row, case in zip(rows, cases, strict=True):
+        keys = set()
+        for source in row["records"].split("; "):
+            file, _, lines = source.rpartition(":")
+            there = (reports / file).read_text(encoding="utf-8").split("\n")
+            keys |= {parse_line(there[int(line) - 1]).key for line in lines.split(",")}
+        assert keys == {side.trial.key for side in case.sides}
+
+
+def test_counts_are_whole_numbers_in_every_file(folder: Path) -> None:
+    for name in ("numbers.csv", "claims.csv"):
+        written = {row["n"] for row in text_rows(folder / name)}
+        assert written - {""} and all(text.isdigit() for text in written - {""}), name
+
+
+def test_text_of_papers_and_records_survives_in_claims_csv(tmp_path: Path, reports: Path) -> None:
+    """Reasons of failures reach this file through the cases of claims."""
+    records = [failed(trial, number, ODD) if trial.workload == "train" else taken(trial, number)
+               for number in (1, 2, 3) for trial in TRIALS]  # fmt: skip
+    put(tmp_path, "h200", records)
+    with reporting(tmp_path):
+        found = Findings(judge_all(PAPERS, evidence("h200")))
+    write_exchange(tmp_path, results_in(tmp_path), found)
+    rows = text_rows(tmp_path / "claims.csv")
+    assert f"oom: {ODD}" in {row["case_reason"] for row in rows}
+    assert all(set(row) == set(rows[0]) and None not in row.values() for row in rows)
+
+
+# ---- whole or not at all --------------------------------------------------------------------------------------------
+
+
+def test_without_records_the_files_are_there_with_their_columns(tmp_path: Path) -> None:
+    with reporting(tmp_path):
+        found = Findings(judge_all(PAPERS, evidence("h200")))
+    write_exchange(tmp_path, [], found)
+    assert (tmp_path / "numbers.csv").read_text(encoding="utf-8") == ",".join(COLUMNS) + "\n"
+    assert list(pd.read_parquet(tmp_path / "numbers.parquet").columns) == COLUMNS
+    rows = text_rows(tmp_path / "claims.csv")
+    assert len(rows) == sum(len(paper.claims) for paper in PAPERS)
+    assert {row["verdict"] for row in rows} == {"not testable here"} and all(row["reason"] for row in rows)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize("method", ["to_csv", "to_parquet"])
+def test_a_write_that_breaks_off_leaves_the_former_files_whole(
+    tmp_path: Path, shown: list[Results], findings: Findings, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_exchange(tmp_path, shown, findings)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full_disk(_: pd.DataFrame, path: Path, **__: object) -> None:
+        Path(path).write_bytes(b"half of i")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, method, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        write_exchange(tmp_path, shown, findings)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_same_records_give_the_same_bytes(
+    tmp_path: Path, folder: Path, shown: Sequence[Results], findings: Findings
+) -> None:
+    write_exchange(tmp_path, shown, findings)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_several_profiles_stand_in_one_frame(reports: Path) -> None:
+    frame = numbers([*results_in(reports, "h100"), *results_in(reports, "h200")])
+    assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", "a" * 12), ("h200", B)}
+
+
+def test_markup_is_no_concern_of_these_files(tmp_path: Path) -> None:
+    put(tmp_path, "h200", [failed(trial, number, evil("reason")) for number in (1, 2, 3) for trial in TRIALS])
+    write_exchange(tmp_path, results_in(tmp_path), Findings([]))
+    assert {row["reason"] for row in text_rows(tmp_path / "numbers.csv")} == {evil("reason")}

@@ -1,0 +1,244 @@
+"""The fingerprint: which machines, which software, which code; hosts side by side, and what differs is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup, Tag
+
+from labkit.analysis.results import Results
+from labkit.profile import load_profile
+from labkit.registry import STUDIES
+from labkit.report.fingerprint import write_fingerprint
+from labkit.study import evidence
+from tests.unit.test_site import (
+    EVIL,
+    POWER,
+    POWERED,
+    TRAINING,
+    A,
+    B,
+    assert_harmless,
+    described,
+    evil,
+    passes_of,
+    put,
+    reporting,
+    said_in,
+    taken,
+    texts,
+)
+
+RENDERED = {"Written": "2026-11-21T01:40:00+00:00", "By": "labkit 0.1.0", "On": "a small CPU", "Again": "make report"}
+
+
+def page_of(reports: Path, hw: str = "h200", title: str = "H200 SXM") -> BeautifulSoup:
+    """The page of what is recorded in this folder."""
+    with reporting(reports, []):
+        seen = evidence(hw)
+        shown = [results for study in STUDIES if (results := seen.results(hw, study))]
+    return page_from(reports, shown, hw, title)
+
+
+def page_from(reports: Path, shown: Sequence[Results], hw: str = "h200", title: str = "H200 SXM") -> BeautifulSoup:
+    profile = load_profile(hw).model_copy(update={"title": title})
+    path = reports / hw / "fingerprint.html"
+    write_fingerprint(path, profile, shown, rendered=RENDERED, links=[("claims.html", "Published claims")])
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def hosts_of(page: BeautifulSoup) -> dict[str, tuple[list[str], bool]]:
+    """What -> (its values, host by host; whether it is marked as differing)."""
+    found = {}
+    for row in page.select('[aria-label="Hosts"] tbody tr'):
+        marks = row.th.select(".lk-differs")
+        assert [said_in(mark) for mark in marks] in ([], ["differs"])
+        for mark in marks:
+            mark.extract()
+        assert said_in(row.th) not in found, "a row for each thing"
+        found[said_in(row.th)] = ([said_in(cell) for cell in row.select("td")], bool(marks))
+    return found
+
+
+def studies_of(page: BeautifulSoup) -> dict[str, Tag]:
+    """Study -> its row."""
+    return {said_in(row.th): row for row in page.select('[aria-label="Records"] tbody tr')}
+
+
+def two_hosts(reports: Path, first: dict[str, Any], second: dict[str, Any]) -> BeautifulSoup:
+    put(reports, "h200", passes_of(host=A), described(A, **first))
+    put(reports, "h200", passes_of(POWERED, host=B, study=POWER), described(B, **second))
+    return page_of(reports)
+
+
+# ---- hosts ----------------------------------------------------------------------------------------------------------
+
+
+def test_hosts_stand_side_by_side_in_the_order_of_their_studies(tmp_path: Path) -> None:
+    page = two_hosts(tmp_path, {"cpu": "first"}, {"cpu": "second"})
+    assert [said_in(cell) for cell in page.select('[aria-label="Hosts"] thead th')] == ["What", A, B]
+    assert hosts_of(page)["CPU"] == (["first", "second"], True)
+    assert "not all measured on one host" in said_in(page.main)
+
+
+def test_just_what_differs_between_the_hosts_is_marked(tmp_path: Path) -> None:
+    packages = {"labkit": "0.1.0", "torch": "2.11.0"}
+    page = two_hosts(
+        tmp_path,
+        {"driver": "580.1", "packages": packages | {"jax": "0.11"}},
+        {"driver": "575.0", "packages": packages | {"torch": "2.12.0"}, "memory_bytes": 2**36},
+    )
+    rows = hosts_of(page)
+    assert rows["Driver"] == (["580.1", "575.0"], True)
+    assert rows["Package torch"] == (["2.11.0", "2.12.0"], True)
+    assert rows["Package jax"] == (["0.11", "–"], True), "one of them has none"
+    assert rows["Host memory"] == (["128 GiB", "64.0 GiB"], True)
+    same = {name for name, (values, _) in rows.items() if len(set(values)) == 1}
+    assert {name for name, (_, marked) in rows.items() if not marked} == same
+    assert {"Package labkit", "CPU", "Python", "System"} <= same
+
+
+def test_one_host_differs_from_nobody(tmp_path: Path) -> None:
+    put(tmp_path, "h200", passes_of())
+    put(tmp_path, "h200", passes_of(POWERED, study=POWER))
+    page = page_of(tmp_path)
+    assert [said_in(cell) for cell in page.select('[aria-label="Hosts"] thead th')] == ["What", A]
+    assert not any(marked for _, marked in hosts_of(page).values())
+    assert "differs" not in said_in(page.main) and "not all measured on one host" not in said_in(page.main)
+
+
+def test_a_host_with_more_gpus_has_more_rows_and_the_other_a_dash(tmp_path: Path) -> None:
+    first, second = described(A)["gpus"][0], described(B)["gpus"][0]
+    rows = hosts_of(two_hosts(tmp_path, {"gpus": [first]}, {"gpus": [first, second]}))
+    assert rows["GPU 0"][1] is False
+    assert rows["GPU 1"] == (["–", f"NVIDIA H200, identity hash {B[::-1]}"], True)
+    assert rows["GPU 1 memory"] == (["–", "150 GiB"], True)
+
+
+def test_numbers_have_their_units(tmp_path: Path) -> None:
+    put(tmp_path, "h200", passes_of())
+    rows = {name: values[0] for name, (values, _) in hosts_of(page_of(tmp_path)).items()}
+    assert rows["GPU 0 memory"] == "150 GiB"
+    assert rows["GPU 0 enforced power limit"] == "700 W"
+    assert rows["GPU 0 highest SM clock"] == "1,980 MHz"
+    assert rows["GPU 0 highest memory clock"] == "3,200 MHz"
+    assert rows["Cores, threads"] == "16, 32"
+    assert rows["CPU features"] == "avx2"
+
+
+def test_what_a_host_does_not_tell_is_said_to_be_missing_and_is_never_zero(tmp_path: Path) -> None:
+    gpu = {
+        name: None if name in ("power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz") else value
+        for name, value in described()["gpus"][0].items()
+    }
+    bare = described(gpus=[gpu], driver=None, cpu_features=[], notes=[], packages={})
+    put(tmp_path, "h200", passes_of(), bare)
+    rows = {name: values[0] for name, (values, _) in hosts_of(page_of(tmp_path)).items()}
+    for name in ("enforced power limit", "highest SM clock", "highest memory clock"):
+        assert rows[f"GPU 0 {name}"] == "–"
+    assert rows["Driver"] == "none"
+    assert rows["CPU features"] == "–"
+    assert rows["Notes"] == "none"
+    assert "None" not in " ".join(rows.values())
+
+
+def test_what_an_older_host_file_does_not_have_is_missing_too(tmp_path: Path) -> None:
+    old = described()
+    for name in ("notes", "packages", "cpu_features", "driver"):
+        del old[name]
+    del old["gpus"][0]["uuid_hash"]
+    put(tmp_path, "h200", passes_of(), old)
+    rows = {name: values[0] for name, (values, _) in hosts_of(page_of(tmp_path)).items()}
+    assert rows["GPU 0"] == "NVIDIA H200, identity hash –"
+    assert (rows["Driver"], rows["Notes"], rows["CPU features"]) == ("none", "none", "–")
+
+
+def test_a_machine_without_a_gpu_has_no_rows_of_gpus(tmp_path: Path) -> None:
+    put(tmp_path, "cpu", passes_of(), described(gpus=[], driver=None))
+    assert not [name for name in hosts_of(page_of(tmp_path, "cpu")) if name.startswith("GPU")]
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+def test_each_study_says_on_which_host_how_often_and_when_it_was_measured(tmp_path: Path) -> None:
+    times = {1: "2026-11-21T06:33:10+00:00", 2: "2026-11-21T06:40:59+00:00", 3: "2026-11-22T00:01:02+00:00"}
+    records = [taken(one.as_trial, one.pass_number, started_at=times[one.pass_number]) for one in passes_of()]
+    put(tmp_path, "h200", records[::-1])
+    put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER, scale="full", passes=2))
+    rows = studies_of(page_of(tmp_path))
+    assert list(rows) == [TRAINING, POWER]
+    host, scale, passes, measured, _, protocol, *_ = (said_in(cell) for cell in rows[TRAINING].select("td"))
+    assert (host, scale, passes, protocol) == (A, "quick", "3", "2")
+    assert measured == "2026-11-21 06:33 to 2026-11-22 00:01 UTC"
+    assert [said_in(cell) for cell in rows[POWER].select("td")][:3] == [B, "full", "2"]
+
+
+def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> None:
+    builds = {"torch": "2.11", "torch_build": "2.11+cu130", "cuda": "13.0", "cudnn": "9.1"}
+    other = builds | {"commit": "222222222222", "source": "bbbb", "cudnn": "9.2"}
+    first = passes_of(passes=3, versions=builds | {"commit": "111111111111", "source": "aaaa"})
+    records = [one if one.pass_number < 3 else taken(one.as_trial, 3, versions=other) for one in first]
+    put(tmp_path, "h200", records)
+    put(tmp_path, "h200", passes_of(POWERED, study=POWER, versions={"torch": "2.11"}))
+    rows = studies_of(page_of(tmp_path))
+    cells = [said_in(cell) for cell in rows[TRAINING].select("td")]
+    assert cells[4] == "111111111111 and 222222222222 aaaa and bbbb"
+    assert cells[6] == "2.11+cu130 CUDA 13.0, cuDNN 9.1 and 9.2"
+    unknown = [said_in(cell) for cell in rows[POWER].select("td")]
+    assert (unknown[4], unknown[6]) == ("unknown unknown", "unknown CUDA unknown, cuDNN unknown")
+
+
+def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:
+    put(tmp_path, "h200", passes_of())
+    put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
+    series = tmp_path / "h200" / "telemetry" / B / f"{POWER}.parquet"
+    series.parent.mkdir(parents=True)
+    series.write_bytes(b"series")
+    rows = studies_of(page_of(tmp_path))
+    links = {study: {said_in(link): str(link["href"]) for link in row.select("a")} for study, row in rows.items()}
+    assert links[TRAINING] == {"18 records": f"../h200/records/{A}/{TRAINING}.jsonl"}
+    assert set(links[POWER]) == {"9 records", "series"}
+    assert (tmp_path / "h200" / links[POWER]["series"]).resolve() == series
+    for of_study in links.values():
+        assert all((tmp_path / "h200" / href).is_file() for href in of_study.values())
+
+
+def test_without_records_the_page_says_so_and_still_says_what_made_it(tmp_path: Path) -> None:
+    page = page_from(tmp_path, [])
+    assert "No host has records for this profile yet." in said_in(page.main)
+    assert not page.select("table")
+    facts = [said_in(fact) for fact in page.select(".lk-facts div")]
+    assert facts == [f"{label} {value}" for label, value in RENDERED.items()]
+
+
+# ---- what machines say stays text -----------------------------------------------------------------------------------
+
+
+def test_what_a_host_or_a_record_says_of_itself_stays_text(tmp_path: Path) -> None:
+    own = {name: evil(name) for name in ("cpu", "os", "driver", "python")}
+    host = described(
+        A,
+        gpus=[described()["gpus"][0] | {"name": evil("gpu")}],
+        notes=[evil("note")],
+        packages={evil("package"): EVIL},
+        **own,
+    )
+    versions = {name: evil(name) for name in ("torch_build", "cuda", "cudnn", "commit", "source")}
+    put(tmp_path, "h200", passes_of(versions=versions), host)
+    put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
+    page_of(tmp_path, title=evil("profile"))
+    page = (tmp_path / "h200" / "fingerprint.html").read_text(encoding="utf-8")
+    assert_harmless(
+        page, *own.values(), evil("gpu"), evil("note"), evil("package"), *versions.values(), evil("profile")
+    )
+    assert len(texts(page, ".lk-differs")) > 5
+
+
+@pytest.mark.parametrize("place", ["studies", "hosts", "page"])
+def test_the_contents_lead_to_each_part(tmp_path: Path, place: str) -> None:
+    page = page_from(tmp_path, [])
+    assert page.select_one(f'.lk-contents a[href="#{place}"]') and page.select_one(f"h2#{place}")

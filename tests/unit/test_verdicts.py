@@ -1,0 +1,1482 @@
+"""A verdict is what the interval says of the bound, on records whose answers are known: no more, and never a crash."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+from scipy import stats
+
+from labkit import claims
+from labkit.analysis import evidence as rooms
+from labkit.analysis.evidence import Evidence, Side
+from labkit.analysis.findings import COLUMNS, MARKS, Findings, finding_html
+from labkit.analysis.judge import judge, judge_all
+from labkit.analysis.results import Results
+from labkit.analysis.verdicts import VERDICTS, Case, Finding
+from labkit.claims import Claim
+from labkit.observed import Metrics, Statistic, Telemetry, Window
+from labkit.papers import Paper, PublishedTable, load_papers
+from labkit.profile import Profile, load_profile
+from labkit.records import Blocks, Planned, Process, Record, Store, short_hash
+from labkit.registry import STUDIES, find_study
+from labkit.study import evidence as evidence_of_reports
+from labkit.study import reports_folder
+from labkit.trial import NO_DATA, Trial
+
+HOST, OTHER_HOST = "0123456789ab", "ba9876543210"
+OOM = "CUDA out of memory"
+EVIL = """<script>alert(1)</script>" onload="alert(2)' onclick='alert(3)"""
+YES, NO, OPEN, UNTESTED = VERDICTS
+
+R50, R152, V16, V19 = (Trial(model=name) for name in ("resnet50", "resnet152", "vgg16", "vgg19"))
+B16, B32, B64, B128, B256, B512 = (Trial(batch=size) for size in (16, 32, 64, 128, 256, 512))
+
+# The values of a trial, one a pass (None: that pass has no record), or the reason for which it failed in every pass.
+Values = Sequence[float | str | None] | str
+Data = Mapping[Trial, Values]
+
+
+# ---- records made by hand -------------------------------------------------------------------------------------------
+
+
+@cache
+def profile(hw: str) -> Profile:
+    """A profile, read once: simulations ask for it thousands of times."""
+    return load_profile(hw)
+
+
+def made(trial: Trial, number: int, metric: str, value: float | str, **other: Any) -> Record:
+    """A record whose `metric` is `value`: ten blocks of one step of 100 images, or a fact of the workload."""
+    block_s = 100 / value if metric == "images_per_s" else 1.0  # type: ignore[operator]
+    values: dict[str, Any] = {
+        "study": "01_training",
+        "scale": "quick",
+        "key": trial.key,
+        "trial": trial.as_dict(),
+        "pass_number": number,
+        "planned": Planned(keys=[short_hash(trial.key)], passes=3, order_seed=1),
+        "process": Process(id=f"p{number}", position=0, startup_s=2.0),
+        "host": HOST,
+        "devices_used": trial.devices,
+        "versions": {"torch": "2.11"},
+        "status": "ok",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "wall_s": 20.0,
+        "facts": {} if metric == "images_per_s" else {metric: value},
+        "result": Blocks(
+            steps_per_block=1,
+            images_per_step=100,
+            host_s=[block_s] * 10,
+            warmup_s=[1.0],
+            warmup_steps=[1],
+            steady=True,
+            stopped_by="time",
+        ),
+    }
+    return Record(**(values | other))
+
+
+def records(data: Data, metric: str, **other: Any) -> Iterator[Record]:
+    """The records of every trial and pass."""
+    for trial, values in data.items():
+        if isinstance(values, str):
+            failed = {"status": "oom", "reason": values, "result": None, "facts": {}}
+            yield from (made(trial, number, metric, 1.0, **(other | failed)) for number in (1, 2, 3))
+        else:
+            there = [(number, value) for number, value in enumerate(values, start=1) if value is not None]
+            yield from (made(trial, number, metric, value, **other) for number, value in there)
+
+
+def of_records(*found: Record, hw: str = "h200", study: str = "01_training", host: str = HOST) -> Results:
+    return Results(
+        study=find_study(study),
+        profile=profile(hw),
+        scale="quick",
+        host_id=host if found else None,
+        host={"cpu": "a CPU"} if found else {},
+        records=list(found),
+        lines={(one.key, one.pass_number): line for line, one in enumerate(found, start=1)},
+    )
+
+
+def shown(data: Data, metric: str = "images_per_s", **where: str) -> Results:
+    """What a page shows of one profile and study: `hw`, `study`, `host`."""
+    of = {name: where[name] for name in ("study", "host") if name in where}
+    return of_records(*records(data, metric, **of), **where)
+
+
+def seen(*found: Results, view: str | None = "h200", available: Sequence[str] = ("01_training",)) -> Evidence:
+    """The evidence that these records are, from the view of a profile."""
+    known = {(results.profile.name, results.study.id): results for results in found}
+    names = {name for name, _ in known} | ({view} if view else set())
+
+    def load(name: str, study: str) -> Results:
+        return known.get((name, study)) or of_records(hw=name, study=study)
+
+    return Evidence(view, tuple(sorted(names)), frozenset(available), load)
+
+
+# ---- claims made by hand --------------------------------------------------------------------------------------------
+
+
+def a_test(**fields: Any) -> dict[str, Any]:
+    bound = {"at_least", "at_most", "between", "outside"} & set(fields)
+    return {"metric": "images_per_s", **({"because": "made up"} if bound else {}), **fields}
+
+
+def a_claim(*tests: dict[str, Any], studies: Sequence[str] = ("01_training",), **other: Any) -> Claim:
+    about = {"id": "made-up", "statement": "It holds.", "where": "table 1", "studies": list(studies)}
+    return Claim.model_validate({**about, "tests": list(tests), **other})
+
+
+def a_paper(*of: Claim, **setup: Any) -> Paper:
+    usual: dict[str, Any] = {"framework": "PyTorch 0.4", "data": "made up", "models": ["resnet50"]}
+    usual |= {"frameworks": ["torch"], "data_sets": ["synthetic32"]}
+    return Paper.model_validate(
+        {
+            "id": "made",
+            "name": "Made",
+            "citation": {"title": "A paper", "authors": ["A. N. Other"], "institution": "None", "published": "2018"},
+            "setup": usual | setup,
+            "devices": [],
+            "claims": [claim.model_dump(exclude_unset=True) for claim in of],
+        }
+    )
+
+
+def found_by(test: dict[str, Any] | Claim, *found: Results, view: str | None = "h200", **setup: Any) -> Finding:
+    """What these records say of a claim with this test."""
+    claim = test if isinstance(test, Claim) else a_claim(test)
+    return judge(a_paper(claim, **setup), claim, seen(*found, view=view))
+
+
+def only_case(finding: Finding) -> Case:
+    (case,) = finding.cases
+    return case
+
+
+def near(value: float) -> tuple[float, float, float]:
+    """Three passes that agree within a percent."""
+    return (0.99 * value, value, 1.01 * value)
+
+
+def tight(value: float) -> tuple[float, float, float]:
+    """Three passes that agree within a thousandth."""
+    return (0.9992 * value, value, 1.0008 * value)
+
+
+def even(value: float) -> tuple[float, float, float]:
+    """Three passes that agree within half a percent, in another order than `near`."""
+    return (1.005 * value, 0.995 * value, value)
+
+
+def wide(value: float) -> tuple[float, float, float]:
+    """Three passes that say nothing."""
+    return (0.5 * value, value, 2.0 * value)
+
+
+# ---- every shape, every verdict -------------------------------------------------------------------------------------
+
+OVER_64 = {"over": {"batch": 256}, "under": {"batch": 64}}
+ALONG = {"shape": "trend", "along": "batch"}
+
+# name -> test, metric, and the data that support, contradict, straddle, and lack it
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
+    "level at_least": (
+        a_test(shape="level", at_least=100),
+        {YES: {R50: near(110)}, NO: {R50: near(90)}, OPEN: {R50: near(100)}, UNTESTED: {R50: OOM}},
+    ),
+    "level at_most": (
+        a_test(shape="level", at_most=100),
+        {YES: {R50: near(90)}, NO: {R50: near(110)}, OPEN: {R50: near(100)}, UNTESTED: {R50: OOM}},
+    ),
+    "level between": (
+        a_test(shape="level", between=(90, 110)),
+        {YES: {R50: near(100)}, NO: {R50: near(130)}, OPEN: {R50: near(90)}, UNTESTED: {R50: OOM}},
+    ),
+    "level below both": (
+        a_test(shape="level", between=(90, 110)),
+        {YES: {R50: near(100)}, NO: {R50: near(70)}, OPEN: {R50: wide(100)}, UNTESTED: {R50: OOM}},
+    ),
+    "level outside": (
+        a_test(shape="level", outside=(90, 110)),
+        {YES: {R50: near(130)}, NO: {R50: near(100)}, OPEN: {R50: near(110)}, UNTESTED: {R50: OOM}},
+    ),
+    "level outside, below": (
+        a_test(shape="level", outside=(90, 110)),
+        {YES: {R50: near(70)}, NO: {R50: near(100)}, OPEN: {R50: wide(100)}, UNTESTED: {R50: OOM}},
+    ),
+    "ratio": (
+        a_test(shape="ratio", at_least=1.5, **OVER_64),
+        {
+            YES: {B64: even(100), B256: near(170)},
+            NO: {B64: even(100), B256: near(130)},
+            OPEN: {B64: even(100), B256: near(150)},
+            UNTESTED: {B64: even(100), B256: OOM},
+        },
+    ),
+    "ratio, the one below failed": (
+        a_test(shape="ratio", at_most=1, **OVER_64),
+        {
+            YES: {B64: even(100), B256: near(90)},
+            NO: {B64: even(100), B256: near(110)},
+            OPEN: {B64: even(100), B256: near(100)},
+            UNTESTED: {B64: OOM, B256: near(100)},
+        },
+    ),
+    "difference": (
+        a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64),
+        {
+            YES: {B64: even(0.6), B256: near(0.7)},
+            NO: {B64: even(0.6), B256: near(0.61)},
+            OPEN: {B64: even(0.6), B256: near(0.65)},
+            UNTESTED: {B64: even(0.6), B256: OOM},
+        },
+    ),
+    "trend rises": (
+        a_test(**ALONG, trend="rises"),
+        {
+            YES: {B64: even(100), B128: near(110), B256: even(120)},
+            NO: {B64: even(100), B128: near(90), B256: even(80)},
+            OPEN: {B64: even(100), B128: near(100), B256: near(100)},
+            UNTESTED: {B64: even(100), B128: OOM},
+        },
+    ),
+    "trend rises, and falls back on the way": (
+        a_test(**ALONG, trend="rises"),
+        {
+            YES: {B64: even(100), B128: near(150), B256: even(145)},  # 3 % back is hardly anything
+            NO: {B64: even(100), B128: near(150), B256: even(120)},
+            OPEN: {B64: even(100), B128: even(150), B256: wide(120)},
+            UNTESTED: {B64: OOM, B128: OOM},
+        },
+    ),
+    "trend falls": (
+        a_test(**ALONG, trend="falls"),
+        {
+            YES: {B64: even(120), B128: near(110), B256: even(100)},
+            NO: {B64: even(80), B128: near(90), B256: even(100)},
+            OPEN: {B64: even(100), B128: near(100), B256: near(100)},
+            UNTESTED: {B64: even(100), B128: OOM},
+        },
+    ),
+    "trend falls, and rises on the way": (
+        a_test(**ALONG, trend="falls"),
+        {
+            YES: {B64: even(150), B128: near(100), B256: even(103)},
+            NO: {B64: even(150), B128: near(100), B256: even(120)},
+            OPEN: {B64: even(150), B128: even(100), B256: wide(120)},
+            UNTESTED: {B64: OOM, B128: OOM},
+        },
+    ),
+    "trend constant": (
+        a_test(**ALONG, trend="constant"),
+        {
+            YES: {B64: even(100), B128: near(105), B256: near(96)},
+            NO: {B64: even(100), B128: near(103), B256: near(80)},
+            OPEN: {B64: even(100), B128: near(103), B256: wide(100)},
+            UNTESTED: {B64: even(100), B128: OOM},
+        },
+    ),
+    "trend diminishing": (
+        a_test(**ALONG, trend="diminishing"),
+        {  # a unit of the field: 64 to 128 adds 64 units, 128 to 256 twice as many
+            YES: {B64: even(100), B128: even(164), B256: even(228)},
+            NO: {B64: even(100), B128: even(164), B256: even(428)},
+            OPEN: {B64: even(100), B128: even(164), B256: near(292)},
+            UNTESTED: {B64: even(100), B128: even(150), B256: OOM},
+        },
+    ),
+    "trend tapers": (
+        a_test(**ALONG, trend="tapers"),
+        {
+            YES: {B64: even(100), B128: even(164), B256: even(328), B512: even(340)},
+            NO: {B64: even(100), B128: even(164), B256: even(170), B512: even(700)},
+            OPEN: {B64: even(100), B128: even(164), B256: even(200), B512: wide(456)},
+            UNTESTED: {B64: even(100), B128: even(150), B256: OOM},
+        },
+    ),
+    "trend peaks": (
+        a_test(**ALONG, trend="peaks"),
+        {
+            YES: {B64: even(100), B128: near(150), B256: even(110)},
+            NO: {B64: even(100), B128: near(150), B256: even(160)},
+            OPEN: {B64: even(100), B128: near(150), B256: near(150)[::-1]},
+            UNTESTED: {B64: even(100), B128: near(150), B256: OOM},
+        },
+    ),
+    "order": (
+        a_test(shape="order", along="model", order=["vgg16", "resnet50", "resnet152"]),
+        {
+            YES: {R50: even(50), R152: near(20), V16: near(90)},
+            NO: {R50: even(50), R152: near(60), V16: near(90)},
+            OPEN: {R50: even(50), R152: near(50), V16: near(90)},
+            UNTESTED: {R50: OOM, R152: near(50)},
+        },
+    ),
+    "differs": (
+        {"shape": "differs", "metric": "convolution_kernel", "along": "batch"},
+        {
+            YES: {B64: ("gemm",) * 3, B256: ("winograd",) * 3},
+            NO: {B64: ("gemm",) * 3, B256: ("gemm",) * 3},
+            OPEN: {B64: ("gemm",) * 3, B256: ("gemm", "winograd", "gemm")},
+            UNTESTED: {B64: ("gemm",) * 3, B256: OOM},
+        },
+    ),
+}
+EACH = [(name, verdict) for name, (_, by_verdict) in SHAPES.items() for verdict in by_verdict]
+
+
+def of_shape(name: str, verdict: str) -> Finding:
+    test, by_verdict = SHAPES[name]
+    return found_by(test, shown(by_verdict[verdict], test["metric"]))
+
+
+def test_every_shape_that_the_schema_has_is_tried() -> None:
+    shapes = {test["shape"] for test, _ in SHAPES.values()} | {"alike"}  # that one further down: it takes two profiles
+    assert shapes == set(claims._NEEDED)
+    trends = {test["trend"] for test, _ in SHAPES.values() if "trend" in test}
+    assert trends == {"rises", "falls", "constant", "diminishing", "tapers", "peaks"}
+
+
+@pytest.mark.parametrize(("name", "verdict"), EACH)
+def test_each_shape_gives_each_verdict(name: str, verdict: str) -> None:
+    finding = of_shape(name, verdict)
+    assert finding.verdict == verdict, finding.reason
+    if verdict in (OPEN, UNTESTED):
+        assert finding.reason, "what is not decided says why"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_trial_that_failed_is_a_case_with_its_reason(name: str) -> None:
+    finding = of_shape(name, UNTESTED)
+    assert finding.cases
+    assert any(OOM in case.reason for case in finding.cases)
+    assert OOM in finding.reason
+    assert all(case.effect is None for case in finding.cases)
+
+
+@pytest.mark.parametrize("verdict", [YES, NO])
+@pytest.mark.parametrize("name", SHAPES)
+def test_one_pass_is_inconclusive_whatever_it_says(name: str, verdict: str) -> None:
+    test, by_verdict = SHAPES[name]
+    data = {trial: values[:1] for trial, values in by_verdict[verdict].items()}
+    finding = found_by(test, shown(data, test["metric"]))
+    assert finding.verdict == OPEN, "the design has no verdict without an interval"
+    assert "one pass" in finding.reason
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        a_test(shape="ratio", at_least=1, **OVER_64),
+        a_test(shape="ratio", at_most=1, **OVER_64),
+        a_test(shape="ratio", between=(1.0, 1.05), **OVER_64),
+        a_test(shape="difference", at_least=0, **OVER_64),
+        a_test(shape="difference", at_most=0, **OVER_64),
+        a_test(**ALONG, trend="rises"),
+        a_test(**ALONG, trend="falls"),
+        a_test(shape="order", along="batch", order=[256, 64]),
+        a_test(shape="level", metric="first_device_utilisation_ratio", at_least=1),
+    ],
+)
+def test_what_is_equal_in_every_pass_is_neither_more_nor_less(test: dict[str, Any]) -> None:
+    # Counts and saturated sensors have no noise, so an interval of no width, right at the bound.
+    finding = found_by(test, shown({B64: (1.0,) * 3, B256: (1.0,) * 3}, test["metric"]))
+    assert finding.cases
+    assert finding.verdict in (NO, OPEN)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_passes_that_are_not_the_same_give_no_pairs(name: str) -> None:
+    test, by_verdict = SHAPES[name]
+    data: dict[Trial, Values] = {
+        trial: (*[None] * (3 * place), *values) for place, (trial, values) in enumerate(by_verdict[YES].items())
+    }
+    finding = found_by(test, shown(data, test["metric"]))
+    if len(data) == 1 or test["shape"] == "differs":
+        assert finding.verdict == YES, "nothing was to be paired"
+    else:
+        assert finding.verdict in (OPEN, UNTESTED)
+        assert finding.reason
+
+
+# ---- the numbers ----------------------------------------------------------------------------------------------------
+
+SLOW, FAST = (101.0, 97.5, 100.25), (171.0, 166.5, 181.25)
+
+
+def interval(case: Case) -> tuple[float, float, float]:
+    assert case.effect is not None and case.effect.low is not None and case.effect.high is not None
+    return case.effect.low, case.effect.point, case.effect.high
+
+
+def test_a_ratio_within_a_host_is_students_t_on_the_logarithms_of_each_passs_ratio() -> None:
+    case = only_case(found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown({B64: SLOW, B256: FAST})))
+    logs = np.log(np.array(FAST) / np.array(SLOW))
+    ends = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert interval(case) == pytest.approx((math.exp(ends.low), math.exp(logs.mean()), math.exp(ends.high)))
+    assert case.effect is not None and case.effect.n == 3
+
+
+def test_a_ratio_across_hosts_is_welchs_on_the_logarithms() -> None:
+    test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
+    case = only_case(found_by(test, shown({R50: FAST}), shown({R50: SLOW}, hw="h100", host=OTHER_HOST)))
+    ends = stats.ttest_ind(np.log(FAST), np.log(SLOW), equal_var=False).confidence_interval(0.95)
+    point = stats.gmean(FAST) / stats.gmean(SLOW)
+    assert interval(case) == pytest.approx((math.exp(ends.low), point, math.exp(ends.high)))
+
+
+def test_a_difference_within_a_host_is_students_t_on_each_passs_difference() -> None:
+    over, under = (0.71, 0.72, 0.735), (0.61, 0.615, 0.60)
+    test = a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64)
+    case = only_case(found_by(test, shown({B64: under, B256: over}, "top1")))
+    ends = stats.ttest_rel(over, under).confidence_interval(0.95)
+    assert interval(case) == pytest.approx((ends.low, np.mean(over) - np.mean(under), ends.high))
+
+
+def test_a_difference_across_hosts_is_welchs() -> None:
+    over, under = (0.71, 0.72, 0.735), (0.61, 0.615, 0.60, 0.59)
+    test = a_test(shape="difference", metric="top1", at_least=0.05, over={"profile": "h200"}, under={"profile": "h100"})
+    found = shown({R50: over}, "top1"), shown({R50: under}, "top1", hw="h100", host=OTHER_HOST)
+    case = only_case(found_by(test, *found))
+    ends = stats.ttest_ind(over, under, equal_var=False).confidence_interval(0.95)
+    assert interval(case) == pytest.approx((ends.low, np.mean(over) - np.mean(under), ends.high))
+    assert case.effect is not None and case.effect.n == 3, "the smaller of the two"
+
+
+def test_a_level_is_a_geometric_mean_and_that_of_a_share_an_arithmetic_one() -> None:
+    case = only_case(found_by(a_test(shape="level", at_least=1), shown({R50: FAST})))
+    ends = stats.ttest_1samp(np.log(FAST), 0).confidence_interval(0.95)
+    assert interval(case) == pytest.approx((math.exp(ends.low), stats.gmean(FAST), math.exp(ends.high)))
+    shares = (0.0, 0.02, 0.01)
+    case = only_case(
+        found_by(a_test(shape="level", metric="copy_share", at_most=0.5), shown({R50: shares}, "copy_share"))
+    )
+    high = stats.ttest_1samp(shares, 0).confidence_interval(0.95).high
+    assert interval(case) == pytest.approx((0.0, 0.01, high)), "no share lies below 0"
+
+
+def test_two_metrics_of_a_trial_are_compared_within_each_pass() -> None:
+    memory, cores = (0.30, 0.20, 0.40), (0.25, 0.16, 0.36)
+    found = [
+        made(R50, number, "dram_activity", 0.0, facts={"dram_activity": a, "fp32_activity": b})
+        for number, a, b in zip((1, 2, 3), memory, cores, strict=True)
+    ]
+    test = a_test(shape="difference", metric="dram_activity", metric_under="fp32_activity", at_least=0)
+    finding = found_by(test, of_records(*found))
+    ends = stats.ttest_rel(memory, cores).confidence_interval(0.95)
+    assert interval(only_case(finding)) == pytest.approx((ends.low, 0.13 / 3, ends.high))
+    assert finding.verdict == YES, "unpaired, the passes' spread would hide it"
+    ratio = only_case(found_by(test | {"shape": "ratio", "at_least": 1}, of_records(*found)))
+    logs = np.log(np.array(memory) / np.array(cores))
+    assert ratio.effect is not None and ratio.effect.point == pytest.approx(math.exp(logs.mean()))
+    assert "DRAM activity over FP32 pipe activity" in ratio.label or "DRAM activity over fp32" in ratio.label
+
+
+def test_passes_that_share_their_troubles_are_compared_within_each() -> None:
+    data = {B64: (10.0, 100.0, 1000.0), B256: (17.0, 171.0, 1690.0)}
+    assert found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown(data)).verdict == YES
+
+
+# Passes that differ far more than the two trials do: only where they are paired is the interval narrow.
+TROUBLED = (10.0, 100.0, 1000.0)
+APART = [{"host": OTHER_HOST}, {"hw": "h100"}, {"study": "04_power"}, {"hw": "h100", "host": OTHER_HOST}]
+
+
+@pytest.mark.parametrize("where", [{}, *APART])
+@pytest.mark.parametrize(
+    ("form", "over"), [(rooms.ratio, (17.0, 171.0, 1690.0)), (rooms.difference, (17.1, 107.0, 1006.9))]
+)
+def test_only_the_same_host_and_study_of_a_profile_share_passes(
+    form: Any, over: tuple[float, ...], where: dict[str, str]
+) -> None:
+    effect = form(Side(shown({B256: over}), B256), Side(shown({B64: TROUBLED}, **where), B64), "images_per_s")
+    to = np.log if form is rooms.ratio else np.array
+    independent = (
+        stats.ttest_ind(to(over), to(TROUBLED), equal_var=False) if where else stats.ttest_rel(to(over), to(TROUBLED))
+    )
+    ends = independent.confidence_interval(0.95)
+    back = math.exp if form is rooms.ratio else float
+    assert (effect.low, effect.high) == pytest.approx((back(ends.low), back(ends.high)))
+    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), "unpaired, nothing is to be seen"
+
+
+def test_the_gain_of_a_step_is_that_of_a_unit_of_the_field() -> None:
+    data = {B64: near(100), B128: near(228), B512: near(612)}
+    # 64 to 128 adds 128 over 64, 2 a unit; 128 to 512 adds 384 over 384, 1 a unit: half of it.
+    case = only_case(found_by(a_test(**ALONG, trend="diminishing"), shown(data)))
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5)
+    case = only_case(found_by(a_test(**ALONG, trend="tapers"), shown({**data, B256: near(356)})))
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5)
+
+
+def test_a_trend_shows_its_last_value_over_its_first_and_a_peak_its_smaller_lead() -> None:
+    data = {B64: even(100), B128: near(150), B256: even(120)}
+    rises = only_case(found_by(a_test(**ALONG, trend="rises"), shown(data)))
+    assert rises.effect is not None and rises.effect.point == pytest.approx(1.2)
+    assert "falls between 128 and 256" in rises.reason and "0.8x" in rises.reason
+    peaks = only_case(found_by(a_test(**ALONG, trend="peaks"), shown(data)))
+    assert peaks.effect is not None and peaks.effect.point == pytest.approx(1.25, rel=1e-3)
+
+
+def test_a_trend_takes_sizes_as_numbers_not_as_words() -> None:
+    sizes = [Trial(batch=size) for size in (8, 16, 64, 128, 1024)]
+    data = {trial: near(100.0 + place * 10) for place, trial in enumerate(sizes)}
+    assert found_by(a_test(**ALONG, trend="rises"), shown(data)).verdict == YES
+    assert "8 to 1,024" in only_case(found_by(a_test(**ALONG, trend="rises"), shown(data))).label
+
+
+def test_late_over_early_is_the_second_half_over_the_first_without_the_one_in_the_middle() -> None:
+    def slowing(number: int) -> Record:
+        blocks = made(R50, number, "images_per_s", 1.0).result
+        assert blocks is not None
+        return made(R50, number, "images_per_s", 1.0, result=blocks.model_copy(update={"host_s": [1, 1, 9, 2, 2]}))
+
+    test = a_test(shape="level", metric="late_over_early", between=(0.9, 1.1))
+    case = only_case(found_by(test, of_records(*(slowing(number) for number in (1, 2, 3)))))
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5), "twice the time, half the images/s"
+    assert case.verdict == NO
+
+
+def test_ninety_epochs_are_108_million_images() -> None:
+    test = a_test(shape="level", metric="training_90_epochs_s", at_most=86_400)
+    case = only_case(found_by(test, shown({R50: even(1500.0)})))
+    assert case.effect is not None and case.effect.point == pytest.approx(108e6 / 1500, rel=1e-4)
+    assert case.verdict == YES
+
+
+# ---- telemetry ------------------------------------------------------------------------------------------------------
+
+
+def watched(trial: Trial, number: int, **means: float) -> Record:
+    read: Metrics = {name: Statistic(mean=value, low=value, high=value, n=9) for name, value in means.items()}
+    window = Window(start_s=0.0, length_s=10.0, sources={f"gpu{index}": read for index in range(trial.devices)})
+    return made(trial, number, "images_per_s", 100, telemetry=Telemetry(status="ok", windows={"timed": window}))
+
+
+def test_utilisation_and_power_are_those_of_the_timed_part() -> None:
+    found = of_records(
+        *(watched(R50, number, utilisation=share, power_w=490) for number, share in enumerate((0.8, 0.9, 0.85), 1))
+    )
+    used = only_case(found_by(a_test(shape="level", metric="utilisation", at_most=0.95), found))
+    ends = stats.ttest_1samp((0.8, 0.9, 0.85), 0).confidence_interval(0.95)
+    assert interval(used) == pytest.approx((ends.low, 0.85, ends.high))
+    drawn = only_case(found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), found))
+    assert drawn.effect is not None and drawn.effect.point == pytest.approx(490 / 700)
+
+
+@pytest.mark.parametrize("devices", [1, 4, 8])
+def test_power_is_held_against_the_limit_of_the_boards_that_the_trial_used(devices: int) -> None:
+    trial = Trial(devices=devices)
+    found = of_records(
+        *(watched(trial, number, power_w=watts) for number, watts in enumerate((664, 665, 666), 1)), hw="h200_x8"
+    )
+    finding = found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), found, view="h200_x8")
+    case = only_case(finding)
+    assert case.effect is not None and case.effect.point == pytest.approx(0.95)
+    assert finding.verdict == NO, "a board at 95 % of its limit is not well below it, however many boards stand idle"
+
+
+def test_a_sensor_that_is_not_there_is_the_reason() -> None:
+    lacking = Telemetry(status="ok", windows={}, missing={"gpu0": {"dram_activity": "Hopper's counters only"}})
+    found = of_records(*(made(R50, number, "images_per_s", 100, telemetry=lacking) for number in (1, 2, 3)))
+    finding = found_by(a_test(shape="level", metric="dram_activity", at_most=0.5), found)
+    assert (finding.verdict, only_case(finding).verdict) == (UNTESTED, UNTESTED)
+    assert "dram activity: Hopper's counters only" in finding.reason
+
+
+# ---- words for values -----------------------------------------------------------------------------------------------
+
+
+def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
+    data = {
+        B16: near(900),
+        B64: even(100),
+        B128: near(110),
+        B512: near(170),
+        Trial(batch=512, precision="bf16"): near(10),
+    }
+    ends = a_test(shape="ratio", at_least=1.5, over={"batch": "largest"}, under={"batch": "smallest"})
+    case = only_case(found_by({**ends, "select": {"precision": "fp32", "batch": [64, 128, 512]}}, shown(data)))
+    assert [side.trial.batch for side in case.sides] == [512, 64]
+    assert case.verdict == YES
+    case = only_case(
+        found_by(a_test(shape="level", at_least=1, select={"batch": "largest", "precision": "fp32"}), shown(data))
+    )
+    assert [side.trial for side in case.sides] == [B512]
+    case = only_case(
+        found_by(
+            a_test(shape="level", at_least=1, select={"batch": "smallest", "model": "resnet50"}),
+            shown({B16: near(1), B64: near(2)}),
+        )
+    )
+    assert [side.trial for side in case.sides] == [B16]
+
+
+def test_each_model_has_a_largest_batch_of_its_own() -> None:
+    small, large = Trial(model="vgg16", batch=32), Trial(model="vgg16", batch=128)
+    data = {B64: near(100), B512: near(200), small: near(100), large: near(50)}
+    test = a_test(shape="ratio", at_least=1, over={"batch": "largest"}, under={"batch": "smallest"})
+    finding = found_by(test, shown(data))
+    assert [(case.sides[0].trial.batch, case.verdict) for case in finding.cases] == [(512, YES), (128, NO)]
+
+
+def test_a_trial_is_never_compared_with_itself() -> None:
+    test = a_test(shape="ratio", at_least=1, over={"batch": "largest"}, under={"batch": "smallest"})
+    finding = found_by(test, shown({B64: near(100)}))
+    assert (finding.verdict, finding.cases) == (UNTESTED, [])
+
+
+def test_others_are_all_other_values_of_the_field() -> None:
+    test = a_test(shape="ratio", at_most=1, over={"model": "resnet152"}, under={"model": "others"})
+    data = {R50: even(50), R152: near(20), V16: near(90), V19: near(10)}
+    finding = found_by(test, shown(data))
+    assert {(case.sides[1].trial.model, case.verdict) for case in finding.cases} == {
+        ("resnet50", YES),
+        ("vgg16", YES),
+        ("vgg19", NO),
+    }
+    assert finding.verdict == NO
+    turned = a_test(shape="ratio", at_least=1, over={"model": "others"}, under={"model": "resnet152"})
+    assert {case.sides[0].trial.model for case in found_by(turned, shown(data)).cases} == {"resnet50", "vgg16", "vgg19"}
+
+
+def test_the_fastest_profile_is_the_one_with_the_most_images_per_second() -> None:
+    def busy(rate: float, used: float, hw: str) -> Results:
+        found = [
+            watched(R50, n, utilisation=used + n / 1000).model_copy(
+                update={"result": made(R50, n, "images_per_s", rate).result}
+            )
+            for n in (1, 2, 3)
+        ]
+        return of_records(*found, hw=hw)
+
+    test = a_test(
+        shape="ratio", metric="utilisation", at_most=1, over={"profile": "fastest"}, under={"profile": "others"}
+    )
+    three = [busy(300, 0.6, "h100"), busy(900, 0.5, "v100_sxm2"), busy(500, 0.4, "p100_16gb")]
+    finding = found_by(test, *three, view=None)
+    assert {case.sides[0].results.profile.name for case in finding.cases} == {"v100_sxm2"}
+    assert {(case.sides[1].results.profile.name, case.verdict) for case in finding.cases} == {
+        ("h100", YES),
+        ("p100_16gb", NO),
+    }
+
+
+def test_what_runs_in_two_ways_is_compared_at_the_same_batch_too() -> None:
+    # `over` and `under` need not differ in every field: the largest batch of inference may be that of training.
+    infer, train = Trial(workload="infer", batch=256), Trial(workload="train", batch=256)
+    over, under = {"workload": "infer", "batch": "largest"}, {"workload": "train", "batch": 256}
+    test = a_test(shape="ratio", metric="utilisation", between=(0.9, 1.1), over=over, under=under)
+    finding = found_by(test, shown({infer: near(0.8), train: even(0.8)}, "utilisation"))
+    assert finding.verdict == YES, finding.reason
+
+
+# ---- which trials belong together -----------------------------------------------------------------------------------
+
+
+def test_trials_that_differ_in_another_field_are_not_compared() -> None:
+    data = {B64: near(100), Trial(batch=256, precision="bf16"): near(200)}
+    finding = found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown(data))
+    assert finding.verdict == UNTESTED
+    assert "no trial that is batch 256 has one beside it that is batch 64" in finding.reason
+
+
+def test_a_selection_that_nothing_fits_says_so() -> None:
+    finding = found_by(a_test(shape="level", at_least=1, select={"model": ["vgg16", "vgg19"]}), shown({R50: near(1)}))
+    assert finding.verdict == UNTESTED
+    assert "no trial of 01_training is model VGG-16 or VGG-19" in finding.reason
+
+
+def test_each_value_of_a_list_is_selected_and_no_other() -> None:
+    test = a_test(shape="level", at_least=1, select={"model": ["vgg16", "resnet152"]})
+    finding = found_by(test, shown({R50: near(9), R152: near(9), V16: near(9), V19: near(9)}))
+    assert {case.sides[0].trial.model for case in finding.cases} == {"resnet152", "vgg16"}
+
+
+def test_profiles_are_compared_whatever_the_checksum_of_their_data() -> None:
+    test = a_test(shape="ratio", at_least=1, over={"profile": "h200"}, under={"profile": "h100"})
+    mine, theirs = Trial(data_checksum="aa"), Trial(data_checksum="bb")
+    found = shown({mine: near(200)}), shown({theirs: near(100)}, hw="h100", host=OTHER_HOST)
+    assert found_by(test, *found).verdict == YES
+
+
+def test_a_trend_along_one_value_has_no_case_and_says_why() -> None:
+    finding = found_by(a_test(**ALONG, trend="rises"), shown({B64: near(100)}))
+    assert (finding.verdict, finding.cases) == (UNTESTED, [])
+    assert "several values of the batch" in finding.reason and "there is 64" in finding.reason
+
+
+@pytest.mark.parametrize("trend", ["diminishing", "tapers", "peaks"])
+def test_two_values_are_too_few_to_say_that_gains_shrink(trend: str) -> None:
+    finding = found_by(a_test(**ALONG, trend=trend), shown({B64: near(100), B128: near(150)}))
+    assert finding.verdict == UNTESTED
+    assert finding.reason
+
+
+def test_two_devices_of_one_generation_are_no_trend_along_generations() -> None:
+    test = a_test(shape="trend", along="generation", trend="falls")
+    assert load_profile("h100").device.compute_capability == load_profile("h200").device.compute_capability
+    found = shown({R50: near(100)}), shown({R50: near(200)}, hw="h100", host=OTHER_HOST)
+    finding = found_by(test, *found)
+    assert finding.verdict == UNTESTED, "both are of compute capability 9.0"
+    assert "generations" in finding.reason
+
+
+def test_a_trend_along_generations_goes_from_the_older_to_the_newer() -> None:
+    test = a_test(shape="trend", along="generation", trend="falls")
+    found = shown({R50: near(100)}), shown({R50: near(200)}, hw="k40m", host=OTHER_HOST)
+    finding = found_by(test, *found)
+    assert finding.verdict == YES, finding.reason
+    assert found_by(test | {"trend": "rises"}, *found).verdict == NO
+
+
+def test_a_size_that_failed_is_said_beside_a_trend_that_goes_without_it() -> None:
+    data = {B64: even(100), B128: near(110), B256: OOM}
+    finding = found_by(a_test(**ALONG, trend="rises"), shown(data))
+    page = finding_html(finding)
+    assert OOM in page, "a failure is a row with its reason, or a word beside the trend"
+    assert "64 to 256" not in page, "nothing was measured at 256"
+
+
+@pytest.mark.parametrize("trend", ["constant", "diminishing", "peaks"])
+def test_one_value_that_certainly_contradicts_is_not_hidden_by_another_that_is_open(trend: str) -> None:
+    data: dict[str, Data] = {
+        "constant": {B64: (100.0,) * 3, B128: (130.0, 130.1, 129.9), B256: (60.0, 150.0, 400.0)},
+        # gains a unit: 1, then 1.5 for sure, then somewhere between a loss and thrice as much
+        "diminishing": {
+            B64: (100.0,) * 3,
+            B128: (164.0,) * 3,
+            B256: (356.0, 356.1, 355.9),
+            B512: (0.0 + 200, 900, 2500),
+        },
+        # lower than the end for sure, and perhaps lower than the beginning
+        "peaks": {B64: (50.0, 150.0, 400.0), B128: (100.0,) * 3, B256: (110.0, 110.1, 109.9)},
+    }
+    finding = found_by(a_test(**ALONG, trend=trend), shown(data[trend]))
+    assert finding.verdict == NO
+
+
+def test_what_does_not_rise_has_no_diminishing_gains() -> None:
+    finding = found_by(a_test(**ALONG, trend="diminishing"), shown({B64: near(100), B128: near(90), B256: near(80)}))
+    assert finding.verdict == OPEN
+    assert "does not rise" in finding.reason
+
+
+def test_every_step_of_an_order_is_a_case() -> None:
+    finding = of_shape("order", YES)
+    assert [tuple(side.trial.model for side in case.sides) for case in finding.cases] == [
+        ("vgg16", "resnet50"),
+        ("resnet50", "resnet152"),
+    ]
+
+
+def test_what_an_order_leaves_out_is_named() -> None:
+    test = a_test(shape="order", along="profile", order=["h200", "v100_sxm2", "h100"])
+    finding = found_by(test, *two_profiles({R50: near(3)}, {R50: near(1)}))
+    assert only_case(finding).verdict == YES
+    assert "V100" in finding.label or "v100_sxm2" in finding.label, "two of three are not the whole order"
+
+
+# ---- alike ----------------------------------------------------------------------------------------------------------
+
+ALIKE = a_test(shape="alike", along="profile", among="model")
+
+
+def two_profiles(here: Data, there: Data) -> tuple[Results, Results]:
+    return shown(here), shown(there, hw="h100", host=OTHER_HOST)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "verdict"),
+    [
+        ({R50: near(200), V16: near(300)}, {R50: near(100), V16: near(100)}, YES),
+        ({R50: near(50), V16: near(30)}, {R50: near(100), V16: near(100)}, YES),
+        ({R50: near(100), V16: near(100)}, {R50: near(100), V16: near(100)}, YES),  # alike: no difference for either
+        ({R50: near(200), V16: near(50)}, {R50: near(100), V16: near(100)}, NO),
+        ({R50: near(200), V16: near(100)}, {R50: near(100), V16: near(100)}, OPEN),
+        ({R50: near(200), V16: wide(50)}, {R50: near(100), V16: near(100)}, OPEN),
+        ({R50: near(200), V16: (200.0,)}, {R50: near(100), V16: near(100)}, OPEN),
+        ({R50: near(104), V16: near(97)}, {R50: near(100), V16: near(100)}, OPEN),  # 5 % and less is no difference
+    ],
+)
+def test_the_order_of_profiles_is_the_same_for_every_model(here: Data, there: Data, verdict: str) -> None:
+    finding = found_by(ALIKE, *two_profiles(here, there))
+    assert finding.verdict == verdict, finding.reason
+    case = only_case(finding)
+    assert "ResNet-50" in case.label and "VGG-16" in case.label
+    assert bool(case.reason) == (verdict == OPEN)
+
+
+def test_one_model_alone_shows_no_order_that_could_differ() -> None:
+    finding = found_by(ALIKE, *two_profiles({R50: near(200)}, {R50: near(100)}))
+    assert (finding.verdict, finding.cases) == (UNTESTED, [])
+    assert "model" in finding.reason
+
+
+def test_an_order_without_values_says_what_was_missing() -> None:
+    finding = found_by(ALIKE, *two_profiles({R50: OOM, V16: near(1)}, {R50: near(100), V16: near(1)}))
+    assert finding.verdict == UNTESTED
+    assert OOM in finding.reason
+
+
+# ---- magnitudes -----------------------------------------------------------------------------------------------------
+
+
+def published(value: Any, **other: Any) -> dict[str, Any]:
+    return {"value": value, "hardware": ["v100_sxm2"], **other}
+
+
+@pytest.mark.parametrize(
+    ("hw", "measured", "verdict"),
+    [
+        ("h200", 2.0, YES),  # elsewhere the direction is judged
+        ("h200", 3.0, YES),
+        ("h200", 0.8, NO),
+        ("v100_sxm2", 3.0, YES),
+        ("v100_sxm2", 2.85, YES),  # 3.0 is 2.0 beyond 1x: within ±0.2
+        ("v100_sxm2", 2.75, NO),
+        ("v100_sxm2", 3.25, NO),
+        ("v100_sxm2", 2.8, OPEN),
+        ("v100_sxm2", 0.8, NO),
+    ],
+)
+def test_a_magnitude_decides_on_the_papers_hardware_and_stands_beside_elsewhere(
+    hw: str, measured: float, verdict: str
+) -> None:
+    test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published(3.0)])
+    finding = found_by(test, shown({B64: tight(100)[::-1], B256: tight(measured * 100)}, hw=hw), view=hw)
+    assert finding.verdict == verdict
+    assert only_case(finding).published == "3.00x on v100_sxm2"
+    assert "Published: 3.00x on v100_sxm2" in finding_html(finding)
+
+
+def test_what_contradicts_the_direction_is_not_made_open_by_a_magnitude_that_is() -> None:
+    test = a_test(shape="ratio", at_least=1.5, **OVER_64, published=[published(1.3)])
+    data = {B64: tight(100)[::-1], B256: tight(133)}  # under 1.5x for sure, and on the edge of 1.3x ± 0.03
+    assert found_by(test, shown(data)).verdict == NO
+    assert found_by(test, shown(data, hw="v100_sxm2"), view="v100_sxm2").verdict == NO
+
+
+def test_a_verdict_against_a_magnitude_says_that_it_is_the_magnitude() -> None:
+    test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published(3.0)])
+    finding = found_by(test, shown({B64: even(100), B256: near(400)}, hw="v100_sxm2"), view="v100_sxm2")
+    assert finding.verdict == NO
+    assert "published" in only_case(finding).reason, "4x is at least 1x, so a reader needs the other bound"
+
+
+def test_the_small_gain_that_was_published_is_held_to_a_tenth_of_it() -> None:
+    test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published((1.036, 1.069))])
+    for measured, verdict in ((1.05, YES), (1.10, NO), (1.02, NO)):
+        data = {B64: (100.0, 100.0, 100.0), B256: tuple(100 * measured * noise for noise in (0.9999, 1.0, 1.0001))}
+        assert found_by(test, shown(data, hw="v100_sxm2"), view="v100_sxm2").verdict == verdict
+
+
+def test_a_published_level_is_held_to_ten_percent_of_itself() -> None:
+    test = {"shape": "level", "metric": "fp32_utilisation", "published": [published(0.5)]}
+    for measured, verdict in ((0.46, YES), (0.54, YES), (0.6, NO), (0.4, NO), (0.45, OPEN)):
+        found = shown({R50: tight(measured)}, "fp32_utilisation", hw="v100_sxm2")
+        assert found_by(test, found, view="v100_sxm2").verdict == verdict
+
+
+def test_a_mere_magnitude_of_other_hardware_is_not_testable_but_shown() -> None:
+    test = {"shape": "level", "metric": "fp32_utilisation", "published": [published(0.5)]}
+    finding = found_by(test, shown({R50: near(0.5)}, "fp32_utilisation"))
+    assert finding.verdict == UNTESTED
+    assert "v100_sxm2" in finding.reason
+    case = only_case(finding)
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5, rel=1e-3), "the figure is shown"
+    assert case.published == "50.0 % on v100_sxm2"
+
+
+def test_a_mere_magnitude_elsewhere_does_not_stop_a_direction_beside_it() -> None:
+    magnitude = {"shape": "level", "metric": "images_per_s", "published": [published(500)]}
+    claim = a_claim(a_test(shape="level", at_least=100), magnitude)
+    assert found_by(claim, shown({R50: near(110)})).verdict == YES
+    assert found_by(claim, shown({R50: near(110)}, hw="v100_sxm2"), view="v100_sxm2").verdict == NO
+
+
+def test_a_magnitude_counts_for_the_trials_that_it_is_of() -> None:
+    test = a_test(shape="level", at_least=1, published=[published(100, select={"model": "vgg16"})])
+    finding = found_by(test, shown({R50: near(500), V16: near(500)}, hw="v100_sxm2"), view="v100_sxm2")
+    assert {case.sides[0].trial.model: (case.verdict, bool(case.published)) for case in finding.cases} == {
+        "resnet50": (YES, False),
+        "vgg16": (NO, True),
+    }
+
+
+def test_a_magnitude_that_is_of_other_trials_does_not_blame_the_hardware() -> None:
+    test = {"shape": "level", "metric": "images_per_s", "published": [published(100, select={"image_px": 224})]}
+    finding = found_by(test, shown({R50: near(100)}, hw="v100_sxm2"), view="v100_sxm2")
+    assert finding.verdict == UNTESTED
+    assert "a magnitude of v100_sxm2" not in finding.reason, (
+        "this is a v100_sxm2; the trials are not the published ones"
+    )
+
+
+# ---- several cases and tests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict", "reason"),
+    [
+        ({R50: near(110), V16: near(110)}, YES, ""),
+        ({R50: near(110), V16: near(90)}, NO, "1 of 2 cases contradict it"),
+        ({R50: near(100), V16: near(90)}, NO, "1 of 2 cases contradict it"),
+        ({R50: near(110), V16: near(100)}, OPEN, "1 of 2 cases are open"),
+        ({R50: near(110), V16: OOM}, YES, ""),
+        ({R50: near(90), V16: OOM}, NO, ""),
+        ({R50: near(100), V16: OOM}, OPEN, "straddles"),
+        ({R50: OOM, V16: OOM}, UNTESTED, OOM),
+    ],
+)
+def test_a_claim_holds_when_all_of_its_cases_do(data: Data, verdict: str, reason: str) -> None:
+    finding = found_by(a_test(shape="level", at_least=100), shown(data))
+    assert finding.verdict == verdict
+    assert len(finding.cases) == 2
+    assert reason in finding.reason and bool(reason) == bool(finding.reason)
+
+
+@pytest.mark.parametrize(
+    ("of_resnet", "of_vgg", "verdict"),
+    [
+        (near(110), near(110), YES),
+        (near(110), near(90), NO),
+        (near(100), near(90), NO),
+        (near(110), near(100), OPEN),
+        (near(110), OOM, UNTESTED),  # half a claim is not replicated
+        (near(100), OOM, UNTESTED),
+        (near(90), OOM, NO),  # but one part that fails is enough against it
+        (OOM, OOM, UNTESTED),
+    ],
+)
+def test_a_claim_holds_when_all_of_its_tests_do(of_resnet: Values, of_vgg: Values, verdict: str) -> None:
+    tests = [a_test(shape="level", at_least=100, select={"model": model}) for model in ("resnet50", "vgg16")]
+    finding = found_by(a_claim(*tests), shown({R50: of_resnet, V16: of_vgg}))
+    assert finding.verdict == verdict, finding.reason
+    if verdict == UNTESTED:
+        assert OOM in finding.reason
+
+
+def test_a_test_without_any_trial_keeps_a_claim_from_being_replicated() -> None:
+    tests = [a_test(shape="level", at_least=100, select={"model": model}) for model in ("resnet50", "vgg16")]
+    finding = found_by(a_claim(*tests), shown({R50: near(110)}))
+    assert finding.verdict == UNTESTED
+    assert "VGG-16" in finding.reason
+
+
+# ---- what there is no evidence of -----------------------------------------------------------------------------------
+
+
+def test_a_claim_of_a_study_without_a_notebook_says_so() -> None:
+    claim = a_claim(a_test(shape="level", at_least=1), studies=["10_gan"])
+    finding = judge(a_paper(claim), claim, seen(shown({R50: near(2)})))
+    assert finding.verdict == UNTESTED
+    assert finding.reason == "10_gan is not in this version of the workbook"
+    two = a_claim(a_test(shape="level", at_least=1), studies=["10_gan", "09_profile"])
+    assert "10_gan and 09_profile are not in this version" in judge(a_paper(two), two, seen()).reason
+
+
+def test_a_comparison_of_a_study_without_a_notebook_says_which() -> None:
+    test = a_test(shape="ratio", at_least=1, over={"profile": "fastest"}, under={"profile": "others"}, study="10_gan")
+    claim = a_claim(test, studies=["20_comparison"])
+    finding = judge(a_paper(claim), claim, seen(available=["01_training", "20_comparison"]))
+    assert finding.verdict == UNTESTED
+    assert finding.reason == "10_gan is not in this version of the workbook"
+
+
+def test_a_claim_without_records_says_how_to_make_them() -> None:
+    finding = found_by(a_test(shape="level", at_least=1))
+    assert finding.verdict == UNTESTED
+    assert "no records of 01_training on h200" in finding.reason
+    assert "`make report HW=h200 STUDY=training`" in finding.reason
+    assert "no profile has records of 01_training" in found_by(a_test(shape="level", at_least=1), view=None).reason
+
+
+def test_nobody_is_sent_to_measure_on_hardware_that_cannot_run() -> None:
+    assert not load_profile("k40m").runnable
+    finding = found_by(a_test(shape="level", at_least=1), view="k40m")
+    assert finding.verdict == UNTESTED
+    assert "make report" not in finding.reason
+
+
+@pytest.mark.parametrize("field", ["over", "order", "along", "among"])
+def test_a_comparison_of_profiles_takes_two(field: str) -> None:
+    test = {
+        "over": a_test(shape="ratio", at_least=1, over={"profile": "fastest"}, under={"profile": "others"}),
+        "order": a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"]),
+        "along": a_test(shape="trend", along="generation", trend="falls"),
+        "among": ALIKE,
+    }[field]
+    finding = found_by(test, shown({R50: near(1), V16: near(1)}))
+    assert finding.verdict == UNTESTED
+    assert finding.reason == "it compares profiles, and only h200 has records of such trials"
+
+
+def test_an_order_of_profiles_that_are_not_there_says_which_are() -> None:
+    test = a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"])
+    finding = found_by(test, *two_profiles({R50: near(1)}, {R50: near(1)}))
+    assert finding.verdict == UNTESTED
+    assert finding.reason == "it compares v100_sxm2 and k40m; such records are of h100 and h200"
+
+
+def test_a_value_of_zero_has_no_ratio_and_no_crash() -> None:
+    data = {B64: (0.0, 0.1, 0.1), B256: near(0.2)}
+    finding = found_by(a_test(shape="ratio", metric="copy_share", at_least=1, **OVER_64), shown(data, "copy_share"))
+    assert finding.verdict == UNTESTED
+    assert "0 has no ratio" in finding.reason
+    assert found_by(a_test(**ALONG, metric="copy_share", trend="rises"), shown(data, "copy_share")).verdict == UNTESTED
+    assert found_by(
+        a_test(shape="difference", metric="copy_share", at_least=0, **OVER_64), shown(data, "copy_share")
+    ).cases
+
+
+def test_a_failure_without_a_reason_is_still_a_failure() -> None:
+    hung = [made(R50, number, "images_per_s", 1, status="timeout", result=None) for number in (1, 2, 3)]
+    reason = found_by(a_test(shape="level", at_least=1), of_records(*hung)).reason
+    assert "timeout" in reason and "None" not in reason
+
+
+def test_every_claim_of_every_paper_can_be_judged_without_records_and_with_few() -> None:
+    papers = load_papers()
+    sparse = shown({B64: near(100), B256: (120.0,), V16: OOM, R152: (1.0, None, 2.0)})
+    for view in ("h200", "cpu", "k40m", None):
+        for evidence in (seen(view=view), seen(sparse, view=view, available=tuple(STUDIES))):
+            findings = Findings(judge_all(papers, evidence))
+            assert len(findings.findings) == 67
+            assert all(one.reason for one in findings.findings if one.verdict == UNTESTED)
+            assert findings._repr_mimebundle_()["text/html"]
+            assert len(findings.frame()) >= 67
+
+
+def test_a_study_shows_its_own_claims_and_no_others() -> None:
+    papers = load_papers()
+    found = judge_all(papers, seen(), "04_power")
+    assert {one.claim.id for one in found} == {"wisconsin-power-below-limit", "wisconsin-bigger-more-power"}
+    assert all("20_comparison" in one.claim.studies for one in judge_all(papers, seen(), "20_comparison"))
+
+
+# ---- hosts and profiles ---------------------------------------------------------------------------------------------
+
+
+def test_records_of_other_profiles_are_no_evidence_for_this_one() -> None:
+    test = a_test(shape="level", at_least=100)
+    here, there = two_profiles({R50: near(110)}, {R50: near(50)})
+    assert found_by(test, here, there).verdict == YES
+    assert found_by(test, here, there, view="h100").verdict == NO
+    assert "no records" in found_by(test, here, there, view="v100_sxm2").reason
+
+
+def test_from_no_profiles_view_each_profile_is_a_case_of_its_own() -> None:
+    finding = found_by(a_test(shape="level", at_least=100), *two_profiles({R50: near(110)}, {R50: near(50)}), view=None)
+    assert finding.verdict == NO
+    assert {(case.label, case.verdict) for case in finding.cases} == {
+        ("ResNet-50, batch 64, H200 SXM", YES),
+        ("ResNet-50, batch 64, H100 SXM", NO),
+    }
+    ratio = found_by(
+        a_test(shape="ratio", at_least=1, **OVER_64), *two_profiles({B64: near(1)}, {B256: near(2)}), view=None
+    )
+    assert ratio.cases == [], "a batch here and another there are no pair"
+
+
+def write(report: str, *found: Record) -> None:
+    """Records in the store of a report, and the hosts that they are of."""
+    store = Store(reports_folder() / report)
+    for record in found:
+        store.append(record)
+        host = store.report / "hosts" / f"{record.host}.json"
+        host.parent.mkdir(exist_ok=True)
+        host.write_text(json.dumps({"id": record.host, "cpu": "a CPU", "gpus": [{"name": "NVIDIA H200"}]}))
+
+
+def of_plan(data: Data, **other: Any) -> list[Record]:
+    planned = Planned(keys=[short_hash(trial.key) for trial in data], passes=3, order_seed=1)
+    return sorted(records(data, "images_per_s", planned=planned, **other), key=lambda one: one.pass_number)
+
+
+def test_hosts_are_never_pooled() -> None:
+    write("h200", *of_plan({B64: even(100), B256: near(200)}, host=HOST))
+    write("h200", *of_plan({B64: even(100), B256: near(120)}, host=OTHER_HOST, started_at="2026-02-01T00:00:00+00:00"))
+    claim = a_claim(a_test(shape="ratio", at_least=1.5, **OVER_64))
+    for here, verdict in ((HOST, YES), (OTHER_HOST, NO), (None, NO)):  # without either the newest complete host's
+        finding = judge(a_paper(claim), claim, evidence_of_reports("h200", here))
+        case = only_case(finding)
+        assert finding.verdict == verdict
+        assert case.effect is not None and case.effect.n == 3
+        assert {side.results.host_id for side in case.sides} == {here or OTHER_HOST}
+
+
+def test_an_effect_leads_to_the_very_lines_of_its_records() -> None:
+    crashed = {"status": "crashed", "reason": "killed", "result": None}
+    plan = of_plan({B64: even(100), V16: near(7), B256: near(200)})
+    write("h200", made(B64, 1, "images_per_s", 1, planned=plan[0].planned, **crashed), *plan)
+    claim = a_claim(a_test(shape="ratio", at_least=1.5, **OVER_64))
+    findings = Findings(judge_all([a_paper(claim)], evidence_of_reports("h200")))
+    (row,) = findings.frame().to_dict("records")
+    file, lines = row["records"].rsplit(":", 1)
+    assert file == f"h200/records/{HOST}/01_training.jsonl"
+    text = (reports_folder() / file).read_text().splitlines()
+    behind = [json.loads(text[int(line) - 1]) for line in lines.split(",")]
+    assert sorted((one["key"], one["pass"]) for one in behind) == sorted(
+        (t.key, n) for t in (B64, B256) for n in (1, 2, 3)
+    )
+    assert {one["status"] for one in behind} == {"ok"}, "not the attempt that crashed"
+    (link,) = BeautifulSoup(findings._repr_mimebundle_()["text/html"], "html.parser").select("td a")
+    assert link["href"] == f"../{file}"
+    assert re.findall(r"\d+", link.get_text()) == lines.split(",")
+
+
+def test_an_effect_across_hosts_leads_to_the_files_of_both() -> None:
+    test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
+    page = BeautifulSoup(finding_html(found_by(test, *two_profiles({R50: near(2)}, {R50: near(1)}))), "html.parser")
+    assert [link["href"] for link in page.select("td a")] == [
+        f"../h200/records/{HOST}/01_training.jsonl",
+        f"../h100/records/{OTHER_HOST}/01_training.jsonl",
+    ]
+
+
+# ---- in what the records differ from the paper ----------------------------------------------------------------------
+
+
+def label(data: Data, test: dict[str, Any] | None = None, **setup: Any) -> str:
+    return found_by(test or a_test(shape="level", at_least=1), shown(data), **setup).label
+
+
+def test_a_verdict_on_the_papers_own_setup_has_no_scope() -> None:
+    assert label({R50: near(2)}) == "replicated"
+
+
+def test_a_verdict_names_the_data_framework_precision_and_models_that_are_not_the_papers() -> None:
+    assert label({R50: near(2)}, data_sets=["imagenet32"]) == "replicated, on synthetic32"
+    assert label({R50: near(2)}, frameworks=["tensorflow"]) == "replicated, with PyTorch"
+    assert label({Trial(precision="bf16"): near(2)}) == "replicated, in BF16"
+    assert label({R50: near(2)}, models=["resnet50", "vgg16"]) == "replicated, without VGG-16"
+    assert label({R50: near(2)}, models=["googlenet"]) == "replicated, of ResNet-50 instead of the paper's networks"
+    assert label({R50: near(0.5)}, data_sets=["imagenet32"], frameworks=["caffe"]) == (
+        "not replicated, on synthetic32, with PyTorch"
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_verdict_has_its_scope_whatever_the_shape(name: str) -> None:
+    test, by_verdict = SHAPES[name]
+    for verdict in (YES, NO, OPEN):
+        finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
+        assert finding.label.startswith(f"{verdict}, on synthetic32")
+
+
+def test_what_a_claim_compares_is_not_what_it_differs_in() -> None:
+    test = a_test(shape="ratio", at_least=1, over={"precision": "bf16"}, under={"precision": "fp32"})
+    assert label({R50: near(2), Trial(precision="bf16"): near(3)}, test) == "replicated"
+    assert label({R50: near(2), Trial(precision="bf16"): near(3)}) == "replicated, in BF16"
+
+
+def test_a_model_that_a_claim_names_and_that_failed_is_named() -> None:
+    test = a_test(shape="level", at_least=1, select={"model": ["resnet50", "vgg16"]})
+    assert label({R50: near(2), V16: OOM}, test, models=["resnet50", "vgg16", "vgg19"]) == "replicated, without VGG-16"
+
+
+def test_a_model_that_is_not_the_papers_is_named_above_all_where_it_decides() -> None:
+    assert "VGG-19" in label({R50: near(2), V19: near(2)})
+    assert "VGG-19" in label({R50: near(2), V19: near(0.5)}), "the paper's own network supports the claim"
+
+
+def test_others_is_no_model() -> None:
+    test = a_test(shape="ratio", at_most=1, over={"model": "resnet152"}, under={"model": "others"})
+    assert label({R50: near(2), R152: near(1)}, test, models=["resnet50", "resnet152"]) == "replicated"
+
+
+def test_trials_that_take_no_data_are_not_on_other_data() -> None:
+    copies = {Trial(workload="memory_copy", size=2**20, data=NO_DATA): near(2)}
+    assert "none" not in label(copies)
+
+
+def test_what_is_not_testable_has_no_scope() -> None:
+    finding = found_by(
+        {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
+    )
+    assert finding.scope == "on synthetic32"
+    assert finding.label == UNTESTED
+
+
+# ---- findings as text, frame and page -------------------------------------------------------------------------------
+
+
+def four_findings() -> Findings:
+    select = [{"model": model} for model in ("resnet50", "vgg16", "resnet152", "vgg19")]
+    of = [
+        a_claim(a_test(shape="level", at_least=100, select=one), id=f"made-{place}") for place, one in enumerate(select)
+    ]
+    data = {R50: near(110), V16: near(90), R152: near(100), V19: OOM}
+    return Findings(judge_all([a_paper(*of)], seen(shown(data))))
+
+
+def test_findings_are_counted_and_the_sentence_says_how_many_of_which() -> None:
+    findings = four_findings()
+    assert findings.counts() == {YES: 1, NO: 1, OPEN: 1, UNTESTED: 1}
+    assert list(findings.counts()) == list(VERDICTS)
+    assert findings.sentence() == (
+        "Of 4 published claims 3 could be tested here: 1 replicated, 1 not replicated and 1 inconclusive."
+    )
+    assert [one.verdict for one in findings.tested()] == [YES, NO, OPEN]
+    assert Findings(findings.findings[3:]).sentence() == "Of one published claim none could be tested here."
+    assert Findings([])._repr_mimebundle_()["text/plain"] == "No published claim is about this study."
+
+
+def test_the_frame_has_a_row_a_case_and_one_for_a_claim_without_any() -> None:
+    findings = Findings([*four_findings().findings, found_by(a_test(shape="level", at_least=1))])
+    frame = findings.frame()
+    assert list(frame.columns) == COLUMNS
+    assert frame["verdict"].tolist() == [YES, NO, OPEN, UNTESTED, UNTESTED]
+    assert frame["case_verdict"].tolist()[:4] == [YES, NO, OPEN, UNTESTED]
+    first, failed, absent = frame.iloc[0], frame.iloc[3], frame.iloc[4]
+    logs = np.log(near(110))
+    ends = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
+    assert (first["effect"], first["low"], first["high"], first["n"]) == pytest.approx(
+        (math.exp(logs.mean()), math.exp(ends.low), math.exp(ends.high), 3)
+    )
+    assert (first["metric"], first["kind"], first["needs"]) == ("images_per_s", "level", "at least 100 images/s")
+    assert math.isnan(failed["effect"]) and failed["n"] == 0 and OOM in failed["case_reason"]
+    assert math.isnan(absent["effect"]) and "no records" in absent["reason"]
+
+
+def test_a_page_shows_the_effect_with_its_interval_its_bound_and_its_mark() -> None:
+    page = BeautifulSoup(four_findings()._repr_mimebundle_()["text/html"], "html.parser")
+    articles = page.select("article")
+    assert [article["data-verdict"] for article in articles] == [
+        "replicated",
+        "not-replicated",
+        "inconclusive",
+        "not-testable-here",
+    ]
+    assert [article["id"] for article in articles] == [f"claim-made-{place}" for place in range(4)]
+    assert [article.select_one(".lk-verdict").get_text() for article in articles] == [  # type: ignore[union-attr]
+        f"{MARKS[verdict]} {verdict}" for verdict in VERDICTS
+    ]
+    text = articles[0].get_text(" ")
+    assert "at least 100 images/s (made up)" in text
+    assert "110 images/s [107.3, 112.8]" in text
+    assert OOM in articles[3].get_text(" ")
+    assert not articles[3].select("svg"), "nothing is drawn of what was not measured"
+
+
+def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
+    def caption(test: dict[str, Any], data: Data, metric: str) -> str:
+        page = BeautifulSoup(finding_html(found_by(test, shown(data, metric))), "html.parser")
+        return " ".join(page.get_text(" ").split())
+
+    said = caption(a_test(shape="level", metric="utilisation", at_most=0.95), {R50: near(0.9)}, "utilisation")
+    assert "at most 95 %" in said and "90.0 % [" in said
+    said = caption(
+        a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64), {B64: even(0.5), B256: near(0.6)}, "top1"
+    )
+    assert "at least 5 points" in said and "10.0 points [" in said
+    said = caption(
+        a_test(shape="ratio", between=(0.9, 1.1), **OVER_64), {B64: even(50), B256: near(50)}, "images_per_s"
+    )
+    assert "between 0.9x and 1.1x" in said and "ResNet-50: batch 256 over batch 64" in said
+    said = caption(
+        a_test(shape="level", metric="training_90_epochs_s", at_most=86_400), {R50: even(2500)}, "images_per_s"
+    )
+    assert "at most 1 days" in said and "0.5 days [" in said
+
+
+@pytest.mark.parametrize("low_high", [(0.5, 0.9), (-0.2, 0.3)])
+def test_what_is_drawn_stays_within_its_picture_and_in_order(low_high: tuple[float, float]) -> None:
+    bound, middle = 0.1, sum(low_high) / 2
+    data = {B64: (0.5,) * 3, B256: (0.5 + low_high[0], 0.5 + middle, 0.5 + low_high[1])}
+    test = a_test(shape="difference", metric="loss", at_least=bound, **OVER_64)
+    svg = BeautifulSoup(finding_html(found_by(test, shown(data, "loss"))), "html.parser").select_one("svg")
+    assert svg is not None
+    width = float(str(svg["width"]))
+    at = {
+        name: float(str(svg.select_one(f".{name}")[attribute]))
+        for name, attribute in (("lk-bound", "x1"), ("lk-point", "cx"))
+    }  # type: ignore[index]
+    ends = [float(str(svg.select_one(".lk-range")[end])) for end in ("x1", "x2")]  # type: ignore[index]
+    assert 0 <= ends[0] < at["lk-point"] < ends[1] <= width
+    assert 0 <= at["lk-bound"] <= width
+    assert (at["lk-bound"] < at["lk-point"]) == (bound < middle)
+
+
+def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
+    evil_trial = Trial(model=EVIL, data=EVIL, framework=EVIL)
+    evil_batch = replace(evil_trial, batch=256)
+    magnitude = {"value": 2.0, "hardware": [EVIL]}
+    tests = [
+        a_test(shape="ratio", at_least=1, because=EVIL, published=[magnitude], beside=["top1"], **OVER_64),
+        a_test(shape="level", at_least=1, because=EVIL, select={"model": "resnet50"}),
+        a_test(shape="order", along="data", order=[EVIL, "b"]),
+        {"shape": "differs", "metric": "convolution_kernel", "along": "batch", "select": {"model": EVIL}},
+    ]
+    claim = a_claim(*tests, statement=EVIL, where=EVIL, note=EVIL)
+    paper = a_paper().model_copy(update={"id": EVIL, "name": EVIL})
+    facts = {"convolution_kernel": EVIL, "top1": 0.5}
+    found = [
+        *records({evil_trial: even(1), evil_batch: near(2)}, "images_per_s", host=EVIL, facts=facts),
+        *records({R50: EVIL}, "images_per_s", host=EVIL),
+    ]
+    results = of_records(*found, host=EVIL)
+    results = replace(results, profile=results.profile.model_copy(update={"title": EVIL}))
+    finding = judge(paper, claim, seen(results))
+    for page in (finding_html(finding), Findings([finding])._repr_mimebundle_()["text/html"]):
+        elements = BeautifulSoup(page, "html.parser").find_all(True)
+        assert page.count("&lt;script&gt;") >= 12
+        assert not [element for element in elements if element.name == "script"]
+        assert not {name for element in elements for name in element.attrs} & {"onload", "onclick"}
+        assert all(str(element["href"]).startswith("../") for element in elements if element.has_attr("href"))
+
+
+def test_what_stands_beside_a_verdict_decides_nothing() -> None:
+    test = a_test(shape="level", at_least=100, beside=["top1", "top5"])
+    finding = found_by(test, of_records(*records({R50: near(110)}, "images_per_s", facts={"top1": 0.25})))
+    case = only_case(finding)
+    assert case.beside == (("Top-1 accuracy", "25.0 %"),), "what was not read is left out"
+    assert "Beside: Top-1 accuracy 25.0 %." in finding_html(finding)
+    assert finding.verdict == YES
+
+
+# ---- the papers' own claims -----------------------------------------------------------------------------------------
+
+
+def claim_of(name: str) -> tuple[Paper, Claim]:
+    return next((paper, claim) for paper in load_papers() for claim in paper.claims if claim.id == name)
+
+
+def table_of(paper: Paper, metric: str) -> PublishedTable:
+    return next(table for table in paper.tables if table.metric == metric)
+
+
+def test_the_printed_int8_accuracies_support_the_claim_about_them() -> None:
+    paper, claim = claim_of("dell_v100-int8-accuracy")
+    facts: dict[Trial, dict[str, float]] = {}
+    for metric in ("top1", "top5"):
+        table = table_of(paper, metric)
+        for model in table.rows:
+            for precision in table.columns:
+                trial = Trial(workload="infer", model=model, precision=precision, image_px=224)
+                facts.setdefault(trial, {})[metric] = table.si(model, precision)
+    found = [
+        made(trial, n, "top1", 0, facts=of, study="08_quantization") for trial, of in facts.items() for n in (1, 2, 3)
+    ]
+    evidence = seen(of_records(*found, study="08_quantization"), available=["08_quantization"])
+    finding = judge(paper, claim, evidence)
+    assert len(finding.cases) == 14
+    assert finding.verdict == YES, [(case.label, case.shown) for case in finding.cases if case.verdict != YES]
+
+
+@pytest.mark.parametrize("hw", ["p100_12gb", "p100_16gb", "v100_sxm2", "k40m"])
+def test_the_printed_utilisation_and_power_support_the_claims_about_them(hw: str) -> None:
+    paper, underused = claim_of("wisconsin-underused")
+    used, watts = table_of(paper, "utilisation").si("mean", hw), table_of(paper, "power_w").si("mean", hw)
+
+    def found(study: str) -> Results:
+        each = (watched(R50, n, utilisation=used * noise, power_w=watts * noise) for n, noise in enumerate(tight(1), 1))
+        return of_records(*each, hw=hw, study=study)
+
+    assert judge(paper, underused, seen(found("01_training"), view=hw)).verdict == YES
+    evidence = seen(found("04_power"), view=hw, available=["04_power"])
+    assert judge(*claim_of("wisconsin-power-below-limit"), evidence).verdict == YES
+
+
+def utilised(shares: Mapping[str, float]) -> Finding:
+    """What utilisation by profile says of the claim that the fastest has the lowest; the V100 is the fastest."""
+
+    def of(hw: str, share: float) -> Results:
+        rate = 900 if hw == "v100_sxm2" else 300
+        read = [watched(R50, n, utilisation=share) for n in (1, 2, 3)]
+        return of_records(
+            *(one.model_copy(update={"result": made(R50, 1, "images_per_s", rate).result}) for one in read), hw=hw
+        )
+
+    paper, claim = claim_of("wisconsin-v100-least")
+    evidence = seen(*(of(*item) for item in shares.items()), view=None, available=["01_training", "20_comparison"])
+    return judge(paper, claim, evidence)
+
+
+def test_the_printed_utilisations_support_that_the_fastest_has_the_lowest() -> None:
+    table = table_of(claim_of("wisconsin-v100-least")[0], "utilisation")
+    assert utilised({hw: table.si("mean", hw) for hw in table.columns}).verdict == YES
+    assert utilised({"v100_sxm2": 0.9, "k40m": 0.8}).verdict == NO
+
+
+def test_what_is_the_same_is_not_lower() -> None:
+    # nvidia-smi reads 100 % on both: no noise, so an interval of no width, right at the bound.
+    assert utilised({"v100_sxm2": 1.0, "k40m": 1.0}).verdict != YES
+
+
+# ---- how often a verdict is wrong -----------------------------------------------------------------------------------
+
+MANY, NOISE = 2000, 0.03
+ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / MANY)  # 2.5 % on each side, and three standard errors
+
+
+def verdicts_of(samples: Mapping[Trial, np.ndarray], test: dict[str, Any]) -> dict[str, float]:
+    """Verdict -> its share over the simulated data sets, a row each."""
+    claim = a_claim(test)
+    paper = a_paper(claim)
+    found = [
+        judge(paper, claim, seen(shown({trial: rows[row].tolist() for trial, rows in samples.items()}))).verdict
+        for row in range(len(next(iter(samples.values()))))
+    ]
+    return {verdict: found.count(verdict) / len(found) for verdict in VERDICTS}
+
+
+def simulated(true_ratio: float, passes: int, many: int) -> dict[Trial, np.ndarray]:
+    """Log-normal noise; what troubles a pass troubles both of its trials."""
+    draw = np.random.default_rng(20_261_101 + passes)
+    trouble = draw.lognormal(sigma=0.3, size=(many, passes))
+    return {
+        trial: 100 * factor * trouble * draw.lognormal(sigma=NOISE, size=(many, passes))
+        for trial, factor in ((B64, 1.0), (B256, true_ratio))
+    }
+
+
+@pytest.mark.parametrize("passes", [3, 6])
+def test_a_true_ratio_at_the_bound_is_rarely_called_replicated_or_not(passes: int) -> None:
+    share = verdicts_of(simulated(1.5, passes, MANY), a_test(shape="ratio", at_least=1.5, **OVER_64))
+    assert 0.01 <= share[YES] <= ALLOWED
+    assert 0.01 <= share[NO] <= ALLOWED
+    assert share[YES] + share[NO] + share[OPEN] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("passes", [3, 6])
+def test_a_ratio_far_above_the_bound_is_nearly_always_called_replicated(passes: int) -> None:
+    test = a_test(shape="ratio", at_least=1.5, **OVER_64)
+    assert verdicts_of(simulated(2.0, passes, 300), test)[YES] >= 0.99
+    assert verdicts_of(simulated(1.1, passes, 300), test)[NO] >= 0.99
+
+
+def test_across_hosts_a_true_ratio_at_the_bound_is_rarely_called_replicated() -> None:
+    draw = np.random.default_rng(7)
+    test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
+    claim = a_claim(test)
+    paper = a_paper(claim)
+    found = []
+    for _ in range(500):
+        fast, slow = 150 * draw.lognormal(sigma=0.02, size=3), 100 * draw.lognormal(sigma=0.04, size=6)
+        evidence = seen(shown({R50: fast.tolist()}), shown({R50: slow.tolist()}, hw="h100", host=OTHER_HOST))
+        found.append(judge(paper, claim, evidence).verdict)
+    limit = 0.025 + 3 * math.sqrt(0.025 * 0.975 / 500)
+    assert 0 < found.count(YES) / 500 <= limit
+    assert 0 < found.count(NO) / 500 <= limit
+
+
+@pytest.mark.parametrize("trend", ["rises", "falls", "peaks"])
+def test_what_does_not_change_is_rarely_called_a_trend(trend: str) -> None:
+    # The top of a peak is chosen by what was measured, so this could be more than 2.5 %, and is not.
+    draw = np.random.default_rng(20_261_102)
+    samples = {trial: 100 * draw.lognormal(sigma=NOISE, size=(1000, 3)) for trial in (B16, B32, B64, B128, B256)}
+    share = verdicts_of(samples, a_test(**ALONG, trend=trend))
+    assert 0 < share[YES] <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 1000)
