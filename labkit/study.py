@@ -16,10 +16,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from labkit.analysis.evidence import Evidence
-from labkit.analysis.findings import Findings
-from labkit.analysis.judge import judge_all
 from labkit.analysis.results import Results
+from labkit.analysis.verdicts import Evidence, Findings, judge_all
 from labkit.data import DataSet, open_data
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host

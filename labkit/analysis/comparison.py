@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pandas as pd
 
-from labkit.analysis.evidence import Evidence, Side, families, level, ratio
 from labkit.analysis.format import listing, with_interval
 from labkit.analysis.results import Results, measured_gpus
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Finding, Judged
-from labkit.analysis.words import (
+from labkit.analysis.verdicts.evidence import Evidence, Side, families, level, ratio
+from labkit.analysis.verdicts.words import (
     COMPARED,
     choice_words,
     kind_of,

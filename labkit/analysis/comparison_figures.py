@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.comparison import AGAIN, POWER, TRAINING, describe, plain, profiles, ratio_rows
-from labkit.analysis.evidence import Evidence, Side, level
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, spread
 from labkit.analysis.power import power_kind
 from labkit.analysis.speed import title
 from labkit.analysis.table import Text
+from labkit.analysis.verdicts.evidence import Evidence, Side, level
 from labkit.papers import Paper, PublishedTable
 from labkit.registry import find_metric
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis.evidence import Side, level
 from labkit.analysis.results import Results, measured_gpus
+from labkit.analysis.verdicts.evidence import Side, level
 from labkit.registry import METRICS
 from labkit.trial import NO_DATA, Trial
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from labkit.analysis.findings import MARKS, Findings, finding_html
-from labkit.analysis.verdicts import VERDICTS, Finding
+from labkit.analysis.verdicts import MARKS, VERDICTS, Finding, Findings, finding_html
 from labkit.papers import Paper
 from labkit.registry import STUDIES
 from labkit.report.html import write_template

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 from labkit.analysis.comparison import profiles
-from labkit.analysis.findings import Findings
-from labkit.analysis.judge import judge_all
+from labkit.analysis.verdicts import Findings, judge_all
 from labkit.errors import UserError, unknown
 from labkit.host import ROOT, this_host
 from labkit.papers import load_papers

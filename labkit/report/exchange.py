@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from labkit.analysis.exchange import numbers
-from labkit.analysis.findings import Findings
 from labkit.analysis.results import Results
+from labkit.analysis.verdicts import Findings
 
 FILES = {
     "numbers.csv": "every metric of every trial with its interval (CSV, unrounded, SI units)",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit import __version__
-from labkit.analysis.findings import MARKS, Findings
 from labkit.analysis.format import MISSING, listing
-from labkit.analysis.judge import judge_all
 from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.summary import published_tables
+from labkit.analysis.verdicts import MARKS, Findings, judge_all
 from labkit.errors import LabkitError
 from labkit.host import Host, read_host
 from labkit.papers import load_papers

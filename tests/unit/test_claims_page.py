@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from labkit.analysis.findings import Findings
-from labkit.analysis.judge import judge_all
-from labkit.analysis.verdicts import VERDICTS, Finding
+from labkit.analysis.verdicts.findings import Findings
+from labkit.analysis.verdicts.judge import judge_all
+from labkit.analysis.verdicts.verdict import VERDICTS, Finding
 from labkit.errors import LabkitError
 from labkit.host import ROOT
 from labkit.observed import Statistic

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from labkit.analysis.exchange import COLUMNS, numbers
-from labkit.analysis.findings import Findings
 from labkit.analysis.format import number
-from labkit.analysis.judge import judge_all
 from labkit.analysis.results import Results
 from labkit.analysis.summary import throughput_summary
-from labkit.analysis.words import shown_effect
+from labkit.analysis.verdicts.findings import Findings
+from labkit.analysis.verdicts.judge import judge_all
+from labkit.analysis.verdicts.words import shown_effect
 from labkit.records import parse_line
 from labkit.registry import METRICS, STUDIES
 from labkit.report.claims_page import write_claims

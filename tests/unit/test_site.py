@@ -18,7 +18,7 @@ from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.analysis import speed, summary
-from labkit.analysis.verdicts import VERDICTS
+from labkit.analysis.verdicts.verdict import VERDICTS
 from labkit.errors import LabkitError
 from labkit.host import Host
 from labkit.papers import Paper

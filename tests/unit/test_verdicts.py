@@ -16,12 +16,12 @@ from bs4 import BeautifulSoup
 from scipy import stats
 
 from labkit import claims
-from labkit.analysis import evidence as rooms
-from labkit.analysis.evidence import Evidence, Side
-from labkit.analysis.findings import COLUMNS, MARKS, Findings, finding_html
-from labkit.analysis.judge import judge, judge_all
 from labkit.analysis.results import Results
-from labkit.analysis.verdicts import VERDICTS, Case, Finding
+from labkit.analysis.verdicts import evidence as rooms
+from labkit.analysis.verdicts.evidence import Evidence, Side
+from labkit.analysis.verdicts.findings import COLUMNS, MARKS, Findings, finding_html
+from labkit.analysis.verdicts.judge import judge, judge_all
+from labkit.analysis.verdicts.verdict import VERDICTS, Case, Finding
 from labkit.claims import Claim
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.papers import Paper, PublishedTable, load_papers
@@ -529,6 +529,22 @@ def test_a_trend_shows_its_last_value_over_its_first_and_a_peak_its_smaller_lead
     assert peaks.effect is not None and peaks.effect.point == pytest.approx(1.25, rel=1e-3)
 
 
+def test_a_peak_is_the_highest_value_within_the_sweep() -> None:
+    test = a_test(**ALONG, trend="peaks")
+    finding = found_by(test, shown({B32: near(100), B64: even(95), B128: near(150), B256: even(120)}))
+    assert finding.verdict == YES
+    case = only_case(finding)
+    assert case.effect is not None and case.effect.point == pytest.approx(1.25, rel=1e-3)
+
+
+def test_of_several_steps_the_one_that_decides_is_shown() -> None:
+    # Gains a unit of 1, then 0.2, then 0.1: the second is half of the first, the least that they shrink.
+    data = {B64: near(100), B128: near(164), B256: near(189.6), B512: near(215.2)}
+    case = only_case(found_by(a_test(**ALONG, trend="diminishing"), shown(data)))
+    assert case.verdict == YES
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5)
+
+
 def test_a_trend_takes_sizes_as_numbers_not_as_words() -> None:
     sizes = [Trial(batch=size) for size in (8, 16, 64, 128, 1024)]
     data = {trial: near(100.0 + place * 10) for place, trial in enumerate(sizes)}
@@ -987,6 +1003,18 @@ def test_a_claim_of_a_study_without_a_notebook_says_so() -> None:
     assert "10_gan and 09_profile are not in this version" in judge(a_paper(two), two, seen()).reason
 
 
+def test_one_of_two_studies_is_enough_for_its_own_tests() -> None:
+    one = a_claim(a_test(shape="level", at_least=1), studies=["01_training", "10_gan"])
+    assert found_by(one, shown({R50: near(2)})).verdict == YES
+    both = a_claim(
+        a_test(shape="level", at_least=1),
+        a_test(shape="level", at_least=1, study="10_gan"),
+        studies=["01_training", "10_gan"],
+    )
+    finding = found_by(both, shown({R50: near(2)}))
+    assert (finding.verdict, finding.reason) == (UNTESTED, "10_gan is not in this version of the workbook")
+
+
 def test_a_comparison_of_a_study_without_a_notebook_says_which() -> None:
     test = a_test(shape="ratio", at_least=1, over={"profile": "fastest"}, under={"profile": "others"}, study="10_gan")
     claim = a_claim(test, studies=["20_comparison"])
@@ -1330,7 +1358,9 @@ def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
     results = of_records(*found, host=EVIL)
     results = replace(results, profile=results.profile.model_copy(update={"title": EVIL}))
     finding = judge(paper, claim, seen(results))
-    for page in (finding_html(finding), Findings([finding])._repr_mimebundle_()["text/html"]):
+    failed = judge(paper, a_claim(tests[1]), seen(results))
+    assert EVIL in failed.reason and EVIL in finding.scope
+    for page in (finding_html(finding) + finding_html(failed), Findings([finding])._repr_mimebundle_()["text/html"]):
         elements = BeautifulSoup(page, "html.parser").find_all(True)
         assert page.count("&lt;script&gt;") >= 12
         assert not [element for element in elements if element.name == "script"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from labkit.analysis.evidence import Side
 from labkit.analysis.format import number, quantity
+from labkit.analysis.verdicts.evidence import Side
 from labkit.claims import Test
 from labkit.models import MODELS
 from labkit.registry import LABELS, METRICS, find_metric

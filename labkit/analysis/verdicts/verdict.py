@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.analysis.evidence import Side
-from labkit.analysis.words import Kind, shown_effect
+from labkit.analysis.verdicts.evidence import Side
+from labkit.analysis.verdicts.words import Kind, shown_effect
 from labkit.claims import Claim, Test
 from labkit.papers import Paper
 from labkit.statistics import Interval

@@ -7,11 +7,11 @@ when all its cases are, and not replicated when one of them is not. Nothing corr
 
 from __future__ import annotations
 
-from labkit.analysis.evidence import Evidence, Side, select
 from labkit.analysis.format import listing
-from labkit.analysis.shapes import SHAPES
-from labkit.analysis.verdicts import Finding, Judged, Verdict
-from labkit.analysis.words import choice_words, field_name, title_of
+from labkit.analysis.verdicts.evidence import Evidence, Side, select
+from labkit.analysis.verdicts.shapes import SHAPES
+from labkit.analysis.verdicts.verdict import Finding, Judged, Verdict
+from labkit.analysis.verdicts.words import choice_words, field_name, title_of
 from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
 from labkit.registry import STUDIES

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.analysis.evidence import Side, difference, families, level, ratio
 from labkit.analysis.format import listing, quantity
 from labkit.analysis.observations import why_not
-from labkit.analysis.verdicts import Bounds, Case, Verdict
-from labkit.analysis.words import Kind, metric_name, shown_value
+from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
+from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
+from labkit.analysis.verdicts.words import Kind, metric_name, shown_value
 from labkit.claims import Published, Test
 from labkit.statistics import Interval
 

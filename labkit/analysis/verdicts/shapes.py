@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.analysis.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
-from labkit.analysis.evidence import Side, families, level, pairs, ratio
 from labkit.analysis.format import listing
-from labkit.analysis.trends import MORE, STEP_BACK, TRENDS
-from labkit.analysis.verdicts import Case, Verdict
-from labkit.analysis.words import (
+from labkit.analysis.verdicts.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
+from labkit.analysis.verdicts.evidence import Side, families, level, pairs, ratio
+from labkit.analysis.verdicts.trends import MORE, STEP_BACK, TRENDS
+from labkit.analysis.verdicts.verdict import Case, Verdict
+from labkit.analysis.verdicts.words import (
     COMPARED,
     Kind,
     metric_name,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from labkit.analysis.cases import deciding_case, make_case, missing_case
-from labkit.analysis.evidence import Side, level, ratio
-from labkit.analysis.verdicts import Bounds, Case
-from labkit.analysis.words import shown_effect
+from labkit.analysis.verdicts.cases import deciding_case, make_case, missing_case
+from labkit.analysis.verdicts.evidence import Side, level, ratio
+from labkit.analysis.verdicts.verdict import Bounds, Case
+from labkit.analysis.verdicts.words import shown_effect
 from labkit.claims import Test
 from labkit.statistics import Interval, linear_interval
 
