@@ -225,11 +225,18 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
     given = {(results.profile.name, results.study.id): results for results in known}
     names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
 
+    unreadable: dict[tuple[str, str], str] = {}
+
     def load(name: str, study: str) -> Results:
         if (name, study) in given:
             return given[name, study]
-        return shown_results(load_profile(name), find_study(study), store=Store(reports_folder() / name), here=here)
+        about, owner = find_study(study), load_profile(name)
+        try:
+            return shown_results(owner, about, store=Store(reports_folder() / name), here=here)
+        except (LabkitError, OSError, ValueError) as error:  # a broken file costs its own study only
+            unreadable[name, study] = str(error)
+            return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
 
     profiles = tuple(sorted(names | ({profile} if profile else set())))
     available = frozenset(study for study in STUDIES if notebook_of(study).is_file())
-    return Evidence(profile=profile, profiles=profiles, available=available, load=load)
+    return Evidence(profile=profile, profiles=profiles, available=available, load=load, unreadable=unreadable)

@@ -64,7 +64,7 @@ def plain(seen: Evidence, study: str) -> list[Side]:
     return sorted(sides, key=lambda side: order.index(side.results.profile.name))
 
 
-def headline(seen: Evidence) -> Text:
+def headline(seen: Evidence, baseline: str = "") -> Text:
     """The answer first: for each network the profile that trains it fastest, and the newest GPU over the one before."""
     sides = [side for side in plain(seen, TRAINING) if level(side, "images_per_s")]
     if not sides:
@@ -81,7 +81,7 @@ def headline(seen: Evidence) -> Text:
         for side in best.values()
     ]
     text = "; ".join(said) + "."
-    rows = ratio_rows(seen)
+    rows = ratio_rows(seen, baseline)
     for (newer, older), pairs in rows.items():
         known_ratios = [effect for _, effect in pairs]
         low = min(known_ratios, key=lambda effect: effect.point)

@@ -48,6 +48,7 @@ def make_compare(baseline: str = "") -> int:
     shown = [results for name in names for study in STUDIES if (results := seen.results(name, study))]
     write_exchange(folder, shown, Findings(judge_all(load_papers(), seen)))
     links = [(f"../{profile.name}/index.html", profile.title) for profile in found]
+    links += [("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     command = f"make compare{f' BASELINE={baseline}' if baseline else ''}"
     strip = {
         "Profiles": ", ".join(profile.title for profile in found),

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -18,7 +19,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from labkit.errors import UserError
+from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT, Host, this_host
 from labkit.matching import detect, require_match
 from labkit.profile import Profile, load_profile
@@ -141,10 +142,20 @@ def _executed(
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(_timed, report, study, None, parameters): study for study in studies}
-        for number, future in enumerate(as_completed(futures), start=1):
-            study = futures[future]
-            print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
-            yield study, future.result()
+        try:
+            for number, future in enumerate(as_completed(futures), start=1):
+                study = futures[future]
+                print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
+                try:
+                    ran = future.result()
+                except BrokenProcessPool:  # which fails all that are left: they run here
+                    ran = _timed(report, study, None, parameters)
+                except Exception as error:  # noqa: BLE001 - one study's failure is not the others'
+                    ran = Execution(f"{type(error).__name__}: {error}"), 0.0
+                yield study, ran
+        except BaseException:  # Ctrl-C: what waits is not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
@@ -162,7 +173,10 @@ def _run_all(
     store = Store(report)
     for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
         if mode == "measure" and not outcome.reason:
-            outcome = replace(outcome, reason=_nothing_worked(store, study, host, request.scale))
+            try:
+                outcome = replace(outcome, reason=_nothing_worked(store, study, host, request.scale))
+            except LabkitError as error:  # its records can't be read
+                outcome = replace(outcome, reason=str(error))
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,

@@ -128,8 +128,8 @@ def _headline(report: Path, study: str) -> Headline | None:
         return None
     try:
         said = scraps.read(notebook)
-    except (ValueError, KeyError, OSError) as error:
-        raise LabkitError(f"{notebook} can't be read back: {error}") from error
+    except Exception:  # noqa: BLE001 - whatever nbformat raises: a notebook that can't be read back has no headline
+        return None
     if not said.get("headline"):
         return None
     page = f"{study}.html" if (report / f"{study}.html").is_file() else None
@@ -140,15 +140,21 @@ def _headline(report: Path, study: str) -> Headline | None:
 def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun | None) -> StudyRow:
     about = STUDIES[study]
     page = f"{study}.html" if (report / f"{study}.html").is_file() else None
-    shown = host_to_show(store, study, host.id)
-    scale = scale_to_show(store.read(study, shown)) if shown else None
     status, reason = "not measured", "not measured on this profile yet"
+    scale, broken = None, ""
+    try:
+        shown = host_to_show(store, study, host.id)
+        scale = scale_to_show(store.read(study, shown)) if shown else None
+    except (LabkitError, OSError) as error:
+        broken = str(error)
     if study == COMPARISON:
         compared = (report.parent / "comparison" / "index.html").is_file()
         page = "../comparison/index.html" if compared else None
         status, reason = ("ok", "") if compared else ("not measured", "made from the records of all profiles together")
     elif not notebook_of(study).is_file():
         status, reason = "not in this version", "this version of the workbook has no notebook for it"
+    elif broken:
+        status, reason = "failed", broken
     elif run and run.status == "failed":
         status, reason = "failed", run.reason or "unknown"
     elif run and scale:

@@ -66,7 +66,10 @@ def test_a_page_with_figure_table_and_text_loads_nothing_and_is_small(render):
     )
     assert external_urls(page) == []
     assert "default-src 'none'" in page
-    assert 'media="screen and (prefers-color-scheme: dark)"' in page, "and paper gets the light one"
+    light, dark = BeautifulSoup(page, "html.parser").select("figure.lk-figure img")
+    assert (light["class"], dark["class"]) == (["lk-light"], ["lk-dark"])
+    assert light["alt"] == dark["alt"] == f"alt {EVIL}" and light["src"] != dark["src"]
+    assert ".lk-dark{display:none}@media screen and (prefers-color-scheme:dark)" in page, "paper gets the light one"
     assert_nothing_was_injected(page)
     assert 'class="lk-scroll"' in page
     assert "text &lt;script&gt;alert(1)" in page

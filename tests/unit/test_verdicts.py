@@ -396,6 +396,18 @@ def test_what_is_equal_in_every_pass_is_neither_more_nor_less(test: dict[str, An
     assert finding.verdict in (NO, OPEN)
 
 
+def test_a_bound_that_is_no_equality_may_be_met_exactly() -> None:
+    exactly = found_by(
+        a_test(shape="level", metric="copy_share", at_most=0.05), shown({R50: (0.05,) * 3}, "copy_share")
+    )
+    assert exactly.verdict == YES, "at most 5 % is at most 5 %"
+    data = {B64: (0.6877,) * 3, B256: (0.6895,) * 3}  # 0.0018 apart, but for the last binary digit
+    assert (
+        found_by(a_test(shape="difference", metric="top1", at_most=0.0018, **OVER_64), shown(data, "top1")).verdict
+        == YES
+    )
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_passes_that_are_not_the_same_give_no_pairs(name: str) -> None:
     test, by_verdict = SHAPES[name]

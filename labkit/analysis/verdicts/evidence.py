@@ -7,7 +7,7 @@ within each pass first; those of different hosts, studies or profiles are unpair
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,7 @@ from labkit.statistics import (
 from labkit.trial import Trial
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
-TRIAL_FIELDS = frozenset(field.name for field in fields(Trial))
+TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Evidence:
     profiles: tuple[str, ...]
     available: frozenset[str]
     load: Callable[[str, str], Results]
+    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> why, told by `load`
 
     @cached_property
     def _loaded(self) -> dict[tuple[str, str], Results]:

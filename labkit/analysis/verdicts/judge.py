@@ -83,6 +83,8 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         if evidence.profile is None:
             return Judged(test, (), f"no profile has records of {study}")
         said = f"no records of {study} on {evidence.profile}"
+        if (evidence.profile, study) in evidence.unreadable:
+            return Judged(test, (), evidence.unreadable[evidence.profile, study])
         if not evidence.results(evidence.profile, study).profile.runnable:
             return Judged(test, (), f"{said}, which no current framework runs on")
         again = f"`make report HW={evidence.profile} STUDY={STUDIES[study].name}`"
