@@ -8,11 +8,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -146,16 +147,21 @@ def _executed(
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
                 print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
-                try:
-                    ran = future.result()
-                except BrokenProcessPool:  # which fails all that are left: they run here
-                    ran = _timed(report, study, None, parameters)
-                except Exception as error:  # noqa: BLE001 - one study's failure is not the others'
-                    ran = Execution(f"{type(error).__name__}: {error}"), 0.0
-                yield study, ran
+                yield study, _ended(future, partial(_timed, report, study, None, parameters))
         except BaseException:  # Ctrl-C: what waits is not begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _ended(future: Future[Ran], again: Callable[[], Ran]) -> Ran:
+    """How a study ended. A pool that broke fails all that are left in it: they are run in this process."""
+    try:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            return again()
+    except Exception as error:  # noqa: BLE001 - one study's failure is not the others'
+        return Execution(f"{type(error).__name__}: {error}"), 0.0
 
 
 def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
