@@ -188,7 +188,7 @@ def test_a_figure_has_alt_text_caption_data_and_both_schemes() -> None:
     figure = speed.throughput(three_passes(), [TRAIN])
     assert isinstance(figure, Figure)
     page = figure._repr_mimebundle_()["text/html"]
-    assert 'alt="' in page and "<figcaption>" in page and "<details>" in page and "prefers-color-scheme: dark" in page
+    assert 'alt="' in page and "<figcaption>" in page and "<details>" in page and "prefers-color-scheme:dark" in page
     for said in ("FP32", "eager", "batch 64", "synthetic32", "NVIDIA H200", "n = 3"):
         assert said in figure.caption
     assert figure.svg(LIGHT) == figure.svg(LIGHT), "the same records give the same bytes"
