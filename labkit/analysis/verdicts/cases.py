@@ -10,6 +10,7 @@ from labkit.analysis.verdicts.evidence import Side, difference, families, level,
 from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
 from labkit.analysis.verdicts.words import Kind, metric_name, shown_value
 from labkit.claims import Published, Test
+from labkit.registry import find_metric
 from labkit.statistics import Interval
 
 NO_INTERVAL = "one pass has no interval"
@@ -26,12 +27,13 @@ def bounds_of(test: Test) -> Bounds | None:
     """The bound of a test's direction; None where only a magnitude was published."""
     if test.outside:
         return Bounds(*test.outside, outside=True)
-    if test.between:
-        return Bounds(*test.between)
-    if test.at_least is test.at_most is None:
+    # "More" is not "the same": where a bound is equality itself, it must be left behind.
+    about_one = 1.0 if test.shape == "level" and find_metric(test.metric).unit == "x" else None
+    equality = {"ratio": 1.0, "difference": 0.0}.get(test.shape, about_one)
+    ends = test.between or (test.at_least, test.at_most)
+    if ends == (None, None):
         return None
-    equality = {"ratio": 1.0, "difference": 0.0}.get(test.shape)
-    return Bounds(test.at_least, test.at_most, strict=equality in (test.at_least, test.at_most))
+    return Bounds(*ends, strict=equality is not None and equality in ends)
 
 
 def make_case(
