@@ -668,7 +668,7 @@ def test_the_page_leads_to_the_reports_there_are_and_to_no_others(reports: Path)
         for link in BeautifulSoup(page_in(reports), "html.parser").select("nav a")
         if link["href"][0] != "#"
     ]
-    assert links == ["../h200/index.html"]
+    assert links == ["../h200/index.html", "numbers.csv", "claims.csv"]
 
 
 def test_a_baseline_reaches_the_notebook_and_the_command_on_the_page(reports: Path) -> None:
