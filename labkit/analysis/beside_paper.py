@@ -44,12 +44,16 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
             idle = spread(results, trial, "power_w", "unattached")
             here |= {"idle": idle.mean} if idle else {}
             shown = [quantity(here.get(row), "power_w", 4) for row in table.rows]
-            columns[f"here, batch {trial.batch}"] = [*shown, *_limits(results.profile, here.get("mean")), MISSING]
+            columns[f"here, batch {trial.batch}"] = [
+                *shown,
+                *_limits(results.profile, results.power_limit_w, here.get("mean")),
+                MISSING,
+            ]
         for name, profile, values in _published(paper, table):
             shown = [f"{value:.10g} {table.unit}" for value in values.values()]
             mean = values.get("mean")
             ratio = _ratio(results.profile, here.get("mean"), profile, mean)
-            columns[name] = [*shown, *_limits(profile, mean), ratio]
+            columns[name] = [*shown, *_limits(profile, profile.power_limit_w, mean), ratio]
         caption = (
             f"Power while training {model}: this machine and '{paper.citation.title}' ({table.where}; {table.note}), "
             f"polled once a second too, here over the timed part only; idle here: no process attached. A ratio "
@@ -83,9 +87,9 @@ def _extremes(polled: Spread | None) -> dict[str, float]:
     return {} if polled is None else {"min": polled.low, "mean": polled.mean, "max": polled.high}
 
 
-def _limits(profile: Profile, mean_w: float | None) -> list[str]:
-    """The board's limit, the mean as a share of it, and the sensor's systematic error."""
-    limit, error = profile.power_limit_w, profile.sensor_error.get("power_w")
+def _limits(profile: Profile, limit: float | None, mean_w: float | None) -> list[str]:
+    """The limit of the boards used, the mean as a share of it, and the sensor's systematic error."""
+    error = profile.sensor_error.get("power_w")
     share = percent(mean_w / limit, 3) if limit and mean_w is not None else MISSING
     return [
         f"{number(limit)} W" if limit else MISSING,

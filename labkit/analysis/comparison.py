@@ -237,7 +237,7 @@ def _magnitude_row(finding: Finding, judged: Judged) -> dict[str, str]:
     for published in test.published:
         ends = published.value if isinstance(published.value, tuple) else (published.value,)
         said = " to ".join(shown_value(end, test.metric, kind) for end in ends)
-        of = [title_of(str(value)) for name, value in published.select.items() if name != "image_px"]
+        of = [f"{v} px" if name == "image_px" else title_of(str(v)) for name, v in published.select.items()]
         where = listing([load_profile(name).title for name in published.hardware])
         printed.append(f"{said} ({', '.join([*of, where])})")
     compared = f": {choice_words(test.over)} {COMPARED[kind]} {choice_words(test.under)}" if test.over else ""

@@ -45,7 +45,7 @@ def power(results: Results, trials: list[Trial]) -> KeyNumbers:
     draws = [(draw, trial) for trial in training_trials if (draw := mean_interval(results, trial, "power_w"))]
     if draws:
         draw, trial = max(draws, key=lambda pair: pair[0].point)
-        limit = results.profile.power_limit_w
+        limit = results.power_limit_w
         of_limit = f", {percent(draw.point / limit)} of the {number(limit)} W limit" if limit else ""
         found.append([with_interval(draw, "power_w"), f"most: {name_of(trial)}{of_limit}"])
     costs = [

@@ -92,7 +92,7 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
     data = power_table(results, trials)
     if data["power_w"].isna().all():
         return Text(f"Power can't be read here: {why_not(results, 'energy_j')}. So there are no joules on this page.")
-    limit = results.profile.power_limit_w
+    limit = results.power_limit_w
     frame = pd.DataFrame(
         {
             "trial": data["trial"],
@@ -128,7 +128,7 @@ def power_kind(results: Results) -> str:
 
 
 def _boards(results: Results) -> str:
-    return "board's" if results.profile.device.count == 1 else f"{results.profile.device.count} boards'"
+    return "board's" if results.boards_used == 1 else f"{results.boards_used} boards'"
 
 
 def _between(low: float | None, high: float | None) -> str | None:
@@ -171,7 +171,7 @@ def headline(results: Results, trials: list[Trial]) -> Text:
             said += f" What can be said: while training, all cores together were busy {between} of the time."
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
-    limit = results.profile.power_limit_w
+    limit = results.power_limit_w
     said = f"Training {title(most[0])} draws most, {with_interval(most[1], 'power_w')}"
     said += f", which is {percent(most[1].point / limit)} of the {_boards(results)} {number(limit)} W" if limit else ""
     said += f"; {title(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."

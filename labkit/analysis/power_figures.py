@@ -27,7 +27,7 @@ def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
     data = power_table(results, trials) if trials else pd.DataFrame()
     if not len(data) or data["power_w"].isna().all():
         return Text(f"Power can't be read here, so there is no picture of it: {why_not(results, 'energy_j')}.")
-    limit = results.profile.power_limit_w
+    limit = results.power_limit_w
     alone = next((found for trial in trials if (found := spread(results, trial, "power_w", "unattached"))), None)
 
     def draw(figure: Any, theme: Theme) -> None:

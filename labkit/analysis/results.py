@@ -77,6 +77,17 @@ class Results:
         """The pass numbers that have records."""
         return sorted({record.pass_number for record in self.records})
 
+    @property
+    def boards_used(self) -> int:
+        """How many devices these trials used at most: not those that stood idle beside them."""
+        return max((record.devices_used for record in self.records), default=1)
+
+    @property
+    def power_limit_w(self) -> float | None:
+        """What those boards may draw together; None where no limit is stated."""
+        limit = self.profile.device.board_power_w
+        return None if limit is None else limit.value * self.boards_used
+
     def file(self) -> str:
         """The file of these records, relative to the folder of all reports."""
         return f"{self.profile.name}/records/{self.host_id}/{self.study.id}.jsonl"
@@ -119,7 +130,7 @@ class Results:
             return "no records"
         gpus = measured_gpus(self.profile, self.host)
         device = gpus[0] if gpus else self.host.get("cpu", "unknown CPU")
-        used = max(record.devices_used for record in self.records)
+        used = self.boards_used
         count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
         return f"{count}{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
 

@@ -128,8 +128,8 @@ def _headline(report: Path, study: str) -> Headline | None:
         return None
     try:
         said = scraps.read(notebook)
-    except Exception:  # noqa: BLE001 - whatever nbformat raises: a notebook that can't be read back has no headline
-        return None
+    except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' headlines stand
+        return Headline(STUDIES[study].title, None, f"Its notebook can't be read back: {error}")
     if not said.get("headline"):
         return None
     page = f"{study}.html" if (report / f"{study}.html").is_file() else None

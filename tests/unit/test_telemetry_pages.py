@@ -214,9 +214,13 @@ def no_telemetry(_: Trial, __: int) -> None:
 
 
 def of(tell: Tell, hw: str = "h200", passes: int = 3) -> Results:
-    """Every trial in every pass, with the telemetry that `tell` gives."""
-    trials = [on(trial, load_profile(hw).device.kind) for trial in TRIALS]
-    return shown(*[made(one, n, tell(one, n)) for n in range(1, passes + 1) for one in trials], hw=hw)
+    """Every trial in every pass, on all devices of the profile, with the telemetry that `tell` gives."""
+    device = load_profile(hw).device
+    trials = [on(trial, device.kind) for trial in TRIALS]
+    used = device.count
+    return shown(
+        *[made(one, n, tell(one, n), devices_used=used) for n in range(1, passes + 1) for one in trials], hw=hw
+    )
 
 
 def with_failures() -> Results:

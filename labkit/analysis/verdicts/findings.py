@@ -176,10 +176,14 @@ def _sources(case: Case) -> list[tuple[str, list[int]]]:
 
 
 def _links(case: Case) -> str:
-    """Links to the files of records, with the lines that hold the trials."""
+    """Links to the files of records, with the lines that hold the trials; of several hosts, which is which."""
+    sources = _sources(case)
+    hosts = {file: file.split("/")[-2] for file, _ in sources}  # <profile>/records/<host>/<study>.jsonl
+    several = len(set(hosts.values())) > 1
     return "; ".join(
-        f'<a href="../{html.escape(file)}">lines {html.escape(", ".join(map(str, lines)))}</a>'
-        for file, lines in _sources(case)
+        (f"<code>{html.escape(hosts[file])}</code> " if several else "")
+        + f'<a href="../{html.escape(file)}">lines {html.escape(", ".join(map(str, lines)))}</a>'
+        for file, lines in sources
     )
 
 

@@ -96,6 +96,8 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         there = sorted({side.results.profile.name for side in chosen})
         if len(there) < 2:
             return Judged(test, (), f"it compares profiles, and only {listing(there)} has records of such trials")
+        if evidence.profile is not None and evidence.profile not in there:
+            return Judged(test, (), f"it compares {listing(there)}; {evidence.profile} has no records of such trials")
     cases = tuple(SHAPES[test.shape](test, chosen))
     if cases:
         return Judged(test, cases)

@@ -28,9 +28,6 @@ from labkit.statistics import Interval
 
 def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:
     for side in chosen:
-        if test.metric_under:
-            yield compare(test, side, side, "ratio", trial_name(side, chosen))
-            continue
         yield make_case(test, trial_name(side, chosen), "level", level(side, test.metric), bounds_of(test), (side,))
 
 
