@@ -13,9 +13,9 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from labkit.errors import LabkitError
 from labkit.observed import Telemetry
@@ -73,6 +73,32 @@ class Blocks(_Part):
         return None if per_step is None else per_step * self.steps_per_block * len(self.host_s) / self.timed_s
 
 
+class Epoch(_Part):
+    """One pass over the training images, and the validation after it. Accuracies are fractions of 1."""
+
+    steps: int
+    images: int
+    train_s: float
+    train_loss: float | None  # mean over its steps, None where it was not finite
+    learning_rate: float  # of its last step
+    val_s: float
+    val_images: int
+    val_loss: float | None
+    top1: float
+    top5: float
+
+
+class Epochs(_Part):
+    """A training run. `seed` is the trial's seed plus the number of the pass less one: passes differ in it.
+
+    An epoch whose images are no whole number of batches ends with the step that completes it.
+    """
+
+    kind: Literal["epochs"] = "epochs"
+    seed: int
+    epochs: list[Epoch]
+
+
 class Process(_Part):
     """The worker process that made a record: passes are fresh processes, and a crash is succeeded by another."""
 
@@ -113,8 +139,18 @@ class Record(_Part):
     wall_s: float
     phases_s: dict[str, float] = {}
     facts: dict[str, Any] = {}  # what the workload says of itself: parameters, FLOP, stem, memory, threads
-    result: Blocks | None = None
+    result: Annotated[Blocks | Epochs, Field(discriminator="kind")] | None = None
     telemetry: Telemetry | None = None
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """The result, if it is times of blocks."""
+        return self.result if isinstance(self.result, Blocks) else None
+
+    @property
+    def epochs(self) -> Epochs | None:
+        """The result, if it is a training run."""
+        return self.result if isinstance(self.result, Epochs) else None
 
     @property
     def as_trial(self) -> Trial:

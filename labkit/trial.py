@@ -18,6 +18,10 @@ from labkit.errors import UserError, unknown
 ENGINES = ("eager", "compile", "graph", "compile+graph")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
+# `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
+# kernel for all of them.
+OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
+SCHEDULES = ("constant", "one_cycle")
 DEVICES = ("cuda", "cpu")
 NO_DATA = "none"  # of workloads that take no images
 
@@ -52,6 +56,8 @@ class Trial:
     energy_windows: int = (
         0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
     )
+    epochs: int = 0  # train so many whole epochs, each with a validation, instead of timing blocks of steps
+    schedule: str = "constant"  # of the learning rate over these epochs
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -67,14 +73,19 @@ class Trial:
             ("precision", PRECISIONS),
             ("memory_format", MEMORY_FORMATS),
             ("device", DEVICES),
+            ("optimizer", OPTIMIZERS),
+            ("schedule", SCHEDULES),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        if self.energy_windows < 0:
-            raise UserError(f"a trial's energy_windows is at least 0, not {self.energy_windows}.")
+        for name in ("energy_windows", "epochs"):
+            if getattr(self, name) < 0:
+                raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
+        if self.epochs and self.energy_windows:
+            raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
 
     @property
     def key(self) -> str:
@@ -91,7 +102,9 @@ class Trial:
         parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer") else [self.workload]
         if self.size:
             parts.append(f"size {self.size}")
-        for name in ("image_px", "precision", "engine", "memory_format", "devices", "device", "framework"):
+        if self.epochs:
+            parts.append(f"{self.epochs} epochs")
+        for name in ("image_px", "precision", "engine", "optimizer", "memory_format", "devices", "device", "framework"):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
                 parts.append(str(getattr(self, name)))
         return " ".join(parts)

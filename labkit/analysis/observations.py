@@ -194,9 +194,9 @@ def _flagged(results: Results, trials: Iterable[Trial]) -> list[tuple[Trial, str
         counts: dict[str, int] = {}
         total = 0
         for record in results.ok(trial):
-            if record.result is None or record.telemetry is None or record.telemetry.status == "lost":
+            if record.blocks is None or record.telemetry is None or record.telemetry.status == "lost":
                 continue
-            total += len(record.result.host_s)
+            total += len(record.blocks.host_s)
             blocks: dict[str, set[int]] = {}
             for flag in record.telemetry.flagged:  # a block that two devices flag is one block
                 blocks.setdefault(flag.why, set()).update(flag.blocks)

@@ -76,8 +76,9 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
     rows = []
     for trial in trials:
         for record in results.ok(trial)[:1]:
-            blocks = record.result
-            assert blocks is not None
+            blocks = record.blocks
+            if blocks is None:  # a training run
+                continue
             steps = [*blocks.warmup_steps, *[blocks.steps_per_block] * len(blocks.host_s)]
             seen = np.cumsum(steps) * trial.batch
             for images, loss in zip(seen, [*blocks.warmup_loss, *blocks.loss], strict=True):
@@ -214,8 +215,9 @@ def _blocks(results: Results, trials: list[Trial]) -> pd.DataFrame:
     rows = []
     for trial in trials:
         for record in results.ok(trial):
-            blocks = record.result
-            assert blocks is not None
+            blocks = record.blocks
+            if blocks is None:  # a training run
+                continue
             times = np.array(blocks.host_s)
             relative = times.mean() / times
             for seconds, value in zip(np.cumsum(times), relative, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from labkit.profile import Profile
-from labkit.records import Blocks, Record
+from labkit.records import Blocks, Epoch, Record
 from labkit.registry import Study, find_metric
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 
-METRICS_OF_BLOCKS = ("images_per_s", "flop_per_s", "bytes_per_s", "step_s")
+METRICS_OF_RESULT = ("images_per_s", "flop_per_s", "bytes_per_s", "step_s", "epoch_s", "loss", "top1", "top5")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Results:
         """One row a trial and pass: the trial's fields, status, reason, metrics in SI units."""
         rows = []
         for record in self.records:
-            metrics = {name: value_of(record, name) for name in METRICS_OF_BLOCKS}
+            metrics = {name: value_of(record, name) for name in METRICS_OF_RESULT}
             rows.append(
                 {
                     "study": record.study,
@@ -144,19 +145,56 @@ def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
 
 def value_of(record: Record, metric: str) -> float | None:
     """One metric of one record in SI units; None when it has none."""
-    blocks: Blocks | None = record.result
-    if blocks is None:
+    if record.result is None:
         return None
-    if metric == "images_per_s":
-        return blocks.rate(blocks.images_per_step)
-    if metric == "flop_per_s":
-        return blocks.rate(blocks.flop_per_step)
-    if metric == "bytes_per_s":
-        return blocks.rate(blocks.bytes_per_step)
-    if metric == "step_s":
-        return blocks.timed_s / (blocks.steps_per_block * len(blocks.host_s))
+    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
+    if derive:
+        return derive(record)
+    if metric in PREPARATIONS:
+        return record.phases_s.get(PREPARATIONS[metric])
     value = record.facts.get(metric)
     return float(value) if isinstance(value, (int, float)) else None
+
+
+# What an engine does once, before a trial is timed: the worker times each apart.
+PREPARATIONS = {"compile_s": "compile", "capture_s": "capture"}
+
+
+def _epoch_s(record: Record) -> float | None:
+    """Seconds that the training images take once, at the throughput of the timed blocks."""
+    rate, images = value_of(record, "images_per_s"), record.facts.get("train_images")
+    return images / rate if rate and images else None
+
+
+_OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
+    "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
+    "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
+    "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
+    "step_s": lambda record: _blocks(record).timed_s / (_blocks(record).steps_per_block * len(_blocks(record).host_s)),
+    "epoch_s": _epoch_s,
+}
+
+
+def _blocks(record: Record) -> Blocks:
+    assert record.blocks is not None
+    return record.blocks
+
+
+def _epochs(record: Record) -> list[Epoch]:
+    assert record.epochs is not None
+    return record.epochs.epochs
+
+
+# Of a training run: sums over all of it, loss and accuracy after its last epoch.
+_OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
+    "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),
+    "step_s": lambda record: sum(e.train_s for e in _epochs(record)) / sum(e.steps for e in _epochs(record)),
+    "epoch_s": lambda record: sum(e.train_s for e in _epochs(record)) / len(_epochs(record)),
+    "run_s": lambda record: sum(e.train_s + e.val_s for e in _epochs(record)),
+    "loss": lambda record: _epochs(record)[-1].train_loss,
+    "top1": lambda record: _epochs(record)[-1].top1,
+    "top5": lambda record: _epochs(record)[-1].top5,
+}
 
 
 def without_data_identity(trial: Trial) -> Trial:

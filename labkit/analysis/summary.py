@@ -180,8 +180,8 @@ def method_sentence(results: Results, did: str) -> Text:
     if not results:
         return Text(did)
     ok = [record for record in results.records if record.status == "ok" and record.result]
-    blocks = [len(record.result.host_s) for record in ok if record.result]
-    unsteady = [record for record in ok if record.result and not record.result.steady]
+    blocks = [len(record.blocks.host_s) for record in ok if record.blocks]
+    unsteady = [record for record in ok if record.blocks and not record.blocks.steady]
     parts = pass_parts(results)
     processes = {record.process.id for record in results.records}
     count, made = len(results.passes()), len(processes)
@@ -195,7 +195,7 @@ def method_sentence(results: Results, did: str) -> Text:
         said += (
             f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
         )
-    diverged = sorted({r.as_trial.label() for r in ok if r.result and None in [*r.result.warmup_loss, *r.result.loss]})
+    diverged = sorted({r.as_trial.label() for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if unsteady:

@@ -26,7 +26,14 @@ class WorkerProcess:
     """A running worker. Use as a context: on leaving, the process and its children are gone."""
 
     def __init__(
-        self, trials: Sequence[Trial], timing: Timing, *, log: Path, environment: dict[str, str], gap_seed: int = 0
+        self,
+        trials: Sequence[Trial],
+        timing: Timing,
+        *,
+        log: Path,
+        environment: dict[str, str],
+        gap_seed: int = 0,
+        pass_number: int = 1,
     ) -> None:
         self.id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
         self._kills_before = _oom_kills()
@@ -49,6 +56,7 @@ class WorkerProcess:
             "timing": timing.model_dump(),
             "spawned_s": time.monotonic(),
             "gap_seed": gap_seed,
+            "pass_number": pass_number,
         }
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         assert self._process.stdin and self._process.stdout

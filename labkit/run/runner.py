@@ -16,7 +16,7 @@ from labkit.host import Host, write_host
 from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
-from labkit.records import Blocks, Planned, Process, Record, Store, short_hash, utc_now
+from labkit.records import Blocks, Epochs, Planned, Process, Record, Store, short_hash, utc_now
 from labkit.run.lock import only_measurement
 from labkit.run.plan import estimate_s, order_of_pass, order_seed, timed_s
 from labkit.run.process import WorkerProcess
@@ -119,7 +119,14 @@ class _Run:
         self.watch.begin_pass(pending)
         while pending:
             environment, seed = self._environment(), planned.order_seed
-            with WorkerProcess(pending, self.timing, log=self.log, environment=environment, gap_seed=seed) as worker:
+            with WorkerProcess(
+                pending,
+                self.timing,
+                log=self.log,
+                environment=environment,
+                gap_seed=seed,
+                pass_number=self.pass_number,
+            ) as worker:
                 pending = self._follow(worker, pending)
 
     def _environment(self) -> dict[str, str]:
@@ -179,10 +186,12 @@ class _Run:
         started: float,
     ) -> None:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
-        result = Blocks.model_validate(outcome["result"]) if outcome.get("result") else None
+        result = _result(outcome["result"]) if outcome.get("result") else None
         interrupt: KeyboardInterrupt | None = None
         try:
-            telemetry = self.watch.of_trial(trial, result=result, windows=outcome.get("windows", {}))
+            telemetry = self.watch.of_trial(
+                trial, result=result if isinstance(result, Blocks) else None, windows=outcome.get("windows", {})
+            )
         except KeyboardInterrupt as error:  # the trial is done: its record first
             interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the trial ended")
         record = Record(
@@ -219,3 +228,9 @@ class _Run:
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
+
+
+def _result(values: dict[str, Any]) -> Blocks | Epochs:
+    """What a worker measured, by its kind."""
+    kinds: dict[str, type[Blocks] | type[Epochs]] = {"blocks": Blocks, "epochs": Epochs}
+    return kinds[values["kind"]].model_validate(values)

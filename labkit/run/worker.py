@@ -15,11 +15,13 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import GateError, LabkitError, Unsupported
 from labkit.measure import (
+    Clock,
     CudaClock,
     HostClock,
     free_memory,
@@ -30,10 +32,10 @@ from labkit.measure import (
     time_blocks,
 )
 from labkit.profile import Timing
-from labkit.records import utc_now
+from labkit.records import Epoch, Epochs, utc_now
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, Trial, trial_from_dict
-from labkit.workloads import build_workload
+from labkit.workloads import Prepared, TrainsEpochs, Workload, build_workload
 
 Event = dict[str, Any]
 
@@ -55,14 +57,22 @@ def main() -> int:
     for values in job["trials"]:
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)
-        outcome = _run(trial, Timing(**job["timing"]), data, events, gap_seed=job["gap_seed"])
+        outcome = _run(trial, _Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), data, events)
         events.send(event="done", key=trial.key, **outcome)
         if outcome["status"] in ("oom", "crashed"):
             return 3  # what such a trial leaves behind must not reach the next: the runner starts a fresh process
     return 0
 
 
-def _run(trial: Trial, timing: Timing, data: _Data, events: _Events, *, gap_seed: int) -> Event:
+class _Job(NamedTuple):
+    """What is alike for all trials of this process."""
+
+    timing: Timing
+    gap_seed: int
+    pass_number: int
+
+
+def _run(trial: Trial, job: _Job, data: _Data, events: _Events) -> Event:
     """One trial from a clean state to its result, or to the status and reason of its failure."""
     began = time.perf_counter()
     started_at = utc_now()
@@ -74,7 +84,7 @@ def _run(trial: Trial, timing: Timing, data: _Data, events: _Events, *, gap_seed
     phases["idle"] = before_s
     outcome: Event
     try:
-        outcome = {"status": "ok", "reason": None, **_measure(trial, timing, data, events, phases, gap_seed)}
+        outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases)}
         windows["after"] = _pause(after_s)
         phases["idle"] += after_s
     except Unsupported as error:
@@ -99,9 +109,7 @@ def _pause(seconds: float) -> tuple[float, float]:
     return began, time.monotonic()
 
 
-def _measure(
-    trial: Trial, timing: Timing, data: _Data, events: _Events, phases: dict[str, float], gap_seed: int
-) -> Event:
+def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict[str, float]) -> Event:
     mark = time.perf_counter()
 
     def close_phase(name: str) -> None:
@@ -113,27 +121,38 @@ def _measure(
         if trial.engine != "eager":  # importing Dynamo takes seconds, and an eager trial leaves nothing in it
             reset_compiler()
         free_memory(trial.device)
+    if trial.epochs:  # training runs of different passes start from different weights and orders
+        trial = replace(trial, seed=trial.seed + job.pass_number - 1)
     workload = build_workload(trial, data.of(trial))
     close_phase("build")
+    if isinstance(workload, Prepared):
+        for name, prepare in workload.preparations():
+            events.progress(name, 0.0)
+            prepare()
+            close_phase(name)
     workload.check()
     if workload.read_loss:
         workload.read_loss()  # of the gate's step, which is not part of the warm-up
     close_phase("first_step")
     # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
     reset_peak_memory(trial.device)
+    clock = CudaClock() if trial.device == "cuda" else HostClock()
+    if trial.epochs:
+        return _train_epochs(trial, workload, clock, events, phases)
+    timing = job.timing
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
     quiet_collector()
     used = _CpuTime()
     result = time_blocks(
         workload.step,
-        CudaClock() if trial.device == "cuda" else HostClock(),
+        clock,
         timing,
         images_per_step=workload.images_per_step,
         flop_per_step=workload.flop_per_step,
         bytes_per_step=workload.bytes_per_step,
         energy_windows=trial.energy_windows,
-        gap_seed=gap_seed,
+        gap_seed=job.gap_seed,
         read_loss=workload.read_loss,
         on_block=lambda phase, share: events.progress(phase, share),
     )
@@ -142,6 +161,39 @@ def _measure(
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
     facts = {**workload.facts, **peak_memory(trial.device), "cpu_cores_used": cores_used}
     return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: _Events, phases: dict[str, float]) -> Event:
+    """A whole training run instead of timed blocks."""
+    if not isinstance(workload, TrainsEpochs):
+        raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
+    epochs: list[Epoch] = []
+    workload.restart()
+    for number in range(trial.epochs):
+        steps = workload.steps_of_epoch(number)
+        train_s, _ = clock.time_block(workload.step, steps)
+        loss = workload.read_loss() if workload.read_loss else None
+        began = clock.now_s()
+        scores = workload.evaluate()
+        epochs.append(
+            Epoch(
+                steps=steps,
+                images=steps * trial.batch,
+                train_s=train_s,
+                train_loss=loss,
+                learning_rate=workload.learning_rate(),
+                val_s=clock.now_s() - began,
+                val_images=scores.images,
+                val_loss=scores.loss,
+                top1=scores.top1,
+                top5=scores.top5,
+            )
+        )
+        events.progress("epochs", (number + 1) / trial.epochs)
+    phases["timed"] = sum(epoch.train_s for epoch in epochs)
+    phases["validation"] = sum(epoch.val_s for epoch in epochs)
+    result = Epochs(seed=trial.seed, epochs=epochs)
+    return {"result": result.model_dump(mode="json"), "facts": {**workload.facts, **peak_memory(trial.device)}}
 
 
 def _failed(status: str, reason: str) -> Event:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.errors import unknown
@@ -28,6 +28,45 @@ class Workload(Protocol):
 
     def step(self) -> object:
         """One step, queued on the device; does not wait for it."""
+        ...
+
+
+@runtime_checkable
+class Prepared(Workload, Protocol):
+    """A workload that does more before its first step: the worker times each part on its own."""
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Names and calls, in order: what the engine is compared with, compiling, capturing."""
+        ...
+
+
+class Scores(NamedTuple):
+    """A validation: mean loss (None when it was not finite), accuracies as fractions of 1, how many images."""
+
+    loss: float | None
+    top1: float
+    top5: float
+    images: int
+
+
+@runtime_checkable
+class TrainsEpochs(Workload, Protocol):
+    """A workload that can train whole epochs from its beginning, with a validation after each."""
+
+    def restart(self) -> None:
+        """Back to the initial weights and the first image: the gate's steps are undone."""
+        ...
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Steps until the training images have been seen `epoch + 1` times, from where the last epoch ended."""
+        ...
+
+    def learning_rate(self) -> float:
+        """The learning rate of the step before."""
+        ...
+
+    def evaluate(self) -> Scores:
+        """Score all validation images."""
         ...
 
 

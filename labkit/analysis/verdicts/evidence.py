@@ -127,7 +127,7 @@ def _power_fraction(results: Results, record: Record) -> float | None:
 
 def _late_over_early(_: Results, record: Record) -> float | None:
     """Images/s of the second half of the timed blocks over the first; an odd one in the middle is left out."""
-    times = record.result.host_s if record.result else []
+    times = record.blocks.host_s if record.blocks else []
     half = len(times) // 2
     return sum(times[:half]) / sum(times[-half:]) if half else None
 

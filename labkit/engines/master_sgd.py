@@ -1,0 +1,99 @@
+"""SGD for BF16 weights with FP32 masters, all of them in one kernel (CUDA, Triton).
+
+Autocast copies every FP32 weight to BF16 in each step and casts each gradient back: for ResNet-50 some 160 launches,
+and the fused optimisers of PyTorch read and write the FP32 weights only. Here convolutions and matrix products hold
+their weights in BF16; the optimiser keeps the FP32 masters and momenta and writes masters, momenta and BF16 weights in
+one pass over a table of addresses. Batch norm keeps FP32 weights, as autocast has it.
+
+The table holds addresses of gradients, so these must not move: the step has to be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+BLOCK = 2048  # elements that one program updates
+_FIELDS = 6  # of a row of the table: gradient, weight, master, momentum, elements, whether in half precision
+
+
+@triton.jit
+def _update(table, lr_at, momentum, weight_decay, BLOCK: tl.constexpr, FIELDS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    row = table + tl.program_id(0) * FIELDS
+    elements = tl.load(row + 4)
+    half = tl.load(row + 5)
+    lr = tl.load(lr_at)
+    master_at = tl.load(row + 2).to(tl.pointer_type(tl.float32))
+    momentum_at = tl.load(row + 3).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    inside = at < elements
+    master = tl.load(master_at + at, mask=inside)
+    velocity = tl.load(momentum_at + at, mask=inside)
+    if half != 0:
+        gradient = tl.load(tl.load(row).to(tl.pointer_type(tl.bfloat16)) + at, mask=inside).to(tl.float32)
+    else:
+        gradient = tl.load(tl.load(row).to(tl.pointer_type(tl.float32)) + at, mask=inside)
+    velocity = momentum * velocity + (gradient + weight_decay * master)
+    master = master - lr * velocity
+    tl.store(momentum_at + at, velocity, mask=inside)
+    tl.store(master_at + at, master, mask=inside)
+    if half != 0:
+        tl.store(tl.load(row + 1).to(tl.pointer_type(tl.bfloat16)) + at, master.to(tl.bfloat16), mask=inside)
+
+
+class MasterSGD:
+    """SGD with momentum and weight decay as `torch.optim.SGD` defines them, over FP32 masters of BF16 weights.
+
+    `lr` is a float32 scalar on the device. Make it after `to_half`, capture `step()` together with the backward pass,
+    then call `bind()` once: until then `step()` changes nothing.
+    """
+
+    def __init__(self, model: nn.Module, *, lr: torch.Tensor, momentum: float, weight_decay: float) -> None:
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        # A weight in FP32 is its own master.
+        self.masters = [w.detach() if w.dtype == torch.float32 else w.detach().float() for w in self.weights]
+        self.momenta = [torch.zeros_like(master) for master in self.masters]
+        rows = sum(-(-weight.numel() // BLOCK) for weight in self.weights)
+        self._table = torch.zeros((rows, _FIELDS), dtype=torch.int64, device=lr.device)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; the next backward pass writes them anew."""
+        for weight in self.weights:
+            weight.grad = None
+
+    def step(self) -> None:
+        """Queue the update."""
+        _update[(len(self._table),)](
+            self._table, self.lr, self.momentum, self.weight_decay, BLOCK=BLOCK, FIELDS=_FIELDS, num_warps=8
+        )
+
+    def bind(self) -> None:
+        """Take the addresses that the weights' gradients have now. ValueError where a gradient is laid out unlike it."""
+        rows = []
+        for weight, master, momenta in zip(self.weights, self.masters, self.momenta, strict=True):
+            gradient = weight.grad
+            alike = gradient is not None and gradient.stride() == weight.stride() == master.stride() == momenta.stride()
+            if gradient is None or not alike or gradient.dtype != weight.dtype:
+                raise ValueError(f"a gradient's layout differs from that of its weight of shape {tuple(weight.shape)}")
+            half = weight.dtype != torch.float32
+            for first in range(0, weight.numel(), BLOCK):
+                at = [t.data_ptr() + first * t.element_size() for t in (gradient, weight, master, momenta)]
+                rows.append([*at, min(BLOCK, weight.numel() - first), int(half)])
+        self._table.copy_(torch.tensor(rows, dtype=torch.int64))
+
+    def state(self) -> Iterable[torch.Tensor]:
+        """Everything a restart has to bring back besides the weights."""
+        return [*self.masters, *self.momenta]
+
+
+def to_half(model: nn.Module) -> None:
+    """Convolutions and matrix products in BF16, all else (batch norm) in FP32."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            _: Any = module.to(torch.bfloat16)

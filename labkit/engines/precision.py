@@ -1,0 +1,70 @@
+"""What a precision means in training: the modes it sets, where it runs, how near to the plain step it must stay."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+
+from labkit.trial import Trial
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# The first generation whose arithmetic units know the format: NVIDIA, CUDA C++ Programming Guide, "Arithmetic".
+NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3)}
+
+
+class Tolerance(NamedTuple):
+    """How far a tuned step may be from the plain one: its losses, and the weights' change over a few steps.
+
+    Both relative; of the weights it is the norm of the difference of both changes over that of the plain change. A
+    forgotten momentum, decay or learning rate changes it by 0.4 and more within three steps.
+    """
+
+    loss: float
+    change: float
+
+
+TOLERANCES = {
+    "fp32": Tolerance(1e-3, 0.05),
+    "tf32": Tolerance(2e-3, 0.1),
+    "fp16": Tolerance(1e-2, 0.3),
+    "bf16": Tolerance(2e-2, 0.3),
+}
+
+
+def why_unsupported(trial: Trial) -> str | None:
+    """Why this device does not train in the trial's precision; None where it does."""
+    precision = trial.precision
+    if precision not in TOLERANCES:
+        return f"the training workload does not train in {precision}"
+    if trial.device == "cpu":
+        if precision == "tf32":
+            return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
+        if precision == "fp16":
+            return "FP16 training needs loss scaling, which PyTorch does on GPUs only: use BF16 on a CPU"
+        return None
+    has, needs = torch.cuda.get_device_capability(), NEEDS_CAPABILITY.get(precision, (0, 0))
+    if has < needs:
+        return f"{precision} needs compute capability {_dotted(needs)}, this device has {_dotted(has)}"
+    return None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def set_modes(precision: str) -> None:
+    """FP32 means FP32: TF32 only where the trial says so. cuDNN picks its algorithms by trial for the fixed shapes."""
+    tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = True
+
+
+def autocast(trial: Trial) -> AbstractContextManager[Any]:
+    """The context of the forward pass: half precision where the weights themselves are kept in FP32."""
+    if trial.precision in AUTOCAST and trial.optimizer != "sgd_master":
+        context: AbstractContextManager[Any] = torch.autocast(trial.device, AUTOCAST[trial.precision])
+        return context
+    return nullcontext()
