@@ -1,3 +1,4 @@
+# mypy: disable-error-code="untyped-decorator,no-untyped-def"
 """One kernel that makes a batch (CUDA, Triton): gather by the shuffled order, flip, crop, normalise, scale, write.
 
 As separate operators the same work is a dozen launches and passes over the batch. Here each program makes a tile of one
@@ -14,7 +15,7 @@ TILE = 1024  # pixels of one image that one program makes: all of 32x32
 
 
 @triton.jit
-def make_batch(  # type: ignore[no-untyped-def]
+def make_batch(
     source,  # uint8 (N, 3, SIDE, SIDE)
     source_labels,  # int64 (N,)
     order,  # int32 (capacity,), a ring of sample numbers
@@ -81,7 +82,7 @@ def make_batch(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _grey(plane, y, x, shift_y, shift_x, flipped, inside, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _grey(plane, y, x, shift_y, shift_x, flipped, inside, SIDE: tl.constexpr):  # noqa: N803
     """The grey levels at these places of the flipped and shifted image; black beyond its edges."""
     y = y + shift_y
     x = tl.where(flipped, SIDE - 1 - x, x) + shift_x

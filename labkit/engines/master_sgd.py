@@ -1,3 +1,4 @@
+# mypy: disable-error-code="untyped-decorator,no-untyped-def"
 """SGD for BF16 weights with FP32 masters, all of them in one kernel (CUDA, Triton).
 
 Autocast copies every FP32 weight to BF16 in each step and casts each gradient back: for ResNet-50 some 160 launches,
@@ -23,7 +24,7 @@ _FIELDS = 6  # of a row of the table: gradient, weight, master, momentum, elemen
 
 
 @triton.jit
-def _update(table, lr_at, momentum, weight_decay, BLOCK: tl.constexpr, FIELDS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def _update(table, lr_at, momentum, weight_decay, BLOCK: tl.constexpr, FIELDS: tl.constexpr):  # noqa: N803
     row = table + tl.program_id(0) * FIELDS
     elements = tl.load(row + 4)
     half = tl.load(row + 5)
