@@ -1,4 +1,4 @@
-# mypy: disable-error-code="untyped-decorator,no-untyped-def"
+# mypy: disable-error-code="no-untyped-def"
 """One kernel that makes a batch (CUDA, Triton): gather by the shuffled order, flip, crop, normalise, scale, write.
 
 As separate operators the same work is a dozen launches and passes over the batch. Here each program makes a tile of one
@@ -15,7 +15,7 @@ TILE = 1024  # pixels of one image that one program makes: all of 32x32
 
 
 @triton.jit
-def make_batch(
+def make_batch(  # noqa: D103 - its parts are explained where they stand
     source,  # uint8 (N, 3, SIDE, SIDE)
     source_labels,  # int64 (N,)
     order,  # int32 (capacity,), a ring of sample numbers
@@ -47,7 +47,7 @@ def make_batch(
     down, right, mirror, _ = tl.randint4x(seed, at.to(tl.int32))
     shift_y = (down.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
     shift_x = (right.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
-    flipped = (mirror < 0) & FLIP
+    flipped = ((mirror & 1) == 1) & FLIP
 
     pixel = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = pixel < EDGE * EDGE

@@ -1,0 +1,1 @@
+"""How a training step is run: plain, compiled, captured. Needs torch; nothing here reads a clock."""

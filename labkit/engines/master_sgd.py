@@ -1,4 +1,4 @@
-# mypy: disable-error-code="untyped-decorator,no-untyped-def"
+# mypy: disable-error-code="no-untyped-def"
 """SGD for BF16 weights with FP32 masters, all of them in one kernel (CUDA, Triton).
 
 Autocast copies every FP32 weight to BF16 in each step and casts each gradient back: for ResNet-50 some 160 launches,
@@ -11,8 +11,7 @@ The table holds addresses of gradients, so these must not move: the step has to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -50,20 +49,29 @@ def _update(table, lr_at, momentum, weight_decay, BLOCK: tl.constexpr, FIELDS: t
 class MasterSGD:
     """SGD with momentum and weight decay as `torch.optim.SGD` defines them, over FP32 masters of BF16 weights.
 
-    `lr` is a float32 scalar on the device. Make it after `to_half`, capture `step()` together with the backward pass,
-    then call `bind()` once: until then `step()` changes nothing.
+    `exact` are the weights before `to_half`, in the model's order. `lr` is a float32 scalar on the device. Capture
+    `step()` together with the backward pass, then call `bind()` once: until then `step()` changes nothing.
     """
 
-    def __init__(self, model: nn.Module, *, lr: torch.Tensor, momentum: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        exact: Sequence[torch.Tensor],
+        *,
+        lr: torch.Tensor,
+        momentum: float,
+        weight_decay: float,
+    ) -> None:
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
-        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.weights = list(model.parameters())
         # A weight in FP32 is its own master.
-        self.masters = [w.detach() if w.dtype == torch.float32 else w.detach().float() for w in self.weights]
+        pairs = zip(self.weights, exact, strict=True)
+        self.masters = [w.detach() if w.dtype == torch.float32 else full for w, full in pairs]
         self.momenta = [torch.zeros_like(master) for master in self.masters]
         rows = sum(-(-weight.numel() // BLOCK) for weight in self.weights)
         self._table = torch.zeros((rows, _FIELDS), dtype=torch.int64, device=lr.device)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - PyTorch's own signature
         """Forget the gradients; the next backward pass writes them anew."""
         for weight in self.weights:
             weight.grad = None
@@ -75,7 +83,7 @@ class MasterSGD:
         )
 
     def bind(self) -> None:
-        """Take the addresses that the weights' gradients have now. ValueError where a gradient is laid out unlike it."""
+        """Take the addresses that the gradients have now. ValueError where one is laid out unlike its weight."""
         rows = []
         for weight, master, momenta in zip(self.weights, self.masters, self.momenta, strict=True):
             gradient = weight.grad
@@ -88,13 +96,16 @@ class MasterSGD:
                 rows.append([*at, min(BLOCK, weight.numel() - first), int(half)])
         self._table.copy_(torch.tensor(rows, dtype=torch.int64))
 
-    def state(self) -> Iterable[torch.Tensor]:
-        """Everything a restart has to bring back besides the weights."""
-        return [*self.masters, *self.momenta]
+    def restart(self, exact: Sequence[torch.Tensor]) -> None:
+        """Back to these masters, and to no momentum."""
+        for master, full in zip(self.masters, exact[: len(self.masters)], strict=True):
+            master.copy_(full)
+        for momenta in self.momenta:
+            momenta.zero_()
 
 
 def to_half(model: nn.Module) -> None:
     """Convolutions and matrix products in BF16, all else (batch norm) in FP32."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            _: Any = module.to(torch.bfloat16)
+            module.to(torch.bfloat16)

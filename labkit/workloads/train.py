@@ -1,13 +1,16 @@
 """Training: forward, cross-entropy, backward, SGD with momentum, images from the loader of the trial.
 
-The plain loop is what the five papers ran: eager FP32 (TF32 off), one fresh batch a step. Engine, precision and memory
-format are fields of the trial; a combination that this module has no engine for is `unsupported`, never run as another.
+The plain loop is what the five papers ran: eager FP32 (TF32 off), one fresh batch a step. Engine, precision, optimiser
+and memory format are fields of the trial; a combination that cannot be trained here is `unsupported`, never run as
+another. What differs from the plain loop is compared with it before anything is timed.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,54 +18,64 @@ from torch.nn import functional
 
 from labkit.data import DataSet
 from labkit.data.augment import Augment
-from labkit.data.loader import make_loader
+from labkit.data.device_loader import DeviceLoader, HostFed
+from labkit.data.in_order import batches_in_order
+from labkit.data.loader import ResidentLoader, make_loader
+from labkit.engines import gate, precision
+from labkit.engines.captured import CapturedStep
+from labkit.engines.hosted import HostedStep
+from labkit.engines.support import why_unsupported
+from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
 from labkit.models import build as build_model
 from labkit.models import count
 from labkit.trial import Trial
+from labkit.workloads import Scores
 
-MOMENTUM = 0.9
-WEIGHT_DECAY = 5e-4
+EVALUATION_BATCH = 500
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def build(trial: Trial, data: DataSet | None) -> TrainWorkload:
-    """The training workload of a trial; Unsupported for an engine, precision or device count it has no means for."""
+    """The training workload of a trial; Unsupported for what this device or version cannot train."""
     if data is None:
         raise GateError("training needs images: the trial's `data` names none")
-    if trial.engine not in ("eager", "compile"):
-        raise Unsupported(f"the training workload has no engine {trial.engine!r} yet")
-    if trial.precision not in ("fp32", "tf32", "bf16"):
-        raise Unsupported(f"the training workload does not train in {trial.precision} yet")
-    if trial.precision == "tf32" and trial.device == "cpu":
-        raise Unsupported("TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none")
-    if trial.devices != 1:
-        raise Unsupported("this version trains on one device")
-    if trial.optimizer != "sgd":
-        raise Unsupported(f"the training workload has no optimiser {trial.optimizer!r}")
+    if reason := why_unsupported(trial):
+        raise Unsupported(reason)
     return TrainWorkload(trial, data)
 
 
 class TrainWorkload:
-    """One model, its optimiser and its loader on one device."""
+    """One model, its optimiser and its loader on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
         self.images_per_step: int | None = trial.batch
         self.bytes_per_step: int | None = None
-        _set_precision(trial.precision)
+        self._data = data
+        precision.set_modes(trial.precision)
         torch.manual_seed(trial.seed)
-        device = torch.device(trial.device)
-        with device:
+        with torch.device(trial.device):
             model = build_model(
                 trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
             )
-        if trial.memory_format == "channels_last":
-            model = model.to(memory_format=torch.channels_last)
-        self.optimizer = torch.optim.SGD(
-            model.parameters(), lr=trial.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
-        )
-        self.model: Any = torch.compile(model, dynamic=False) if trial.engine == "compile" else model
-        self.loader = make_loader(
+        model = model.to(memory_format=MEMORY_FORMATS[trial.memory_format])
+        captured = "graph" in trial.engine
+        self._plain = trial.engine == "eager" and trial.optimizer == "sgd"
+        self._reference: Training | None = None
+        if not self._plain:
+            as_plain = replace(trial, engine="eager", optimizer="sgd")
+            self._reference = Training(as_plain, copy.deepcopy(model), captured=False)
+        self.training = Training(trial, model, captured=captured)
+        self.run = self._captured() if captured else HostedStep(self.training, self._loader())
+        self._rates = _learning_rates(trial, len(data.train)) if trial.epochs else None
+        self._step = 0
+        self.flop_per_step: int | None = self._count().flop_training * trial.batch
+        self.facts = self._describe()
+
+    def _loader(self) -> Any:
+        trial, data = self.trial, self._data
+        return make_loader(
             data.train,
             batch=trial.batch,
             device=trial.device,
@@ -71,10 +84,40 @@ class TrainWorkload:
             seed=trial.seed,
             augment=Augment(flip=trial.augment, crop=trial.augment),
             image_px=trial.image_px,
+            memory_format=trial.memory_format,
         )
-        cost = count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
-        self.flop_per_step: int | None = cost.flop_training * trial.batch
-        self.facts: dict[str, Any] = {
+
+    def _captured(self) -> CapturedStep:
+        """The captured step, with the images on the device where they fit."""
+        trial, data = self.trial, self._data
+        loader = self._loader()
+        shape: dict[str, Any] = {
+            "image_px": trial.image_px,
+            "dtype": self.training.input_dtype,
+            "memory_format": MEMORY_FORMATS[trial.memory_format],
+        }
+        if not isinstance(loader, ResidentLoader):
+            return CapturedStep(self.training, HostFed(loader, **shape))
+        loader.close()
+        batch = DeviceLoader(
+            data.train,
+            batch=trial.batch,
+            device=torch.device(trial.device),
+            mean=data.mean,
+            std=data.std,
+            seed=trial.seed,
+            augment=Augment(flip=trial.augment, crop=trial.augment),
+            **shape,
+        )
+        return CapturedStep(self.training, batch)
+
+    def _count(self) -> Any:
+        trial = self.trial
+        return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
+
+    def _describe(self) -> dict[str, Any]:
+        trial, data, cost = self.trial, self._data, self._count()
+        return {
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
             # SGD with momentum: forward and backward read the weights, backward writes the gradients, the update reads
@@ -85,59 +128,177 @@ class TrainWorkload:
             "flop_forward": cost.flop_forward,
             "stem": trial.stem if trial.model.startswith("resnet") else None,
             "head": trial.head if trial.model.startswith("vgg") else None,
-            "loader": self.loader.kind,
+            "loader": self.run.kind,
             "threads": torch.get_num_threads(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "data_description": data.description,
-            "train_images": len(data.train.labels),
+            "train_images": len(data.train),
         }
-        self._losses: list[torch.Tensor] = []
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.trial.precision == "bf16":
-            context: AbstractContextManager[Any] = torch.autocast(self.trial.device, torch.bfloat16)
-            return context
-        return nullcontext()
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """The plain steps to compare with, compiling, capturing: whichever the trial needs."""
+        if not self._plain:
+            yield "reference", self._run_reference
+        if "compile" in self.trial.engine:
+            yield "compile", self._compile
+        if isinstance(self.run, CapturedStep):
+            yield "capture", self._capture
 
-    def step(self) -> torch.Tensor:
-        """One training step on the next batch; its loss, still on the device."""
-        images, labels = self.loader.next_batch()
-        if self.trial.memory_format == "channels_last":
-            images = images.contiguous(memory_format=torch.channels_last)
-        self.optimizer.zero_grad(set_to_none=True)
-        with self._precision():
-            loss = functional.cross_entropy(self.model(images), labels)
-        loss.backward()
-        self.optimizer.step()
-        self._losses.append(loss.detach())
-        return loss
+    def _run_reference(self) -> None:
+        reference = self._reference
+        assert reference is not None
+        torch.manual_seed(self.trial.seed)
+
+        def one_step() -> tuple[torch.Tensor, torch.Tensor]:
+            images, labels = self.run.peek()
+            return reference.update(images, labels), labels
+
+        self._expected = self._trace(reference, one_step)
+        self._reference = None
+        self.run.rewind()
+
+    def _trace(self, training: Training, one_step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> gate.Trace:
+        before = [weight.clone() for weight in training.weights()]
+        losses, labels = [], []
+        for number in range(gate.STEPS):
+            if self._rates is not None:
+                training.set_learning_rate(self._rates[number])
+            loss, seen = one_step()
+            losses.append(float(loss))
+            labels.append(seen.clone())
+        return gate.Trace(losses, labels, [w - b for w, b in zip(training.weights(), before, strict=True)])
+
+    def _compile(self) -> None:
+        self.training.compile()
+        self.run.warm_up()
+        self._forget_steps()
+
+    def _capture(self) -> None:
+        assert isinstance(self.run, CapturedStep)
+        if "compile" not in self.trial.engine:
+            self.run.warm_up()
+        self.run.capture()
+        self.facts |= {
+            "memory_bytes": self.run.memory_bytes,
+            "memory_method": "peak of PyTorch's CUDA allocator while the step was captured",
+        }
+        self._forget_steps()
+
+    def _forget_steps(self) -> None:
+        """Undo what preparing did to weights, momenta and the order of the images."""
+        self.training.restart()
+        self.run.rewind()
+        self._step = 0
+
+    def step(self) -> None:
+        """Queue one training step on the next batch."""
+        if self._rates is not None:
+            self.training.set_learning_rate(self._rates[min(self._step, len(self._rates) - 1)])
+        self.run()
+        self._step += 1
 
     def check(self) -> None:
+        """A plain step trains: shapes, loss and gradients are right. A tuned one does what the plain one does."""
+        if self._plain:
+            self._check_plain()
+            return
+        torch.manual_seed(self.trial.seed)
+
+        def one_step() -> tuple[torch.Tensor, torch.Tensor]:
+            self.run()
+            return self.run.take_losses(), self.run.labels
+
+        tuned = self._trace(self.training, one_step)
+        self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
+        self.facts["first_loss"] = tuned.losses[0]
+        del self._expected
+
+    def _check_plain(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
-        shapes: list[tuple[int, ...]] = []
-        hook = self.model.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
-        loss = float(self.step().detach())
+        model, shapes = self.training.model, []
+        hook = model.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
+        self.step()
+        loss = float(self.run.take_losses())
         hook.remove()
         expected = (self.trial.batch, self.trial.classes)
         if shapes != [expected]:
             raise GateError(f"{self.trial.model} gave outputs of shape {shapes}, expected {expected}")
         if not math.isfinite(loss):
             raise GateError(f"the first step's loss is {loss}")
-        without = [name for name, weight in self.model.named_parameters() if weight.grad is None]
+        without = [name for name, weight in model.named_parameters() if weight.grad is None]
         if without:
             raise GateError(f"{len(without)} weights got no gradient, {without[0]} first")
         self.facts["first_loss"] = loss
 
     def read_loss(self) -> float | None:
         """Mean loss since the last call, None when it was not finite."""
-        losses, self._losses = self._losses, []
-        mean = float(torch.stack(losses).float().mean()) if losses else math.nan
+        mean = float(self.run.take_losses())
         return mean if math.isfinite(mean) else None
 
+    def restart(self) -> None:
+        """Back to the initial weights and the first image."""
+        self._forget_steps()
+        torch.manual_seed(self.trial.seed)
 
-def _set_precision(precision: str) -> None:
-    """FP32 means FP32: TF32 only where the trial says so. cuDNN picks its algorithms by trial for the fixed shapes."""
-    tf32 = precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = True
+    def steps_of_epoch(self, epoch: int) -> int:
+        """Steps until all training images have been seen `epoch + 1` times, from where the last epoch ended."""
+        images, batch = len(self._data.train), self.trial.batch
+        return -(-(epoch + 1) * images // batch) - -(-epoch * images // batch)
+
+    def learning_rate(self) -> float:
+        """The learning rate of the step before."""
+        if self._rates is None:
+            return self.trial.learning_rate
+        return self._rates[min(max(self._step - 1, 0), len(self._rates) - 1)]
+
+    @torch.no_grad()
+    def evaluate(self) -> Scores:
+        """Score all validation images: mean loss, top-1 and top-5 (of fewer than five classes, all)."""
+        trial, model, split = self.trial, self.training.model, self._data.val
+        batches = batches_in_order(
+            split,
+            batch=EVALUATION_BATCH,
+            device=trial.device,
+            mean=self._data.mean,
+            std=self._data.std,
+            image_px=trial.image_px,
+            memory_format=trial.memory_format,
+            dtype=self.training.input_dtype,
+        )
+        sums = torch.zeros(3, device=trial.device, dtype=torch.float64)
+        model.eval()
+        for images, labels in batches:
+            with precision.autocast(trial):
+                logits = model(images).float()
+            ranked = logits.topk(min(5, trial.classes), dim=1).indices == labels[:, None]
+            loss = functional.cross_entropy(logits, labels, reduction="sum")
+            sums += torch.stack([loss, ranked[:, 0].sum(), ranked.any(dim=1).sum()])
+        model.train()
+        loss_sum, first, among = (sums / len(split)).tolist()
+        return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, len(split))
+
+
+def _learning_rates(trial: Trial, images: int) -> list[float]:
+    """The learning rate of each step of the trial's epochs.
+
+    `one_cycle` rises linearly over the first quarter to the trial's learning rate and falls linearly to almost nothing
+    (Smith & Topin 2018, arXiv:1708.07120; PyTorch's OneCycleLR).
+    """
+    steps = -(-trial.epochs * images // trial.batch)
+    if trial.schedule == "constant":
+        return [trial.learning_rate] * steps
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=trial.learning_rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        max_lr=trial.learning_rate,
+        total_steps=steps + 1,
+        pct_start=0.25,
+        anneal_strategy="linear",
+        cycle_momentum=False,
+    )
+    rates = []
+    for _ in range(steps):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return rates

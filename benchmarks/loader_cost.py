@@ -1,0 +1,96 @@
+"""The real loader costs at most 2 % of a training step.
+
+    python benchmarks/loader_cost.py [--device cuda|cpu] [--pairs 12]
+
+Trains with the loader (a true shuffle, gather, random crop and flip, normalisation) and with one batch that stays where
+it is, in turns, in one run, for every model and batch of the batch-size study, plain and captured. Prints what the
+loader adds as a share of the step with its 95 % interval over the pairs. Exit code 1 when a whole interval lies above
+the bound; the plain loop of a small batch scatters by more than the bound itself, and then this says `undecided`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from labkit.data import open_data
+from labkit.measure import CudaClock, HostClock, free_memory, quiet_collector
+from labkit.recipes import CAPTURED
+from labkit.statistics import log_interval
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+
+BOUND = 0.02
+LEG_S = 0.15
+SIZES = {
+    "cuda": [("resnet50", (16, 64, 256, 2048, 16384)), *((m, (64, 256)) for m in ("resnet152", "vgg16", "vgg19"))],
+    "cpu": [("resnet50", (16, 64)), ("vgg16", (16,))],
+}
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--pairs", type=int, default=12)
+    options = parser.parse_args()
+    data = open_data("synthetic32")
+    recipes: dict[str, dict[str, Any]] = {"plain": {}} | ({"graph": CAPTURED} if options.device == "cuda" else {})
+    broken = 0
+    for model, batches in SIZES[options.device]:
+        for batch in batches:
+            for name, recipe in recipes.items():
+                trial = Trial(model=model, batch=batch, device=options.device, augment=True, **recipe)
+                share = added_share(trial, data, options.pairs)
+                low, high = share
+                verdict = "holds" if high <= BOUND else "is broken" if low > BOUND else "is undecided"
+                broken += verdict == "is broken"
+                print(
+                    f"{model} batch {batch} {name}: the loader adds {low:.2%} to {high:.2%} of the step, "
+                    f"n = {options.pairs}: {BOUND:.0%} {verdict}",
+                    flush=True,
+                )
+    return 1 if broken else 0
+
+
+def added_share(trial: Trial, data: Any, pairs: int) -> tuple[float, float]:
+    """The interval of what the loader adds, as a share of the step with it."""
+    free_memory(trial.device)
+    clock = CudaClock() if trial.device == "cuda" else HostClock()
+    real, still = build_workload(trial, data), build_workload(trial, data)
+    _hold_still(still)
+    for workload in (real, still):
+        for _, prepare in workload.preparations():
+            prepare()
+        if "graph" not in trial.engine:
+            workload.step()
+    quiet_collector()
+    first, _ = clock.time_block(real.step, 3)
+    steps = max(1, round(LEG_S / (first / 3)))
+    ratios = []
+    for pair in range(pairs):
+        order: list[tuple[str, Callable[[], object]]] = [("with", real.step), ("without", still.step)]
+        times = {name: clock.time_block(step, steps)[0] for name, step in (order if pair % 2 else order[::-1])}
+        ratios.append(times["without"] / times["with"])
+    ratio = log_interval(ratios)
+    assert ratio.low is not None and ratio.high is not None
+    return 1 - ratio.high, 1 - ratio.low
+
+
+def _hold_still(workload: Any) -> None:
+    """Let every step train on the first batch."""
+    run = workload.run
+    if hasattr(run, "batch"):  # captured: the place of the batch is filled once
+        run.peek()
+        run.batch.load = run.batch.feed = lambda: None
+    else:
+        first = run.peek()
+        run.loader.next_batch = lambda: first
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""How much faster the tuned step trains than the protocol of timm's `benchmark.py`, model by model.
+
+    python benchmarks/timm_training.py [--case resnet50,32,64 …] [--engine compile+graph] [--pairs 5]
+
+The peer is timm's protocol (huggingface/pytorch-image-models, `benchmark.py`, training): one random batch that stays on
+the device, autocast BF16, channels_last, `cudnn.benchmark`, eager, SGD with Nesterov momentum (fused here, which is the
+faster one), 10 warm-up and 40 timed steps. Ours is the workbook's trial as a report runs it: same model, batch and
+precision, with the real loader (shuffled images, flipped and cropped), the correctness gate passed, and the telemetry
+process sampling beside both. Legs run in turns, the ratio is formed within a pair; the interval is over pairs.
+
+Prints preparation times apart: a cold compile the first time, from Inductor's cache the next. Exit code 1 when an
+aim is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from labkit.data import open_data
+from labkit.measure import CudaClock, free_memory, reset_compiler
+from labkit.models import build as build_model
+from labkit.statistics import log_interval
+from labkit.telemetry.process import TelemetryProcess
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+
+WARM_UP_STEPS, TIMED_STEPS = 10, 40
+
+
+class Case(NamedTuple):
+    """What is trained, and how many times the peer's throughput the tuned step should have."""
+
+    model: str
+    image_px: int
+    batch: int
+    aim: float
+
+
+# Aims: what a bare probe of captured and compiled steps reached on one H200.
+CASES = (
+    Case("resnet50", 32, 64, 8.2),
+    Case("resnet50", 32, 256, 6.5),
+    Case("resnet50", 32, 2048, 2.5),
+    Case("vgg16", 32, 256, 1.6),
+    Case("resnet152", 32, 256, 6.0),
+    Case("resnet50", 224, 256, 1.44),
+)
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
+    parser.add_argument("--engine", choices=("graph", "compile+graph"), default="compile+graph")
+    parser.add_argument("--pairs", type=int, default=5)
+    options = parser.parse_args()
+    named = [case for case in CASES if f"{case.model},{case.image_px},{case.batch}" in options.case]
+    missed = 0
+    for case in named or CASES:
+        missed += not compare(case, options.engine, options.pairs)
+    return 1 if missed else 0
+
+
+def compare(case: Case, engine: str, pairs: int) -> bool:
+    """One case; whether its aim is met."""
+    data = open_data("synthetic32")
+    trial = Trial(
+        model=case.model,
+        image_px=case.image_px,
+        batch=case.batch,
+        precision="bf16",
+        engine=engine,
+        memory_format="channels_last",
+        optimizer="sgd_master",
+        augment=True,
+        data_checksum=data.checksum,
+    )
+    reset_compiler()
+    free_memory("cuda")
+    peer = Peer(trial)
+    ours = build_workload(trial, data)
+    took = {}
+    for name, prepare in ours.preparations():
+        began = time.perf_counter()
+        prepare()
+        torch.cuda.synchronize()
+        took[name] = time.perf_counter() - began
+    ours.check()
+    clock, ratios, rates, ours_rates = CudaClock(), [], [], []
+    with TelemetryProcess([0], log=Path(os.devnull)) as telemetry:
+        telemetry.ready()
+        for _ in range(pairs):
+            leg = []
+            for step in (peer.step, ours.step):
+                clock.time_block(step, WARM_UP_STEPS)
+                seconds, _ = clock.time_block(step, TIMED_STEPS)
+                leg.append(TIMED_STEPS * case.batch / seconds)
+            rates.append(leg[0])
+            ours_rates.append(leg[1])
+            ratios.append(leg[1] / leg[0])
+    ratio, plain, tuned = log_interval(ratios), log_interval(rates), log_interval(ours_rates)
+    fine = ratio.point >= case.aim
+    gate: dict[str, Any] = ours.facts["gate"]
+    print(
+        f"{case.model} {case.image_px} px batch {case.batch}: {engine} {tuned.point:,.0f} images/s, timm's protocol "
+        f"{plain.point:,.0f}: {ratio.point:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], n = {ratio.n}, aim {case.aim}x "
+        f"{'met' if fine else 'MISSED'}; "
+        + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())
+        + f"; gate: loss {gate['loss_difference']:.1e}, change {gate['change_difference']:.3f}",
+        flush=True,
+    )
+    return fine
+
+
+class Peer:
+    """timm's training protocol for one model."""
+
+    def __init__(self, trial: Trial) -> None:
+        torch.backends.cudnn.benchmark = True
+        torch.manual_seed(0)
+        with torch.device("cuda"):
+            model = build_model(trial.model, image_px=trial.image_px)
+            self.images = torch.randn(trial.batch, 3, trial.image_px, trial.image_px)
+            self.labels = torch.randint(0, 1000, (trial.batch,))
+        self.model = model.to(memory_format=torch.channels_last)
+        self.images = self.images.contiguous(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, fused=True)
+
+    def step(self) -> None:
+        """One step on the resident batch."""
+        self.optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = functional.cross_entropy(self.model(self.images), self.labels)
+        loss.backward()
+        self.optimizer.step()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""A loader that needs nothing from the host between steps: images, order and step counter lie on the device.
+
+    feed()   on the host, before a step is launched: sees to it that the order reaches far enough
+    load()   on the device, inside the captured step: makes the next batch in `images` and `labels`
+
+`images` and `labels` keep their addresses, as a CUDA graph wants it. The order is a ring that the host refills in large
+parts, on the stream of the steps, so that a part is only overwritten when the steps that read it are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from labkit.data.augment import Augment, Preparation
+from labkit.data.dataset import Split
+from labkit.data.loader import Loader, Mean
+from labkit.data.order import START, EpochOrder
+
+PART = 2**16  # samples that are shuffled and sent at once, at least
+_UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
+TRITON_CAPABILITY = (7, 0)
+
+
+class StaticBatch:
+    """A batch that stays in one place: `images` (B, 3, E, E) of `dtype`, `labels` int64 (B,)."""
+
+    kind = "static"
+
+    def __init__(
+        self, *, batch: int, image_px: int, device: torch.device, dtype: torch.dtype, memory_format: torch.memory_format
+    ) -> None:
+        shape = (batch, 3, image_px, image_px)
+        self.images = torch.empty(shape, device=device, dtype=dtype, memory_format=memory_format)
+        self.labels = torch.empty(batch, device=device, dtype=torch.int64)
+
+    def feed(self) -> None:
+        """What the host has to do before the next step is launched."""
+
+    def load(self) -> None:
+        """Queue what makes the next batch; may be captured."""
+
+    def rewind(self) -> None:
+        """Back to the first batch."""
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """Random generators that `load` draws from, which a graph has to know."""
+        return ()
+
+
+class HostFed(StaticBatch):
+    """For images that do not fit on the device: a host's loader fills the place before each step."""
+
+    kind = "streaming"
+
+    def __init__(
+        self,
+        loader: Loader,
+        *,
+        image_px: int,
+        dtype: torch.dtype,
+        memory_format: torch.memory_format,
+    ) -> None:
+        super().__init__(
+            batch=loader.batch, image_px=image_px, device=loader.device, dtype=dtype, memory_format=memory_format
+        )
+        self._loader = loader
+
+    def feed(self) -> None:
+        """Copy the loader's next batch."""
+        images, labels = self._loader.next_batch()
+        self.images.copy_(images)
+        self.labels.copy_(labels)
+
+    def rewind(self) -> None:
+        """Back to the first batch."""
+        self._loader.rewind()
+
+
+class DeviceLoader(StaticBatch):
+    """The whole uint8 split on the device; a batch is one kernel (Triton), or a few operators on older devices.
+
+    Samples come in the order of `EpochOrder(seed)`, each exactly once an epoch, in full batches that go on over the
+    end of an epoch. Flips and crops are drawn from `seed` and the sample's position in the run.
+    """
+
+    kind = "device"
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        batch: int,
+        device: torch.device,
+        mean: Mean,
+        std: Mean,
+        seed: int,
+        augment: Augment,
+        image_px: int,
+        dtype: torch.dtype,
+        memory_format: torch.memory_format,
+        one_kernel: bool | None = None,
+    ) -> None:
+        super().__init__(batch=batch, image_px=image_px, device=device, dtype=dtype, memory_format=memory_format)
+        self._split, self._seed, self._augment = split, seed, augment
+        self._batch, self._image_px = batch, image_px
+        self._mean, self._scale = mean, tuple(1 / max(value, 1.0) for value in std)  # as Preparation has it
+        self._channels_last = memory_format == torch.channels_last
+        self._source = _upload(split.images, device)
+        self._source_labels = torch.from_numpy(split.labels.astype(np.int64)).to(device)
+        self._part = max(PART, batch)
+        self._capacity = 2 * self._part
+        self._ring = torch.zeros(self._capacity, dtype=torch.int32, device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)
+        self._one_kernel = _has_triton(device) if one_kernel is None else one_kernel
+        self._prepare = Preparation(
+            device=device,
+            mean=mean,
+            std=std,
+            seed=seed,
+            augment=augment,
+            image_px=image_px,
+            interpolation="bilinear",
+        )
+        self._offsets = torch.arange(batch, device=device)
+        self.rewind()
+
+    @property
+    def step(self) -> torch.Tensor:
+        """How many batches were made, int64 scalar on the device."""
+        return self._step
+
+    def rewind(self) -> None:
+        """Back to the first batch: the same samples with the same flips and crops."""
+        self._order = EpochOrder(len(self._split), seed=self._seed, start=START)
+        self._filled = self._issued = 0
+        self._step.zero_()
+        self._prepare.reseed()
+
+    def feed(self) -> None:
+        """Send the next part of the order when the next batch needs it."""
+        self._issued += self._batch
+        if self._issued > self._filled:
+            at = self._filled % self._capacity
+            part = torch.from_numpy(self._order.take(self._part).astype(np.int32))
+            if self._ring.is_cuda:
+                part = part.pin_memory()
+            self._ring[at : at + self._part].copy_(part, non_blocking=True)
+            self._filled += self._part
+
+    def load(self) -> None:
+        """Queue the next batch; the counter moves on."""
+        if self._one_kernel:
+            self._launch()
+        else:
+            chosen = self._ring[(self._step * self._batch + self._offsets) % self._capacity]
+            self.images.copy_(self._prepare(self._source[chosen]))
+            self.labels.copy_(self._source_labels[chosen])
+        self._step += 1
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """The preparation's, where it draws the flips and crops."""
+        return () if self._one_kernel else (self._prepare.generator,)
+
+    def _launch(self) -> None:
+        from labkit.data.kernels import TILE, make_batch
+
+        side = self._source.shape[-1]
+        make_batch[(self._batch, -(-(self._image_px**2) // TILE))](
+            self._source,
+            self._source_labels,
+            self._ring,
+            self._step,
+            self.images,
+            self.labels,
+            self._capacity,
+            self._seed,
+            *self._mean,
+            *self._scale,
+            BATCH=self._batch,
+            SIDE=side,
+            EDGE=self._image_px,
+            PAD=self._augment.pad_px if self._augment.crop else 0,
+            FLIP=self._augment.flip,
+            CHANNELS_LAST=self._channels_last,
+            TILE=TILE,
+            num_warps=4,
+        )
+
+
+def _upload(images: np.ndarray, device: torch.device) -> torch.Tensor:
+    """The images on the device, sent in parts so that the host never holds them all."""
+    on_device = torch.empty(images.shape, dtype=torch.uint8, device=device)
+    for first in range(0, len(images), _UPLOAD_IMAGES):
+        part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
+        on_device[first : first + len(part)] = torch.from_numpy(part).to(device)
+    return on_device
+
+
+def _has_triton(device: torch.device) -> bool:
+    """Whether Triton compiles for this device."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < TRITON_CAPABILITY:
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True

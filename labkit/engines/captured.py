@@ -1,0 +1,93 @@
+"""A whole training step as one CUDA graph: one launch a step instead of hundreds.
+
+The step's batch, gradients, weights and losses keep their addresses, so everything that it uses must live as long as
+the graph does: the one who makes it keeps the loader and the training.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from labkit.data.device_loader import StaticBatch
+from labkit.data.loader import Batch
+from labkit.engines.training import Training
+
+WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
+
+
+class CapturedStep:
+    """Loads a batch, trains on it and adds up its loss, in one launch once `capture()` was called.
+
+    `memory_bytes` is the allocator's peak while the step was recorded: a replay allocates nothing.
+    """
+
+    def __init__(self, training: Training, batch: StaticBatch) -> None:
+        self._training, self.batch = training, batch
+        self.kind = batch.kind
+        self.memory_bytes = 0
+        self._loss_sum = torch.zeros((), device=batch.images.device)
+        self._steps = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def labels(self) -> torch.Tensor:
+        """Labels of the last step; the next one overwrites them."""
+        return self.batch.labels
+
+    def peek(self) -> Batch:
+        """The next batch, without training on it; the next one overwrites it."""
+        self.batch.feed()
+        self.batch.load()
+        return self.batch.images, self.batch.labels
+
+    def rewind(self) -> None:
+        """Back to the first batch."""
+        self.batch.rewind()
+        self.take_losses()
+
+    def take_losses(self) -> torch.Tensor:
+        """Mean loss of the steps since the last call; not a number when there were none."""
+        mean = self._loss_sum / (self._steps or torch.nan)
+        self._loss_sum.zero_()
+        self._steps = 0
+        return mean
+
+    def _body(self) -> None:
+        """Everything that a step does on the device."""
+        self.batch.load()
+        self._loss_sum += self._training.update(self.batch.images, self.batch.labels)
+
+    def warm_up(self) -> None:
+        """One step outside of any graph: what an engine compiles, it compiles now."""
+        self.batch.feed()
+        self._body()
+        torch.cuda.synchronize()
+
+    def capture(self) -> None:
+        """Record the step. The warm-up steps before it change weights: restart the training and rewind the batch."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
+        for generator in self.batch.generators():
+            graph.register_generator_state(generator)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self.batch.feed()
+                self._body()
+            self.batch.feed()
+        torch.cuda.synchronize()
+        self._training.optimizer.zero_grad(set_to_none=True)  # gradients are made anew in the graph's own memory
+        torch.cuda.reset_peak_memory_stats()
+        # Other threads (a streaming loader's) may go on using the device meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._body()
+        self.memory_bytes = torch.cuda.max_memory_allocated()
+        self._graph = graph
+        self._training.bind()
+        torch.cuda.synchronize()
+
+    def __call__(self) -> None:
+        """Launch one step."""
+        assert self._graph is not None, "call capture() first"
+        self.batch.feed()
+        self._graph.replay()
+        self._steps += 1

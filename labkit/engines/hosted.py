@@ -1,0 +1,41 @@
+"""A training step that Python drives: the eager loop, also with the loss compiled."""
+
+from __future__ import annotations
+
+import torch
+
+from labkit.data.loader import Batch, Loader
+from labkit.engines.training import Training
+
+
+class HostedStep:
+    """Takes the loader's next batch and trains on it."""
+
+    def __init__(self, training: Training, loader: Loader) -> None:
+        self.kind = loader.kind
+        self._training, self.loader = training, loader
+        self._losses: list[torch.Tensor] = []
+        self.labels = torch.empty(0, dtype=torch.int64)  # of the last step
+
+    def peek(self) -> Batch:
+        """The next batch, without training on it."""
+        return self.loader.next_batch()
+
+    def warm_up(self) -> None:
+        """One step: what an engine compiles, it compiles now."""
+        self()
+
+    def rewind(self) -> None:
+        """Back to the first batch."""
+        self.loader.rewind()
+        self._losses = []
+
+    def take_losses(self) -> torch.Tensor:
+        """Mean loss of the steps since the last call; not a number when there were none."""
+        losses, self._losses = self._losses, []
+        return torch.stack(losses).float().mean() if losses else torch.tensor(torch.nan)
+
+    def __call__(self) -> None:
+        """Queue one step."""
+        images, self.labels = self.loader.next_batch()
+        self._losses.append(self._training.update(images, self.labels))

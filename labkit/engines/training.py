@@ -1,0 +1,136 @@
+"""One model in training: its weights, loss and update, as a trial's precision and optimiser have them.
+
+`Training.update(images, labels)` is the step of every engine; what differs is who calls it: Python in each step
+(eager), with the loss compiled by Inductor (compile), or once, while a CUDA graph records it (graph).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from labkit.engines import side_stream
+from labkit.engines.precision import AUTOCAST, autocast
+from labkit.trial import Trial
+
+MOMENTUM = 0.9
+WEIGHT_DECAY = 5e-4
+LOSS_SCALE = 2.0**12  # to begin with; far under the largest at which ResNets' gradients overflow FP16
+
+SIDE_STREAM_PX = 64  # larger images fill the device, and keeping all gradients would cost memory
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Training:
+    """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
+
+    `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
+    """
+
+    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool) -> None:
+        self.trial, self.model = trial, model
+        device = torch.device(trial.device)
+        self.lr = torch.full((), trial.learning_rate, device=device)
+        self._initial = [value.detach().clone() for value in _values(model)]
+        self._scaler = torch.amp.GradScaler(trial.device, init_scale=LOSS_SCALE) if trial.precision == "fp16" else None
+        self._captured = captured
+        self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
+        self.optimizer = self._make_optimizer()
+        self.loss: Loss = self._loss
+
+    def _make_optimizer(self) -> Any:
+        if self.trial.optimizer == "sgd_master":
+            from labkit.engines.master_sgd import MasterSGD, to_half
+
+            exact = [weight.detach().clone() for weight in self.model.parameters()]
+            to_half(self.model)
+            if self._side_stream:
+                side_stream.use_side_stream(self.model)
+            return MasterSGD(self.model, exact, lr=self.lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+        return torch.optim.SGD(
+            self.model.parameters(),
+            lr=self.lr if self._captured else self.trial.learning_rate,  # a captured number could not change
+            momentum=MOMENTUM,
+            weight_decay=WEIGHT_DECAY,
+            fused=True if self.trial.optimizer == "sgd_fused" else None,
+        )
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """What the model takes: half precision where nothing casts the images anyway."""
+        return AUTOCAST.get(self.trial.precision, torch.float32) if self._captured else torch.float32
+
+    def compile(self) -> None:
+        """Let Inductor make the forward and backward pass; it does so in the first step."""
+        # Dropout draws PyTorch's own random numbers, so that the gate can compare with the plain step.
+        options = {"fallback_random": True, **(side_stream.INDUCTOR_OPTIONS if self._side_stream else {})}
+        self.loss = torch.compile(self._loss, dynamic=False, fullgraph=True, options=options)
+
+    def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with autocast(self.trial):
+            return functional.cross_entropy(self.model(images).float(), labels)
+
+    def set_learning_rate(self, value: float) -> None:
+        """For the next steps. A captured step reads it from the device."""
+        self.lr.fill_(value)
+        if not self._captured:
+            for group in self.optimizer.param_groups:
+                group["lr"] = value
+
+    def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step: its loss, detached, on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        if self._side_stream:
+            side_stream.forget_made()
+        loss = self.loss(images, labels)
+        if self._scaler is None:
+            loss.backward()
+            if self._side_stream:
+                side_stream.join()
+            self.optimizer.step()
+        else:
+            self._scaler.scale(loss).backward()
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+        return loss.detach()
+
+    def bind(self) -> None:
+        """Once the step is captured: the gradients stay where they are now."""
+        if self.trial.optimizer == "sgd_master":
+            self.optimizer.bind()
+        if self._side_stream:
+            gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
+            side_stream.check_not_copied(gradients)
+
+    def weights(self) -> list[torch.Tensor]:
+        """The weights as the optimiser sees them, FP32, in the order of the model's parameters."""
+        if self.trial.optimizer == "sgd_master":
+            return list(self.optimizer.masters)
+        return [weight.detach() for weight in self.model.parameters()]
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Back to the initial weights, statistics and momenta, in place."""
+        for value, initial in zip(_values(self.model), self._initial, strict=True):
+            value.copy_(initial)
+        if self.trial.optimizer == "sgd_master":
+            self.optimizer.restart(self._initial)
+        else:
+            for state in self.optimizer.state.values():
+                if state.get("momentum_buffer") is not None:
+                    state["momentum_buffer"].zero_()  # the first step then sets it to its gradient, as a fresh one does
+        if self._scaler is not None:
+            self._scaler.load_state_dict({**self._scaler.state_dict(), "scale": LOSS_SCALE, "_growth_tracker": 0})
+        for weight in self.model.parameters():
+            if not self._captured:
+                weight.grad = None
+
+
+def _values(model: nn.Module) -> list[torch.Tensor]:
+    """Weights and buffers, weights first, in the model's order."""
+    return [*model.parameters(), *model.buffers()]
