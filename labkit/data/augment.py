@@ -1,14 +1,27 @@
-"""What happens to a batch on the device: random flip and crop, normalisation, scaling (needs torch)."""
+"""What happens to a batch on the device: random flip and crop, normalisation, scaling, memory format (needs torch)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from torch.nn import functional
 
+from labkit.data.dataset import Images
+from labkit.errors import unknown
+
 Interpolation: TypeAlias = Literal["nearest", "bilinear"]
+MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
+Moves: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
+
+# Values of which torch leaves an operator to the calling thread (its GRAIN_SIZE). More are split over all cores, which
+# gains a quarter of a batch's time on an idle machine, and beside another process costs that of several batches.
+_ONE_THREAD = 32_768
+_TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,8 @@ class Preparation:
     channel stays finite. Cropping pads with black (0), as torchvision's RandomCrop does. With `image_px` the normalised
     image is scaled up to that side, by `nearest` or `bilinear` interpolation (align_corners=False). The random numbers
     are drawn on the device by a generator seeded with `seed`, so they differ between kinds of device.
+
+    Raises UserError for another interpolation or memory format.
     """
 
     def __init__(
@@ -39,40 +54,105 @@ class Preparation:
         augment: Augment,
         image_px: int | None,
         interpolation: Interpolation,
+        memory_format: MemoryFormat = "contiguous",
     ) -> None:
+        if interpolation not in get_args(Interpolation):
+            raise unknown("interpolation", interpolation, get_args(Interpolation))
+        if memory_format not in get_args(MemoryFormat):
+            raise unknown("memory format", memory_format, get_args(MemoryFormat))
         self._mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=device).clamp_min(1.0).view(1, 3, 1, 1)
         self._generator = torch.Generator(device=device)
-        self._generator.manual_seed(seed)
+        self._seed = seed
         self._augment = augment
         self._image_px = image_px
         self._interpolation = interpolation
+        self._memory_format = memory_format
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Draw the same random numbers again from the next batch on."""
+        self._generator.manual_seed(self._seed)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W), contiguous."""
-        if self._augment.flip or self._augment.crop:
-            images = self._move(images)
-        ready = images.float().sub_(self._mean).div_(self._std)
+        """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W) in the memory format; changes no input."""
+        on_host = images.device.type == "cpu"
+        ready = (self._on_host if on_host else self._on_device)(images, self._draw(len(images), images.device))
         if self._image_px is not None and self._image_px != ready.shape[-1]:
             corners = None if self._interpolation == "nearest" else False
             size = (self._image_px, self._image_px)
             ready = functional.interpolate(ready, size=size, mode=self._interpolation, align_corners=corners)
         return ready
 
-    def _move(self, images: torch.Tensor) -> torch.Tensor:
-        """Flip and crop every image on its own, in one gather."""
+    def _draw(self, batch: int, device: torch.device) -> Moves:
+        """Which images are flipped, bool (B, 1), and where their crops begin, int64 (2, B, 1): x, y from 0 on."""
+        flipped = shift = None
+        if self._augment.flip:
+            flipped = torch.rand(batch, 1, device=device, generator=self._generator) < 0.5
+        if self._augment.crop:
+            shifts = 2 * self._augment.pad_px + 1
+            shift = torch.randint(0, shifts, (2, batch, 1), device=device, generator=self._generator)
+        return flipped, shift
+
+    def _on_device(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
+        """Move and normalise with torch's operators: one gather for flip and crop, which a GPU is good at."""
+        flipped, shift = moves
         batch, channels, height, width = images.shape
-        device, generator = images.device, self._generator
+        device = images.device
         x = torch.arange(width, device=device).expand(batch, width)
         y = torch.arange(height, device=device).expand(batch, height)
-        if self._augment.flip:
-            flipped = torch.rand(batch, 1, device=device, generator=generator) < 0.5
+        if flipped is not None:
             x = torch.where(flipped, width - 1 - x, x)
-        if self._augment.crop:
+        if shift is not None:
             pad = self._augment.pad_px
             images = functional.pad(images, (pad, pad, pad, pad))
-            shift = torch.randint(0, 2 * pad + 1, (2, batch, 1), device=device, generator=generator)
             x, y = x + shift[0], y + shift[1]
-        sample = torch.arange(batch, device=device)[:, None, None, None]
-        channel = torch.arange(channels, device=device)[:, None, None]
-        return images[sample, channel, y[:, None, :, None], x[:, None, None, :]]
+        if flipped is not None or shift is not None:
+            sample = torch.arange(batch, device=device)[:, None, None, None]
+            channel = torch.arange(channels, device=device)[:, None, None]
+            images = images[sample, channel, y[:, None, :, None], x[:, None, None, :]]
+        ready = images.to(torch.float32, memory_format=_TORCH_FORMATS[self._memory_format])
+        return ready.sub_(self._mean).div_(self._std)
+
+    def _on_host(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
+        """The same on a CPU: NumPy moves bytes, without an index for each; torch makes them float where they stay."""
+        flipped, shift = moves
+        pixels = images.numpy()
+        if shift is not None:
+            pixels = _crop(pixels, shift[:, :, 0].numpy(), self._augment.pad_px)
+        if flipped is not None:
+            chosen = np.flatnonzero(flipped.numpy())
+            mirrored = pixels[chosen][..., ::-1]
+            if shift is None:
+                pixels = pixels.copy()  # it is still the caller's
+            pixels[chosen] = mirrored
+        mean, std = self._mean, self._std
+        if self._memory_format == "channels_last":
+            pixels = _interleave(pixels)
+            # Of a whole image, because torch's inner loop would otherwise be the three channels of a pixel.
+            one_image = (1, *pixels.shape[1:])
+            mean, std = (m.expand(one_image).contiguous(memory_format=torch.channels_last) for m in (mean, std))
+        ready = torch.empty(pixels.shape, device="cpu", memory_format=_TORCH_FORMATS[self._memory_format])
+        at_once = max(1, _ONE_THREAD // pixels[0].size)
+        for part, levels in zip(ready.split(at_once), torch.from_numpy(pixels).split(at_once), strict=True):
+            part.copy_(levels).sub_(mean).div_(std)
+        return ready
+
+
+def _crop(images: Images, shift: NDArray[np.int64], pad_px: int) -> Images:
+    """From each image, padded with black, the window of its size that begins at its `shift`, (2, B): x, y."""
+    batch, channels, height, width = images.shape
+    padded = np.zeros((batch, channels, height + 2 * pad_px, width + 2 * pad_px), dtype=np.uint8)
+    padded[:, :, pad_px : pad_px + height, pad_px : pad_px + width] = images
+    windows = sliding_window_view(padded, (height, width), axis=(2, 3))  # a view: (B, 3, y, x, H, W)
+    cropped: Images = windows[np.arange(batch), :, shift[1], shift[0]]
+    return cropped
+
+
+def _interleave(images: Images) -> Images:
+    """The same (B, 3, H, W), with the channels of a pixel side by side in memory."""
+    batch, channels, height, width = images.shape
+    pixels = np.empty((batch, height, width, channels), dtype=np.uint8)
+    for channel in range(channels):  # each on its own: NumPy's inner loop is then a row of the image
+        pixels[..., channel] = images[:, channel]
+    return pixels.transpose(0, 3, 1, 2)

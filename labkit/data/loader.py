@@ -8,14 +8,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from abc import ABC, abstractmethod
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labkit.data.augment import Augment, Interpolation, Preparation
+from labkit.data.augment import Augment, Interpolation, MemoryFormat, Preparation
 from labkit.data.dataset import Split
 from labkit.data.order import START, EpochOrder, Progress
 from labkit.errors import UserError
@@ -29,11 +30,12 @@ Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 Fetched: TypeAlias = tuple[torch.Tensor, torch.Tensor, Progress]
 
 
-class Loader:
-    """What every loader does: `next_batch()` without end, `state`, `close()`.
+class Loader(ABC):
+    """What every loader does: `next_batch()` without end, `state`, `rewind()`, `close()`.
 
     Batches are always full and go on over the end of an epoch, so that shapes are static and every sample is seen
-    exactly once per epoch. Raises UserError for a batch under 1, or an `image_px` under the images' own side.
+    exactly once per epoch. Raises UserError for a batch under 1, an `image_px` under the images' own side, or another
+    interpolation or memory format.
     """
 
     kind: Literal["resident", "streaming"]
@@ -50,17 +52,15 @@ class Loader:
         augment: Augment = _NO_AUGMENT,
         image_px: int | None = None,
         interpolation: Interpolation = "bilinear",
+        memory_format: MemoryFormat = "contiguous",
         start: Progress = START,
     ) -> None:
-        side = split.images.shape[-1]
-        if batch < 1:
-            raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
-        if image_px is not None and image_px < side:
-            raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
+        check_sizes(split, batch=batch, image_px=image_px)
         self.batch = batch
         self.device = torch.device(device)
         self.samples = len(split)
         self._split = split
+        self._seed, self._start = seed, start
         self._order = EpochOrder(len(split), seed=seed, start=start)
         self._delivered = start
         self._prepare = Preparation(
@@ -71,6 +71,7 @@ class Loader:
             augment=augment,
             image_px=image_px,
             interpolation=interpolation,
+            memory_format=memory_format,
         )
         self._open()
 
@@ -82,19 +83,26 @@ class Loader:
     def next_batch(self) -> Batch:
         """The next batch on the device: images float32 (B, 3, H, W), normalised, and labels int64 (B,).
 
-        Nothing in it waits for the device.
+        The images lie in the memory format asked for. Nothing in it waits for the device.
         """
         images, labels, self._delivered = self._fetch()
         return self._prepare(images), labels
 
+    def rewind(self) -> None:
+        """Back to the progress that the loader was made with: the same batches come again, bit for bit."""
+        self._order = EpochOrder(self.samples, seed=self._seed, start=self._start)
+        self._delivered = self._start
+        self._prepare.rewind()
+
+    @abstractmethod
     def _open(self) -> None:
         """Make ready what the kind needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fetch(self) -> Fetched:
         """uint8 images and int64 labels of the next batch, on the device, and the progress after it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Give back threads and memory; the loader cannot be used afterwards."""
 
@@ -178,6 +186,12 @@ class StreamingLoader(Loader):
         self._pending = self._worker.submit(self._fill)
         return images, labels, progress
 
+    def rewind(self) -> None:
+        """Back to the progress that the loader was made with; the batch that was made ready is dropped."""
+        wait([self._pending])  # the worker thread is then done with the order
+        super().rewind()
+        self._pending = self._worker.submit(self._fill)
+
     def close(self) -> None:
         """End the worker thread and give the buffers back."""
         self._worker.shutdown(wait=True, cancel_futures=True)
@@ -189,6 +203,15 @@ def _gather(split: Split, chosen: NDArray[np.int64], images: torch.Tensor, label
     # 'clip' because with 'raise' NumPy gathers into a buffer of its own first; the indices are in range.
     np.take(split.images, chosen, axis=0, out=images.numpy(), mode="clip")
     labels.copy_(torch.from_numpy(split.labels[chosen]))
+
+
+def check_sizes(split: Split, *, batch: int, image_px: int | None) -> None:
+    """Raise UserError for a batch under 1, or an `image_px` under the side of the split's images."""
+    side = split.images.shape[-1]
+    if batch < 1:
+        raise UserError(f"a batch of {batch} images was asked for; ask for at least 1.")
+    if image_px is not None and image_px < side:
+        raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
 
 
 def resident_bytes(split: Split) -> int:
@@ -207,11 +230,14 @@ def make_loader(
     augment: Augment = _NO_AUGMENT,
     image_px: int | None = None,
     interpolation: Interpolation = "bilinear",
+    memory_format: MemoryFormat = "contiguous",
     free_bytes: int | None = None,
 ) -> Loader:
     """A resident loader when the split fits into RESIDENT_SHARE of the device's free memory, else a streaming one.
 
     `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
+    With `memory_format="channels_last"` the images are written in that format at once, and need no copy. Raises
+    UserError as `Loader` does.
     """
     if free_bytes is None and torch.device(device).type == "cuda":
         free_bytes, _total = torch.cuda.mem_get_info(device)
@@ -226,4 +252,5 @@ def make_loader(
         augment=augment,
         image_px=image_px,
         interpolation=interpolation,
+        memory_format=memory_format,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.data.dataset import Split
@@ -18,10 +18,12 @@ from labkit.errors import UserError
 
 torch = pytest.importorskip("torch")
 
-from labkit.data.augment import Augment  # noqa: E402 - they need torch
+from labkit.data.augment import Augment, Preparation  # noqa: E402 - they need torch
+from labkit.data.in_order import batches_in_order  # noqa: E402
 from labkit.data.loader import Loader, ResidentLoader, StreamingLoader, make_loader, resident_bytes  # noqa: E402
 
 KINDS = [ResidentLoader, StreamingLoader]
+FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 Make = Callable[..., Loader]
 
 
@@ -37,6 +39,12 @@ def patterned(samples: int) -> Split:
     """Every pixel of an image is another, none is 0, and all images are the same."""
     image = np.arange(3 * 32 * 32).reshape(1, 3, 32, 32) % 251 + 1
     return Split(np.repeat(image.astype(np.uint8), samples, axis=0), np.zeros(samples, dtype=np.int16))
+
+
+def scattered(samples: int) -> Split:
+    """Sample i has label i and an image of random pixels of its own."""
+    images = np.random.default_rng(1).integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
+    return Split(images, np.arange(samples, dtype=np.int16))
 
 
 @pytest.fixture
@@ -131,6 +139,141 @@ def test_a_crop_shifts_by_up_to_four_pixels_and_shows_black_beyond_the_edge(make
     assert min(counts) >= 5 and max(counts) <= 60  # 25 expected of each
 
 
+def prepared_slowly(
+    image: Any, *, flipped: bool, right: int, down: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Any:
+    """One image, uint8 (3, H, W), pixel by pixel: the place that pixel (y, x) comes from, black outside the image."""
+    ready = np.empty(image.shape, dtype=np.float32)
+    _, height, width = image.shape
+    for c, y, x in np.ndindex(*image.shape):
+        from_y, from_x = y + down, (width - 1 - x if flipped else x) + right
+        inside = 0 <= from_y < height and 0 <= from_x < width
+        level = np.float32(image[c, from_y, from_x] if inside else 0)
+        ready[c, y, x] = (level - np.float32(mean[c])) / np.float32(max(std[c], 1.0))
+    return torch.from_numpy(ready)
+
+
+@pytest.mark.parametrize("path", ["_on_host", "_on_device"])  # of a CPU, and the operators that a GPU runs
+@given(
+    batch=st.integers(1, 6),
+    height=st.integers(1, 9),
+    width=st.integers(1, 9),
+    flip=st.booleans(),
+    crop=st.booleans(),
+    pad=st.integers(0, 5),
+    std=st.tuples(*[st.floats(0.0, 120.0, width=32)] * 3),
+    seed=st.integers(0, 2**32),
+    memory_format=st.sampled_from(["contiguous", "channels_last"]),
+)
+@settings(deadline=None)
+def test_every_pixel_is_the_one_that_a_slow_loop_finds(
+    path: str, batch: int, height: int, width: int, flip: bool, crop: bool, pad: int, std: Any, seed: int,
+    memory_format: Any,
+) -> None:  # fmt: skip
+    images = np.random.default_rng(seed).integers(0, 256, (batch, 3, height, width), dtype=np.uint8)
+    given_images = torch.from_numpy(images.copy())
+    mean = (120.5, 3.0, 250.0)
+    prepare = Preparation(
+        device=torch.device("cpu"), mean=mean, std=std, seed=seed, augment=Augment(flip, crop, pad), image_px=None,
+        interpolation="bilinear", memory_format=memory_format,
+    )  # fmt: skip
+    ready = getattr(prepare, path)(given_images, prepare._draw(batch, given_images.device))
+
+    draws = torch.Generator().manual_seed(seed)  # the order of the draws is part of what records were made with
+    flips = (torch.rand(batch, 1, generator=draws) < 0.5) if flip else torch.zeros(batch, 1)
+    shifts = torch.randint(0, 2 * pad + 1, (2, batch, 1), generator=draws) - pad if crop else torch.zeros(2, batch, 1)
+    for i in range(batch):
+        right, down = (int(shift) for shift in shifts[:, i, 0])
+        slowly = prepared_slowly(images[i], flipped=bool(flips[i]), right=right, down=down, mean=mean, std=std)
+        assert torch.equal(ready[i], slowly)
+    assert ready.dtype == torch.float32 and ready.is_contiguous(memory_format=FORMATS[memory_format])
+    assert np.array_equal(given_images, images), "what was given stays as it was"
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_memory_format_changes_where_pixels_lie_and_not_what_they_are(
+    kind: type[Loader], interpolation: Any, memory_format: Any, make: Make
+) -> None:
+    options = {"batch": 5, "seed": 2, "augment": Augment(flip=True, crop=True), "interpolation": interpolation}
+    for image_px in (None, 32, 64, 75):
+        plain = make(kind, scattered(9), image_px=image_px, **options).next_batch()[0]
+        images = make(kind, scattered(9), image_px=image_px, memory_format=memory_format, **options).next_batch()[0]
+        assert images.is_contiguous(memory_format=FORMATS[memory_format]) and torch.equal(images, plain)
+
+
+def test_bilinear_scaling_weighs_the_four_nearest_pixels(make: Make) -> None:
+    plain = make(ResidentLoader, patterned(1), batch=1).next_batch()[0][0].numpy()
+    large = make(ResidentLoader, patterned(1), batch=1, image_px=40).next_batch()[0][0].numpy()
+    for y, x in np.ndindex(40, 40):
+        from_y, from_x = (max((at + 0.5) * 32 / 40 - 0.5, 0.0) for at in (y, x))
+        top, left = int(from_y), int(from_x)
+        bottom, right = min(top + 1, 31), min(left + 1, 31)
+        upper = plain[:, top, left] * (1 - from_x + left) + plain[:, top, right] * (from_x - left)
+        lower = plain[:, bottom, left] * (1 - from_x + left) + plain[:, bottom, right] * (from_x - left)
+        assert np.allclose(large[:, y, x], upper * (1 - from_y + top) + lower * (from_y - top), rtol=1e-4)
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_preparing_takes_less_memory_than_the_batch_it_makes(memory_format: Any, make: Make) -> None:
+    options = {"augment": Augment(flip=True, crop=True), "memory_format": memory_format}
+    loader = make(ResidentLoader, patterned(512), batch=512, **options)
+    tracemalloc.start()  # counts NumPy's arrays; the batch itself is torch's
+    images, _ = loader.next_batch()
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 0 < peak_bytes < images.nbytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("start", [Progress(0, 0), Progress(3, 17)])
+def test_a_rewound_loader_hands_out_the_same_batches_bit_for_bit(
+    kind: type[Loader], start: Progress, make: Make
+) -> None:
+    augment = Augment(flip=True, crop=True)
+    loader = make(kind, scattered(45), batch=20, seed=5, augment=augment, start=start)
+    first = [(*loader.next_batch(), loader.state) for _ in range(7)]  # over the ends of three epochs
+    for handed_out in (7, 0, 1, 3):
+        loader.rewind()
+        assert loader.state == start
+        for images, labels, state in first[:handed_out]:
+            again, its_labels = loader.next_batch()
+            assert torch.equal(images, again) and torch.equal(labels, its_labels) and loader.state == state
+
+
+def test_a_loader_without_its_kinds_methods_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        Loader(numbered(3), batch=1, device="cpu", mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))  # type: ignore[abstract]
+
+
+@given(samples=st.integers(1, 40), batch=st.integers(1, 50))
+@settings(deadline=None)
+def test_a_split_comes_once_in_order_with_its_last_short_batch(samples: int, batch: int) -> None:
+    mean, std = (1.0, 2.0, 3.0), (4.0, 5.0, 6.0)
+    batches = list(batches_in_order(numbered(samples), batch=batch, device="cpu", mean=mean, std=std))
+    sizes = [len(labels) for _, labels in batches]
+    assert sizes[:-1] == [batch] * (len(batches) - 1) and 1 <= sizes[-1] <= batch and sum(sizes) == samples
+    labels = torch.cat([labels for _, labels in batches])
+    images = torch.cat([images for images, _ in batches])
+    assert labels.dtype == torch.int64 and labels.tolist() == list(range(samples))
+    assert images.dtype == torch.float32 and images.shape == (samples, 3, 32, 32)
+    for channel in range(3):
+        expected = ((labels % 256).float() - mean[channel]) / std[channel]
+        assert torch.equal(images[:, channel], expected[:, None, None].expand(samples, 32, 32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_batches_in_order_are_prepared_like_the_loaders(dtype: Any, make: Make) -> None:
+    split = scattered(3)
+    options = {"mean": (120.0, 110.0, 100.0), "std": (60.0, 61.0, 62.0), "image_px": 64}
+    images_of_loader, labels_of_loader = make(ResidentLoader, split, batch=3, **options).next_batch()
+    formatted = {"memory_format": "channels_last", "dtype": dtype}
+    [(images, labels)] = batches_in_order(split, batch=8, device="cpu", **options, **formatted)  # type: ignore[arg-type]
+    assert torch.equal(images[labels_of_loader], images_of_loader.to(dtype)) and labels.tolist() == [0, 1, 2]
+    assert images.dtype == dtype and images.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_augmentation_follows_the_seed(make: Make) -> None:
     augment = Augment(flip=True, crop=True)
     first, same, other = (
@@ -154,9 +297,21 @@ def test_a_constant_channel_stays_finite(make: Make) -> None:
 
 
 def test_options_that_make_no_sense_are_refused(make: Make) -> None:
-    for options in ({"batch": 0}, {"batch": 1, "image_px": 31}):
+    refused: list[dict[str, Any]] = [
+        {"batch": 0},
+        {"batch": 1, "image_px": 31},
+        {"batch": 1, "memory_format": "channels_first"},
+    ]
+    plain = {"device": "cpu", "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    for options in refused:
         with pytest.raises(UserError):
             make(ResidentLoader, numbered(3), **options)
+        with pytest.raises(UserError):
+            batches_in_order(numbered(3), **plain, **options)  # refused at once, not when the first batch is taken
+    with pytest.raises(UserError, match="bilinear"):
+        make(ResidentLoader, numbered(3), batch=1, interpolation="bilinaer")
+    with pytest.raises(UserError, match="uint8"):
+        batches_in_order(numbered(3), batch=1, dtype=torch.uint8, **plain)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.51, "streaming"), (0.5, "resident"), (None, "resident")])
