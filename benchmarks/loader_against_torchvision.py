@@ -29,7 +29,7 @@ from PIL import Image
 
 from labkit.data import DataSet, open_data
 from labkit.data.augment import Augment
-from labkit.data.loader import Loader, make_loader
+from labkit.data.loaders import AnyLoader, make_loader
 from labkit.models.torchvision_import import import_torchvision
 from labkit.statistics import log_interval
 
@@ -67,7 +67,7 @@ def main() -> int:
     return 0 if verdict == "holds" else 1
 
 
-def labkit_loader(data: DataSet, device: str) -> Loader:
+def labkit_loader(data: DataSet, device: str) -> AnyLoader:
     """The loader that is measured."""
     return make_loader(
         data.train, batch=BATCH, device=device, mean=data.mean, std=data.std, augment=Augment(flip=True, crop=True)
@@ -106,7 +106,7 @@ def write_png(data: DataSet, folder: Path) -> None:
         Image.fromarray(image.transpose(1, 2, 0)).save(of_class / f"{number:06d}.png")
 
 
-def epoch_of_ours(loader: Loader, device: str) -> Callable[[], float]:
+def epoch_of_ours(loader: AnyLoader, device: str) -> Callable[[], float]:
     """Makes the full batches of one epoch; images/s."""
 
     def epoch() -> float:

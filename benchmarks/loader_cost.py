@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from labkit.recipes import CAPTURED
 
 from labkit.data import open_data
 from labkit.measure import CudaClock, HostClock, free_memory, quiet_collector
-from labkit.recipes import CAPTURED
 from labkit.statistics import log_interval
 from labkit.trial import Trial
 from labkit.workloads import build_workload

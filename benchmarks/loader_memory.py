@@ -23,7 +23,7 @@ import torch
 
 from labkit.data import open_data
 from labkit.data.augment import Augment
-from labkit.data.loader import make_loader, resident_bytes
+from labkit.data.loaders import make_loader, resident_bytes
 
 BATCHES = (64, 256)
 KINDS = {"resident": None, "streaming": 0}  # the free memory that make_loader is told of

@@ -80,6 +80,7 @@ def compare(case: Case, engine: str, pairs: int) -> bool:
         engine=engine,
         memory_format="channels_last",
         optimizer="sgd_master",
+        loader="device",
         augment=True,
         data_checksum=data.checksum,
     )

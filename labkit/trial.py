@@ -21,6 +21,9 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
 # kernel for all of them.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
+# `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
+# lies on the device too, one kernel makes the batch.
+LOADERS = ("indexed", "device")
 SCHEDULES = ("constant", "one_cycle")
 DEVICES = ("cuda", "cpu")
 NO_DATA = "none"  # of workloads that take no images
@@ -42,7 +45,7 @@ class Trial:
     batch: int = 64
     precision: str = "fp32"
     engine: str = "eager"
-    memory_format: str = "contiguous"
+    memory_format: str = "contiguous"  # or channels_last
     optimizer: str = "sgd"
     learning_rate: float = 0.01
     framework: str = "torch"
@@ -56,6 +59,7 @@ class Trial:
     energy_windows: int = (
         0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
     )
+    loader: str = "indexed"
     epochs: int = 0  # train so many whole epochs, each with a validation, instead of timing blocks of steps
     schedule: str = "constant"  # of the learning rate over these epochs
 
@@ -75,6 +79,7 @@ class Trial:
             ("device", DEVICES),
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
+            ("loader", LOADERS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)

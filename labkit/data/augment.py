@@ -74,6 +74,11 @@ class Preparation:
         """Draw the same random numbers again from the next batch on."""
         self._generator.manual_seed(self._seed)
 
+    @property
+    def generator(self) -> torch.Generator:
+        """Draws the flips and crops: a CUDA graph that holds this preparation has to know it."""
+        return self._generator
+
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W) in the memory format; changes no input."""
         on_host = images.device.type == "cpu"

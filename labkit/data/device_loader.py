@@ -1,7 +1,7 @@
 """A loader that needs nothing from the host between steps: images, order and step counter lie on the device.
 
     feed()   on the host, before a step is launched: sees to it that the order reaches far enough
-    load()   on the device, inside the captured step: makes the next batch in `images` and `labels`
+    load()   on the device, also inside a captured step: makes the next batch in `images` and `labels`
 
 `images` and `labels` keep their addresses, as a CUDA graph wants it. The order is a ring that the host refills in large
 parts, on the stream of the steps, so that a part is only overwritten when the steps that read it are done.
@@ -10,30 +10,33 @@ parts, on the stream of the steps, so that a part is only overwritten when the s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 
-from labkit.data.augment import Augment, Preparation
+from labkit.data.augment import Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Split
-from labkit.data.loader import Loader, Mean
-from labkit.data.order import START, EpochOrder
+from labkit.data.loader import Batch, Mean, StreamingLoader, check_sizes, upload
+from labkit.data.order import EpochOrder
 
 PART = 2**16  # samples that are shuffled and sent at once, at least
-_UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
 TRITON_CAPABILITY = (7, 0)
+_TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class StaticBatch:
-    """A batch that stays in one place: `images` (B, 3, E, E) of `dtype`, `labels` int64 (B,)."""
+    """A batch that stays in one place: `images` (B, 3, E, E), `labels` int64 (B,). The next one overwrites it."""
 
-    kind = "static"
+    kind: Literal["device", "streaming"]
 
     def __init__(
-        self, *, batch: int, image_px: int, device: torch.device, dtype: torch.dtype, memory_format: torch.memory_format
+        self, *, batch: int, image_px: int, device: torch.device, dtype: torch.dtype, memory_format: MemoryFormat
     ) -> None:
+        self.batch = batch
         shape = (batch, 3, image_px, image_px)
-        self.images = torch.empty(shape, device=device, dtype=dtype, memory_format=memory_format)
+        memory = _TORCH_FORMATS[memory_format]
+        self.images = torch.empty(shape, device=device, dtype=dtype, memory_format=memory)
         self.labels = torch.empty(batch, device=device, dtype=torch.int64)
 
     def feed(self) -> None:
@@ -41,6 +44,12 @@ class StaticBatch:
 
     def load(self) -> None:
         """Queue what makes the next batch; may be captured."""
+
+    def next_batch(self) -> Batch:
+        """The next batch, queued now."""
+        self.feed()
+        self.load()
+        return self.images, self.labels
 
     def rewind(self) -> None:
         """Back to the first batch."""
@@ -51,21 +60,15 @@ class StaticBatch:
 
 
 class HostFed(StaticBatch):
-    """For images that do not fit on the device: a host's loader fills the place before each step."""
+    """For a set that does not fit on the device: its streaming loader fills the place before each step."""
 
     kind = "streaming"
 
     def __init__(
-        self,
-        loader: Loader,
-        *,
-        image_px: int,
-        dtype: torch.dtype,
-        memory_format: torch.memory_format,
+        self, loader: StreamingLoader, *, image_px: int, dtype: torch.dtype, memory_format: MemoryFormat
     ) -> None:
-        super().__init__(
-            batch=loader.batch, image_px=image_px, device=loader.device, dtype=dtype, memory_format=memory_format
-        )
+        device = loader.device
+        super().__init__(batch=loader.batch, image_px=image_px, device=device, dtype=dtype, memory_format=memory_format)
         self._loader = loader
 
     def feed(self) -> None:
@@ -83,7 +86,8 @@ class DeviceLoader(StaticBatch):
     """The whole uint8 split on the device; a batch is one kernel (Triton), or a few operators on older devices.
 
     Samples come in the order of `EpochOrder(seed)`, each exactly once an epoch, in full batches that go on over the
-    end of an epoch. Flips and crops are drawn from `seed` and the sample's position in the run.
+    end of an epoch. Flips and crops are drawn from `seed` and the sample's position in the run. Raises UserError for a
+    batch under 1 or an `image_px` under the images' own side.
     """
 
     kind = "device"
@@ -98,23 +102,26 @@ class DeviceLoader(StaticBatch):
         std: Mean,
         seed: int,
         augment: Augment,
-        image_px: int,
+        image_px: int | None,
         dtype: torch.dtype,
-        memory_format: torch.memory_format,
+        memory_format: MemoryFormat,
         one_kernel: bool | None = None,
     ) -> None:
-        super().__init__(batch=batch, image_px=image_px, device=device, dtype=dtype, memory_format=memory_format)
-        self._split, self._seed, self._augment = split, seed, augment
-        self._batch, self._image_px = batch, image_px
+        check_sizes(split, batch=batch, image_px=image_px)
+        self._edge = image_px or split.images.shape[-1]
+        super().__init__(batch=batch, image_px=self._edge, device=device, dtype=dtype, memory_format=memory_format)
+        self.samples = len(split)
+        self._seed, self._augment = seed, augment
+        self._channels_last = memory_format == "channels_last"
         self._mean, self._scale = mean, tuple(1 / max(value, 1.0) for value in std)  # as Preparation has it
-        self._channels_last = memory_format == torch.channels_last
-        self._source = _upload(split.images, device)
+        self._source = upload(split.images, device)
         self._source_labels = torch.from_numpy(split.labels.astype(np.int64)).to(device)
         self._part = max(PART, batch)
         self._capacity = 2 * self._part
         self._ring = torch.zeros(self._capacity, dtype=torch.int32, device=device)
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._one_kernel = _has_triton(device) if one_kernel is None else one_kernel
+        self._offsets = torch.arange(batch, device=device)
         self._prepare = Preparation(
             device=device,
             mean=mean,
@@ -123,25 +130,20 @@ class DeviceLoader(StaticBatch):
             augment=augment,
             image_px=image_px,
             interpolation="bilinear",
+            memory_format=memory_format,
         )
-        self._offsets = torch.arange(batch, device=device)
         self.rewind()
-
-    @property
-    def step(self) -> torch.Tensor:
-        """How many batches were made, int64 scalar on the device."""
-        return self._step
 
     def rewind(self) -> None:
         """Back to the first batch: the same samples with the same flips and crops."""
-        self._order = EpochOrder(len(self._split), seed=self._seed, start=START)
+        self._order = EpochOrder(self.samples, seed=self._seed)
         self._filled = self._issued = 0
         self._step.zero_()
-        self._prepare.reseed()
+        self._prepare.rewind()
 
     def feed(self) -> None:
         """Send the next part of the order when the next batch needs it."""
-        self._issued += self._batch
+        self._issued += self.batch
         if self._issued > self._filled:
             at = self._filled % self._capacity
             part = torch.from_numpy(self._order.take(self._part).astype(np.int32))
@@ -155,20 +157,23 @@ class DeviceLoader(StaticBatch):
         if self._one_kernel:
             self._launch()
         else:
-            chosen = self._ring[(self._step * self._batch + self._offsets) % self._capacity]
+            chosen = self._ring[(self._step * self.batch + self._offsets) % self._capacity]
             self.images.copy_(self._prepare(self._source[chosen]))
             self.labels.copy_(self._source_labels[chosen])
         self._step += 1
 
     def generators(self) -> Sequence[torch.Generator]:
-        """The preparation's, where it draws the flips and crops."""
+        """The preparation's, where that draws the flips and crops."""
         return () if self._one_kernel else (self._prepare.generator,)
+
+    def close(self) -> None:
+        """Give the device's memory back."""
+        self._source = self._source_labels = self.images = self.labels = torch.empty(0)
 
     def _launch(self) -> None:
         from labkit.data.kernels import TILE, make_batch
 
-        side = self._source.shape[-1]
-        make_batch[(self._batch, -(-(self._image_px**2) // TILE))](
+        make_batch[(self.batch, -(-(self._edge**2) // TILE))](
             self._source,
             self._source_labels,
             self._ring,
@@ -179,24 +184,15 @@ class DeviceLoader(StaticBatch):
             self._seed,
             *self._mean,
             *self._scale,
-            BATCH=self._batch,
-            SIDE=side,
-            EDGE=self._image_px,
+            BATCH=self.batch,
+            SIDE=self._source.shape[-1],
+            EDGE=self._edge,
             PAD=self._augment.pad_px if self._augment.crop else 0,
             FLIP=self._augment.flip,
             CHANNELS_LAST=self._channels_last,
             TILE=TILE,
             num_warps=4,
         )
-
-
-def _upload(images: np.ndarray, device: torch.device) -> torch.Tensor:
-    """The images on the device, sent in parts so that the host never holds them all."""
-    on_device = torch.empty(images.shape, dtype=torch.uint8, device=device)
-    for first in range(0, len(images), _UPLOAD_IMAGES):
-        part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
-        on_device[first : first + len(part)] = torch.from_numpy(part).to(device)
-    return on_device
 
 
 def _has_triton(device: torch.device) -> bool:

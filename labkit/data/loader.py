@@ -1,9 +1,9 @@
-"""Feeds a split to a model in full, shuffled batches (needs torch, which `labkit.data` alone does not).
+"""Loaders whose host says which samples a batch has.
 
     resident    the whole uint8 split lies in the device's memory; a batch is a gather there
-    streaming   a thread gathers the next batch on the host, into pinned memory, while the device works on this one
+    streaming   a thread gathers the next batch, into pinned memory, while the device works on this one
 
-32x32 images nearly always fit: all of ImageNet32 is 3.9 GB. Both kinds hand out the same samples in the same order.
+All loaders hand out the same samples in the same order; `labkit.data.loaders` chooses one. Needs torch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from labkit.data.augment import Augment, Interpolation, MemoryFormat, Preparation
-from labkit.data.dataset import Split
+from labkit.data.dataset import Images, Split
 from labkit.data.order import START, EpochOrder, Progress
 from labkit.errors import UserError
 
-RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
 _UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
 _NO_AUGMENT = Augment()
 
@@ -113,12 +112,8 @@ class ResidentLoader(Loader):
     kind = "resident"
 
     def _open(self) -> None:
-        images = self._split.images
         if self.device.type != "cpu":
-            self._images = torch.empty(images.shape, dtype=torch.uint8, device=self.device)
-            for first in range(0, self.samples, _UPLOAD_IMAGES):
-                part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
-                self._images[first : first + len(part)] = torch.from_numpy(part).to(self.device)
+            self._images = upload(self._split.images, self.device)
             self._labels = torch.from_numpy(self._split.labels.astype(np.int64)).to(self.device)
 
     def _fetch(self) -> Fetched:
@@ -214,43 +209,10 @@ def check_sizes(split: Split, *, batch: int, image_px: int | None) -> None:
         raise UserError(f"image_px is {image_px}; images of {side} pixels are only ever scaled up.")
 
 
-def resident_bytes(split: Split) -> int:
-    """Device memory that a resident split takes, in bytes: uint8 images and int64 labels."""
-    return int(split.images.nbytes) + 8 * len(split)
-
-
-def make_loader(
-    split: Split,
-    *,
-    batch: int,
-    device: torch.device | str,
-    mean: Mean,
-    std: Mean,
-    seed: int = 0,
-    augment: Augment = _NO_AUGMENT,
-    image_px: int | None = None,
-    interpolation: Interpolation = "bilinear",
-    memory_format: MemoryFormat = "contiguous",
-    free_bytes: int | None = None,
-) -> Loader:
-    """A resident loader when the split fits into RESIDENT_SHARE of the device's free memory, else a streaming one.
-
-    `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
-    With `memory_format="channels_last"` the images are written in that format at once, and need no copy. Raises
-    UserError as `Loader` does.
-    """
-    if free_bytes is None and torch.device(device).type == "cuda":
-        free_bytes, _total = torch.cuda.mem_get_info(device)
-    fits = free_bytes is None or resident_bytes(split) <= RESIDENT_SHARE * free_bytes
-    return (ResidentLoader if fits else StreamingLoader)(
-        split,
-        batch=batch,
-        device=device,
-        mean=mean,
-        std=std,
-        seed=seed,
-        augment=augment,
-        image_px=image_px,
-        interpolation=interpolation,
-        memory_format=memory_format,
-    )
+def upload(images: Images, device: torch.device) -> torch.Tensor:
+    """The images on the device, sent in parts so that the host never holds them all."""
+    on_device = torch.empty(images.shape, dtype=torch.uint8, device=device)
+    for first in range(0, len(images), _UPLOAD_IMAGES):
+        part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
+        on_device[first : first + len(part)] = torch.from_numpy(part).to(device)
+    return on_device

@@ -36,9 +36,7 @@ class CapturedStep:
 
     def peek(self) -> Batch:
         """The next batch, without training on it; the next one overwrites it."""
-        self.batch.feed()
-        self.batch.load()
-        return self.batch.images, self.batch.labels
+        return self.batch.next_batch()
 
     def rewind(self) -> None:
         """Back to the first batch."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from labkit.data.loader import Batch, Loader
+from labkit.data.loader import Batch
+from labkit.data.loaders import AnyLoader
 from labkit.engines.training import Training
 
 
 class HostedStep:
     """Takes the loader's next batch and trains on it."""
 
-    def __init__(self, training: Training, loader: Loader) -> None:
+    def __init__(self, training: Training, loader: AnyLoader) -> None:
         self.kind = loader.kind
         self._training, self.loader = training, loader
         self._losses: list[torch.Tensor] = []

@@ -40,14 +40,14 @@ def use_side_stream(model: nn.Module) -> None:
 
 
 class _SideConv2d(nn.Conv2d):
-    def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:  # noqa: A002
+    def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         shape = (list(self.stride), list(self.padding), list(self.dilation), self.groups)
         result: torch.Tensor = _Conv.apply(input, weight, bias, *shape)
         return result
 
 
 class _SideLinear(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = _Linear.apply(input, self.weight, self.bias)
         return result
 

@@ -20,6 +20,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return reason
     if captured and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
+    if captured and trial.loader != "device":
+        return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     if captured and trial.optimizer == "sgd":
         return "a captured step needs an update that reads everything on the device: sgd_fused or sgd_master"
     if trial.optimizer == "sgd_master":

@@ -18,9 +18,10 @@ from torch.nn import functional
 
 from labkit.data import DataSet
 from labkit.data.augment import Augment
-from labkit.data.device_loader import DeviceLoader, HostFed
+from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.in_order import batches_in_order
-from labkit.data.loader import ResidentLoader, make_loader
+from labkit.data.loader import StreamingLoader
+from labkit.data.loaders import AnyLoader, make_loader
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
 from labkit.engines.hosted import HostedStep
@@ -67,13 +68,13 @@ class TrainWorkload:
             as_plain = replace(trial, engine="eager", optimizer="sgd")
             self._reference = Training(as_plain, copy.deepcopy(model), captured=False)
         self.training = Training(trial, model, captured=captured)
-        self.run = self._captured() if captured else HostedStep(self.training, self._loader())
+        self.run = self._drive()
         self._rates = _learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
         self.flop_per_step: int | None = self._count().flop_training * trial.batch
         self.facts = self._describe()
 
-    def _loader(self) -> Any:
+    def _loader(self) -> AnyLoader:
         trial, data = self.trial, self._data
         return make_loader(
             data.train,
@@ -84,32 +85,21 @@ class TrainWorkload:
             seed=trial.seed,
             augment=Augment(flip=trial.augment, crop=trial.augment),
             image_px=trial.image_px,
-            memory_format=trial.memory_format,
+            memory_format=trial.memory_format,  # type: ignore[arg-type]
+            dtype=self.training.input_dtype,
+            on_device=trial.loader == "device",
         )
 
-    def _captured(self) -> CapturedStep:
-        """The captured step, with the images on the device where they fit."""
-        trial, data = self.trial, self._data
+    def _drive(self) -> HostedStep | CapturedStep:
+        """The step with its loader. A captured one wants its batch in one place."""
         loader = self._loader()
-        shape: dict[str, Any] = {
-            "image_px": trial.image_px,
-            "dtype": self.training.input_dtype,
-            "memory_format": MEMORY_FORMATS[trial.memory_format],
-        }
-        if not isinstance(loader, ResidentLoader):
-            return CapturedStep(self.training, HostFed(loader, **shape))
-        loader.close()
-        batch = DeviceLoader(
-            data.train,
-            batch=trial.batch,
-            device=torch.device(trial.device),
-            mean=data.mean,
-            std=data.std,
-            seed=trial.seed,
-            augment=Augment(flip=trial.augment, crop=trial.augment),
-            **shape,
-        )
-        return CapturedStep(self.training, batch)
+        if "graph" not in self.trial.engine:
+            return HostedStep(self.training, loader)
+        if isinstance(loader, StreamingLoader):
+            shape: dict[str, Any] = {"image_px": self.trial.image_px, "memory_format": self.trial.memory_format}
+            return CapturedStep(self.training, HostFed(loader, dtype=self.training.input_dtype, **shape))
+        assert isinstance(loader, StaticBatch), "a captured step runs on a GPU"
+        return CapturedStep(self.training, loader)
 
     def _count(self) -> Any:
         trial = self.trial
@@ -262,7 +252,7 @@ class TrainWorkload:
             mean=self._data.mean,
             std=self._data.std,
             image_px=trial.image_px,
-            memory_format=trial.memory_format,
+            memory_format=trial.memory_format,  # type: ignore[arg-type]
             dtype=self.training.input_dtype,
         )
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)

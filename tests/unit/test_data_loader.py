@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 
 from labkit.data.augment import Augment, Preparation  # noqa: E402 - they need torch
 from labkit.data.in_order import batches_in_order  # noqa: E402
-from labkit.data.loader import Loader, ResidentLoader, StreamingLoader, make_loader, resident_bytes  # noqa: E402
+from labkit.data.loader import Loader, ResidentLoader, StreamingLoader  # noqa: E402
+from labkit.data.loaders import make_loader, resident_bytes  # noqa: E402
 
 KINDS = [ResidentLoader, StreamingLoader]
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}

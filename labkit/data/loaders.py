@@ -1,0 +1,70 @@
+"""Which loader a split gets on a device (needs torch, which `labkit.data` alone does not).
+
+    resident    the whole uint8 split lies in the device's memory (a CPU's: the memory map); the host sends indices
+    device      the same, with the order there too: a batch is made by one kernel
+    streaming   it does not fit: the host gathers batches ahead, in pinned memory
+
+32x32 images nearly always fit: all of ImageNet32 is 3.9 GB.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+
+from labkit.data.augment import Augment, MemoryFormat
+from labkit.data.dataset import Split
+from labkit.data.device_loader import DeviceLoader
+from labkit.data.loader import Mean, ResidentLoader, StreamingLoader
+
+RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
+AnyLoader: TypeAlias = ResidentLoader | StreamingLoader | DeviceLoader
+
+
+def resident_bytes(split: Split) -> int:
+    """Device memory that a whole split takes, in bytes: uint8 images and int64 labels."""
+    return int(split.images.nbytes) + 8 * len(split)
+
+
+def make_loader(
+    split: Split,
+    *,
+    batch: int,
+    device: torch.device | str,
+    mean: Mean,
+    std: Mean,
+    seed: int = 0,
+    augment: Augment | None = None,
+    image_px: int | None = None,
+    memory_format: MemoryFormat = "contiguous",
+    dtype: torch.dtype = torch.float32,
+    on_device: bool = False,
+    free_bytes: int | None = None,
+) -> AnyLoader:
+    """A loader that keeps the split on the device when it fits into RESIDENT_SHARE of the free memory, or streams it.
+
+    `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
+    `on_device` asks for a `DeviceLoader`, where the device is a GPU and the split fits.
+    Images come normalised in the memory format, scaled up to `image_px`, as `dtype` from a `DeviceLoader` and as
+    float32 from the others. Raises UserError as `Loader` does.
+    """
+    where = torch.device(device)
+    if free_bytes is None and where.type == "cuda":
+        free_bytes, _total = torch.cuda.mem_get_info(where)
+    fits = free_bytes is None or resident_bytes(split) <= RESIDENT_SHARE * free_bytes
+    shared: dict[str, Any] = {
+        "batch": batch,
+        "device": where,
+        "mean": mean,
+        "std": std,
+        "seed": seed,
+        "augment": augment or Augment(),
+        "image_px": image_px,
+        "memory_format": memory_format,
+    }
+    if not fits:
+        return StreamingLoader(split, **shared)
+    if on_device and where.type == "cuda":
+        return DeviceLoader(split, **shared, dtype=dtype)
+    return ResidentLoader(split, **shared)

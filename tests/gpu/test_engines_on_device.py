@@ -1,0 +1,228 @@
+"""The captured and compiled engines, the device's loader and the update in one kernel, on a real GPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from labkit.data import DataSet, open_data  # noqa: E402
+from labkit.data.augment import Augment, Preparation  # noqa: E402
+from labkit.data.device_loader import DeviceLoader  # noqa: E402
+from labkit.data.order import EpochOrder  # noqa: E402
+from labkit.errors import GateError  # noqa: E402
+from labkit.measure import free_memory, reset_compiler  # noqa: E402
+from labkit.trial import Trial  # noqa: E402
+from labkit.workloads import build_workload  # noqa: E402
+from labkit.workloads.train import TrainWorkload  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+TUNED: dict[str, Any] = {
+    "engine": "graph",
+    "precision": "bf16",
+    "memory_format": "channels_last",
+    "optimizer": "sgd_master",
+    "loader": "device",
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=3000, val_images=1234)
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    reset_compiler()
+    yield
+    free_memory("cuda")
+
+
+def loader_of(data: DataSet, **options: Any) -> DeviceLoader:
+    usual: dict[str, Any] = {
+        "batch": 64,
+        "device": torch.device("cuda"),
+        "mean": data.mean,
+        "std": data.std,
+        "seed": 3,
+        "augment": Augment(),
+        "image_px": 32,
+        "dtype": torch.float32,
+        "memory_format": "contiguous",
+    }
+    return DeviceLoader(data.train, **(usual | options))
+
+
+@pytest.mark.parametrize("one_kernel", [True, False])
+@pytest.mark.parametrize("image_px", [32, 224])
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_the_loaders_kernel_makes_what_the_plain_preparation_makes(
+    data: DataSet, memory_format: Any, image_px: int, one_kernel: bool
+) -> None:
+    loader = loader_of(data, memory_format=memory_format, image_px=image_px, one_kernel=one_kernel)
+    plain = Preparation(
+        device=torch.device("cuda"),
+        mean=data.mean,
+        std=data.std,
+        seed=0,
+        augment=Augment(),
+        image_px=image_px,
+        interpolation="bilinear",
+    )
+    order = EpochOrder(len(data.train), seed=3)
+    for _ in range(3):
+        images, labels = loader.next_batch()
+        chosen = order.take(64)
+        expected = plain(torch.from_numpy(data.train.images[chosen]).cuda())
+        assert torch.allclose(images, expected, atol=2e-5)
+        assert labels.tolist() == data.train.labels[chosen].tolist()
+        assert images.is_contiguous(
+            memory_format=torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        )
+
+
+def test_every_sample_comes_once_an_epoch_also_over_the_end_of_the_ring(
+    data: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labkit.data.device_loader.PART", 100)  # 3000 samples are thirty parts of a ring of two
+    loader, order = loader_of(data, batch=64), EpochOrder(len(data.train), seed=3)
+    for _ in range(150):
+        _, labels = loader.next_batch()
+        assert labels.tolist() == data.train.labels[order.take(64)].tolist()
+
+
+def test_flips_and_crops_are_those_of_a_padded_image_and_come_again_after_a_rewind(data: DataSet) -> None:
+    loader = loader_of(data, batch=256, augment=Augment(flip=True, crop=True))
+    images, _ = (t.clone() for t in loader.next_batch())
+    mean, std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) for v in (data.mean, data.std))
+    source = torch.from_numpy(data.train.images[EpochOrder(len(data.train), seed=3).take(256)]).cuda().float()
+    seen = torch.zeros(2, 9, 9, dtype=torch.int64)
+    found = torch.zeros(256, dtype=torch.bool, device="cuda")
+    for flipped in (0, 1):
+        padded = torch.nn.functional.pad(source.flip(-1) if flipped else source, (4, 4, 4, 4))
+        for y in range(9):
+            for x in range(9):
+                window = (padded[:, :, y : y + 32, x : x + 32] - mean) / std
+                same = ((window - images).abs().amax((1, 2, 3)) < 1e-4) & ~found
+                found |= same
+                seen[flipped, y, x] += int(same.sum())
+    assert bool(found.all()), "every image is a crop of its own padded, perhaps flipped, image"
+    assert 90 < int(seen[1].sum()) < 166, "about half are flipped"
+    for places in (seen.sum((0, 2)), seen.sum((0, 1))):
+        assert int(places.min()) > 9 and int(places.max()) < 55, "each of the nine shifts is as likely, about 28 each"
+    loader.rewind()
+    again, _ = loader.next_batch()
+    assert torch.equal(again, images)
+    other, _ = loader.next_batch()
+    assert not torch.equal(other, images)
+
+
+def test_the_update_in_one_kernel_is_pytorchs_sgd() -> None:
+    from labkit.engines.master_sgd import MasterSGD, to_half
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 40, 3), torch.nn.BatchNorm2d(40), torch.nn.Flatten(), torch.nn.Linear(36000, 50)]
+    model = torch.nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
+    plain = copy.deepcopy(model)
+    peer = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
+    exact = [weight.detach().clone() for weight in model.parameters()]
+    to_half(model)
+    ours = MasterSGD(model, exact, lr=torch.tensor(0.05, device="cuda"), momentum=0.9, weight_decay=5e-4)
+    for _ in range(4):
+        for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
+            weight.grad = torch.randn_like(weight)
+            other.grad = weight.grad.float()
+        ours.bind()
+        ours.step()
+        peer.step()
+    for master, weight, other in zip(ours.masters, model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(master, other, atol=1e-6)
+        assert torch.equal(weight, master.to(weight.dtype)), "the model computes with the rounded master"
+
+
+def prepared(trial: Trial, data: DataSet) -> TrainWorkload:
+    workload = build_workload(trial, data)
+    assert isinstance(workload, TrainWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        TUNED,
+        {**TUNED, "optimizer": "sgd_fused"},
+        {**TUNED, "optimizer": "sgd_fused", "precision": "fp16"},
+        {**TUNED, "optimizer": "sgd_fused", "precision": "tf32"},
+        {**TUNED, "optimizer": "sgd_fused", "precision": "fp32", "memory_format": "contiguous"},
+        {"optimizer": "sgd_fused", "loader": "device"},
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_a_captured_step_computes_what_the_plain_one_does(data: DataSet, model: str, fields: dict[str, Any]) -> None:
+    workload = prepared(Trial(model=model, batch=64, **fields), data)
+    workload.check()
+    assert workload.facts["gate"]["steps"] == 3
+
+
+def test_a_compiled_and_captured_step_computes_what_the_plain_one_does(data: DataSet) -> None:
+    workload = prepared(Trial(model="resnet18", batch=64, **{**TUNED, "engine": "compile+graph"}), data)
+    workload.check()
+
+
+def broken_momentum(workload: TrainWorkload) -> None:
+    workload.training.optimizer.momentum = 0.0
+
+
+def stale_images(workload: TrainWorkload) -> None:
+    workload.run.batch.load = lambda: None  # type: ignore[union-attr, method-assign]
+
+
+def no_decay_of_rate(workload: TrainWorkload) -> None:
+    workload.training.lr.mul_(0.5)
+
+
+@pytest.mark.parametrize("fault", [broken_momentum, stale_images, no_decay_of_rate])
+def test_the_gate_finds_a_step_that_does_something_else(data: DataSet, fault: Any) -> None:
+    workload = build_workload(Trial(model="resnet50", batch=64, **TUNED), data)
+    assert isinstance(workload, TrainWorkload)
+    for name, prepare in workload.preparations():
+        if name == "capture":
+            fault(workload)
+        prepare()
+    with pytest.raises(GateError):
+        workload.check()
+
+
+def test_the_gate_finds_a_weight_that_is_never_updated(data: DataSet) -> None:
+    workload = prepared(Trial(model="resnet50", batch=64, **TUNED), data)
+    workload.training.optimizer._table[7, 4] = 0
+    with pytest.raises(GateError):
+        workload.check()
+
+
+def test_captured_training_learns_and_comes_again_bit_for_bit_after_a_restart() -> None:
+    digits = open_data("digits")
+    trial = Trial(model="resnet18", batch=64, data="digits", classes=10, epochs=4, schedule="one_cycle", **TUNED)
+    workload = prepared(trial, digits)
+    workload.check()
+    losses = []
+    for _ in range(2):
+        workload.restart()
+        for epoch in range(trial.epochs):
+            for _ in range(workload.steps_of_epoch(epoch)):
+                workload.step()
+            losses.append(workload.read_loss())
+        scores = workload.evaluate()
+        assert scores.images == len(digits.val) and scores.top1 > 0.9 and scores.top5 >= scores.top1
+    first, second = np.array(losses[:4], dtype=float), np.array(losses[4:], dtype=float)
+    assert first[-1] < 0.5 * first[0]
+    assert np.allclose(first, second, rtol=0.1), "the same weights and images again; atomics may round differently"
