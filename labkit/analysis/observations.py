@@ -239,7 +239,7 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
     if not results:
         return Text("Nothing was measured, so nothing was throttled.")
     rows = [
-        {"trial": name_of(trial), "why": why, "blocks": blocks, "of": total, "share": percent(blocks / total, 3)}
+        {"trial": name_of(trial, trials), "why": why, "blocks": blocks, "of": total, "share": percent(blocks / total, 3)}
         for trial, why, blocks, total in _flagged(results, trials)
     ]
     if not rows:
