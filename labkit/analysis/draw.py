@@ -62,12 +62,12 @@ def points(
         axes.errorbar(at, values, yerr=bars, **style)
 
 
-def no_result(axes: Any, places: Sequence[float], colour: str) -> None:
-    """A cross at the foot of the axes for each trial without a result."""
+def no_result(axes: Any, places: Sequence[float], colour: str, height: float = 0.04) -> None:
+    """A cross for each trial without a result, at a height of the axes where none with one would stand."""
     if len(places):
         axes.plot(
             places,
-            [0.04] * len(places),
+            [height] * len(places),
             "x",
             color=colour,
             ms=8,
@@ -86,6 +86,27 @@ def sizes_axis(axes: Any, sizes: Sequence[int], label: str) -> None:
     axes.minorticks_off()
     axes.set_xlim(ordered[0] / 1.5, ordered[-1] * 1.5)
     axes.set_xlabel(label)
+
+
+def thousands(axes: Any, along: str) -> None:
+    """Numbers along a linear axis with their thousands parted."""
+    from matplotlib.ticker import FuncFormatter
+
+    getattr(axes, f"{along}axis").set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def log_axis(axes: Any, along: str) -> None:
+    """A log scale along `x` or `y` whose numbers are numbers, once everything on it is drawn."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    getattr(axes, f"set_{along}scale")("log")
+    axis = getattr(axes, f"{along}axis")
+    low, high = axis.get_view_interval()
+    wide = low > 0 and high / low > 1000  # three decades need no numbers between the powers of ten
+    axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_tick_params(which="minor", length=0)
 
 
 def panels(figure: Any, count: int, columns: int, **sharing: Any) -> list[Any]:

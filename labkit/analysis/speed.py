@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import roofline
-from labkit.analysis.draw import error_bars, tidy
+from labkit.analysis.draw import error_bars, log_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
@@ -93,7 +93,7 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
                 axes.annotate(
                     number(value), (place, value), xytext=(9, -3), textcoords="offset points", color=theme.ink, size=8.5
                 )
-        axes.set_yscale("log")
+        log_axis(axes, "y")
         axes.set_ylabel("images/s (log scale)")
         axes.set_xticks(list(places), labels)
         axes.set_xlim(-0.5, len(data) - 0.4)
@@ -142,7 +142,7 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
             axes.plot([], [], marker=marker, linestyle="none", color=colour, label=model)
         axes.plot([], [], marker="o", linestyle="none", color=theme.ink, fillstyle="none", label="hollow: bound")
         axes.plot([], [], marker="o", linestyle="none", color=theme.ink, label="filled: measured")
-        axes.set_yscale("log")
+        log_axis(axes, "y")
         axes.set_ylabel("images/s (log scale)")
         axes.set_xticks(range(len(devices)), devices)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.26), ncols=3)
@@ -214,8 +214,8 @@ def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
     """A trial in a few words: model and batch, and whatever else differs among `beside`."""
     if trial.workload == "train":
         others = [other for other in beside if other.workload == "train"]
-        words = {name: word(trial, name) for name in DIFFERING if any(word(o, name) != word(trial, name) for o in others)}
-        return ", ".join([title(trial), f"{trial.batch:,}", *words.values()])
+        said = [word(trial, name) for name in DIFFERING if any(word(o, name) != word(trial, name) for o in others)]
+        return ", ".join([title(trial), f"{trial.batch:,}", *said])
     return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial.label())
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import observations, roofline
+from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
-from labkit.analysis.quality import pass_parts
+from labkit.analysis.quality import pass_parts, pass_time
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, throughput_table, title, word
 from labkit.analysis.table import Table, Text
@@ -31,12 +32,12 @@ SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine",
 def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     """The trials of a pass."""
     rows = []
+    seldom = [name for name in SELDOM_FIELDS if any(getattr(t, name) != getattr(Trial(), name) for t in trials)]
     for trial in trials:
         about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
-        for name in SELDOM_FIELDS:
-            about[name] = getattr(trial, name) if any(getattr(t, name) != getattr(Trial(), name) for t in trials) else None
+        about |= {name: getattr(trial, name) for name in seldom}
         rows.append({**about, "size": trial.size or None, "energy windows": trial.energy_windows or None})
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
@@ -207,7 +208,8 @@ def method_sentence(results: Results, did: str) -> Text:
             f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
         )
     beside = list(results.by_trial)
-    diverged = sorted({r.as_trial.label(beside=beside) for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]})
+    lost = [r for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]]
+    diverged = sorted({record.as_trial.label(beside=beside) for record in lost})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if unsteady:
@@ -234,6 +236,11 @@ def failures_table(results: Results) -> Table | Text:
         for record in failed
     ]
     return Table(pd.DataFrame(rows), "Trials without a result. A failure is a row, never a number.")
+
+
+def trust(results: Results, trials: Sequence[Trial]) -> list[Figure | Table | Text]:
+    """Whether the numbers can be trusted: throttled blocks, where the time of a pass went, what gave no result."""
+    return [observations.flags(results, list(trials)), pass_time(results), failures_table(results)]
 
 
 def published_tables(

@@ -18,8 +18,8 @@ from labkit.trial import Trial
 ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity", "dram_activity")
 SHARES = ("utilisation", *ACTIVITIES)
 DRIVERS_WORD = (
-    "Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; the other marks "
-    "say what the units did."
+    "Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; the other "
+    "marks say what the units did."
 )
 UNITS_DID = "What the units did in the timed part: means of all readings."
 

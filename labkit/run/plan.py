@@ -38,10 +38,7 @@ def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
-    each = [
-        median(known[trial.key]) if trial.key in known else planned_s(trial, timing)
-        for trial in trials
-    ]
+    each = [median(known[trial.key]) if trial.key in known else planned_s(trial, timing) for trial in trials]
     return sum(each) + STARTUP_S if each else 0.0
 
 
