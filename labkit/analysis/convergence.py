@@ -27,7 +27,7 @@ TOLD = ("model", "batch", "precision", "engine")  # what a run's name is made of
 
 def runs(results: Results) -> list[Trial]:
     """The training trials that trained whole epochs."""
-    return [trial for trial in results.trials(workload="train") if trial.epochs]
+    return engines.in_order([trial for trial in results.trials(workload="train") if trial.epochs])
 
 
 def run_name(trial: Trial, trials: Sequence[Trial]) -> str:
@@ -139,7 +139,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
     """What each run ended with and how long it took; with `than`, the differences to that run."""
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
-        return NO_RUNS
+        return Text("Nor is there a table of where the runs ended.")
     rows = []
     for trial in known:
         row = {

@@ -17,18 +17,27 @@ from labkit.analysis.table import Table, Text
 from labkit.profile import Profile
 from labkit.recipes import engine_name, is_plain, tuned
 from labkit.statistics import Interval, ratio_interval
-from labkit.trial import Trial
+from labkit.trial import PRECISIONS, Trial
 
 MANY = 4  # names in brackets of a caption
 VALUES = ["trial", "model", "image_px", "batch", "precision", "engine", "value", "low", "high", "n", "failed"]
 
 
 def timed(results: Results) -> list[Trial]:
-    """The training trials that were timed in blocks, plain before tuned; training runs are `convergence.runs`."""
-    found = results.trials(workload="train", epochs=0)
-    places = list(dict.fromkeys((trial.model, trial.image_px, trial.batch) for trial in found))
+    """The training trials that were timed in blocks, in order; training runs are `convergence.runs`."""
+    return in_order(results.trials(workload="train", epochs=0))
+
+
+def in_order(trials: Sequence[Trial]) -> list[Trial]:
+    """By model, input and batch; within these plain before tuned, and FP32 before what is narrower."""
+    places = list(dict.fromkeys((trial.model, trial.image_px, trial.batch) for trial in trials))
     order = list(ENGINES)
-    return sorted(found, key=lambda t: (places.index((t.model, t.image_px, t.batch)), order.index(engine_name(t))))
+
+    def place(trial: Trial) -> tuple[int, int, int]:
+        about = places.index((trial.model, trial.image_px, trial.batch))
+        return about, order.index(engine_name(trial)), PRECISIONS.index(trial.precision)
+
+    return sorted(trials, key=place)
 
 
 def values(results: Results, trials: Sequence[Trial], metric: str) -> pd.DataFrame:

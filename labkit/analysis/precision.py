@@ -16,7 +16,7 @@ from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
 from labkit.recipes import engine_name
 from labkit.registry import find_metric
-from labkit.trial import PRECISIONS, Trial
+from labkit.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -103,22 +103,13 @@ def ratios(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
     return engines.ratios(results, engines.over_fp32(results, trials), "images_per_s")
 
 
-def in_order(trials: Sequence[Trial]) -> list[Trial]:
-    """Trials by model, input, batch and engine; within these from FP32 downwards."""
-    places = list(dict.fromkeys((t.model, t.image_px, t.batch, t.engine) for t in trials))
-    return sorted(
-        trials,
-        key=lambda t: (places.index((t.model, t.image_px, t.batch, t.engine)), PRECISIONS.index(t.precision)),
-    )
-
-
 def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
     """Images/s, ratio over FP32 and memory of every timed trial; a failure is a row with its reason."""
     if not timed:
         return Text(f"There are no timed trials of {results.profile.title} yet: nothing to show here.")
     pairs, memory = dict(engines.over_fp32(results, timed)), find_metric("memory_bytes")
     rows = []
-    for trial in in_order(timed):
+    for trial in engines.in_order(timed):
         ratio = engines.ratio(results, trial, pairs.get(trial), "images_per_s")
         used = results.fact(trial, "memory_bytes")
         rows.append(
@@ -148,7 +139,7 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
 def parity(results: Results, runs: Sequence[Trial]) -> Table | Text:
     """The end of the training runs beside FP32's."""
     single = next((trial for trial in runs if trial.precision == "fp32" and results.ok(trial)), None)
-    return convergence.table(results, in_order(runs), than=single)
+    return convergence.table(results, engines.in_order(runs), than=single)
 
 
 def limitations(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) -> Text:

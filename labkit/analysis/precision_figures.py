@@ -27,7 +27,7 @@ def throughput(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Images/s by precision, eager and tuned side by side, a panel a model, input and batch."""
     if not trials:
         return NOTHING
-    data = engines.values(results, precision.in_order(trials), "images_per_s")
+    data = engines.values(results, engines.in_order(trials), "images_per_s")
     groups = list(data.groupby(GROUP, sort=False))
     names = [name.upper() for name in PRECISIONS if name.upper() in set(data["precision"])]
     kinds = list(dict.fromkeys(data["engine"]))
@@ -82,7 +82,7 @@ def _panel(about: Any) -> str:
 
 def over_fp32(results: Results, trials: Sequence[Trial], papers: Sequence[Paper]) -> Figure | Text:
     """Images/s over FP32 of the same engine, beside the published ratios."""
-    data = precision.ratios(results, precision.in_order(trials))
+    data = precision.ratios(results, engines.in_order(trials))
     known = data.dropna(subset=["value"])
     if not len(known):
         return Text(
@@ -132,7 +132,7 @@ def over_fp32(results: Results, trials: Sequence[Trial], papers: Sequence[Paper]
 
 def activity(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Tensor cores and multiprocessors of the first model and input, by precision and engine, where telemetry tells."""
-    known = [trial for trial in precision.in_order(trials) if results.ok(trial)]
+    known = [trial for trial in engines.in_order(trials) if results.ok(trial)]
     if not known:
         return NOTHING
     first = known[0]

@@ -29,6 +29,8 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
     if not trials:
         return NOTHING
     data = _blocks(results, trials)
+    if not len(data):
+        return NOTHING
     columns = min(len(trials), PANELS_IN_A_ROW)
     rows = -(-len(trials) // columns)
 

@@ -56,7 +56,9 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
         if trial.workload != "train" or trial.model not in MODELS or trial.epochs:
             continue
         work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px, optimizer=trial.optimizer)
-        limit = roofline.bound(work, roofline.nominal(profile.peaks, trial.precision))
+        ceilings = roofline.nominal(profile.peaks, trial.precision)
+        # Memory alone would bound a precision that the device has no arithmetic for far too high.
+        limit = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
             {
                 "model": title(trial),
@@ -76,7 +78,8 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
             f"The work of each trial. The profile {profile.name!r} has no nominal peaks, so the bound comes from the "
             f"ceilings that this report measures.",
         )
-    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.")
+    lacking = " A dash: no peak of that precision was published." if frame["images/s at most"].isna().any() else ""
+    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.{lacking}")
 
 
 def _varies(trials: Sequence[Trial], name: str) -> bool:

@@ -17,7 +17,6 @@ from labkit.analysis import (
     precision_figures,
     quality,
     summary,
-    utilisation,
 )
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
@@ -26,6 +25,7 @@ from labkit.analysis.verdicts.evidence import Evidence
 from labkit.analysis.verdicts.judge import judge
 from labkit.analysis.verdicts.verdict import VERDICTS, Finding
 from labkit.papers import load_papers
+from labkit.profile import load_profile
 from labkit.recipes import COMPILED
 from labkit.records import Record
 from labkit.trial import Trial
@@ -144,7 +144,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "throughput": lambda r: precision_figures.throughput(r, engines.timed(r)),
     "over_fp32": lambda r: precision_figures.over_fp32(r, engines.timed(r), PAPERS),
     "activity": lambda r: precision_figures.activity(r, engines.timed(r)),
-    "curves": lambda r: convergence.curves(r, precision.in_order(convergence.runs(r))),
+    "curves": lambda r: convergence.curves(r, convergence.runs(r)),
     "parity": lambda r: precision.parity(r, convergence.runs(r)),
     "gate": lambda r: engines.gate_table(r, engines.timed(r)),
     "limitations": lambda r: precision.limitations(r, *both(r)),
@@ -180,3 +180,129 @@ def test_each_figure_draws_in_both_schemes(part: str) -> None:
     figure = PARTS[part](case_of("a GPU"))
     assert isinstance(figure, Figure)
     assert figure.svg(LIGHT) != figure.svg(DARK)
+
+
+# ---- what it says, of records whose answers are known ----------------------------------------------------------------
+
+
+def said(part: Any) -> str:
+    return part.body if isinstance(part, Text) else part.caption
+
+
+def test_a_ratio_is_over_the_trial_that_differs_in_nothing_but_precision() -> None:
+    data = precision.ratios(case_of("a GPU"), timed_trials())
+    assert set(data["precision"]) == {"TF32", "FP16", "BF16"} and set(data["engine"]) == {"eager", "graph"}
+    assert "compile+graph" not in set(data["engine"]), "it has no FP32 twin"
+    fp16 = data[(data["precision"] == "FP16") & (data["model"] == "VGG-16") & (data["engine"] == "graph")].iloc[0]
+    assert fp16["value"] == pytest.approx(1.8) and fp16["n"] == 3 and fp16["low"] < 1.8 < fp16["high"]
+
+
+def test_where_fp32_failed_there_is_a_rate_and_no_ratio() -> None:
+    results = case_of("one failed")
+    frame = PARTS["table"](results).frame
+    large = frame[(frame["px"] == 224) & (frame["engine"] == "eager")].set_index("precision")
+    assert large.loc["FP32", "no result"] == "oom: CUDA out of memory" and large.loc["FP32", "images/s"] == "–"
+    assert large.loc["FP16", "over FP32"] is None and "images/s" in large.loc["FP16", "images/s"]
+    assert "224 px" in PARTS["throughput"](results).caption
+
+
+def test_the_published_ratio_comes_from_the_papers_and_names_whose_it_is() -> None:
+    (band,) = precision.published_ratios(PAPERS, STUDY)
+    assert (band.over, band.under, band.low, band.high) == ("FP16", "FP32", 1.60, 2.07)
+    caption = PARTS["over_fp32"](case_of("a GPU")).caption
+    assert "Hatched: published for" in caption and "FP16 over FP32 1.60x to 2.07x" in caption
+    assert load_profile("v100_sxm2").title in caption and "section IV-C" in caption
+    bare = precision_figures.over_fp32(case_of("a GPU"), timed_trials(), [])
+    assert "No paper printed such a ratio." in said(bare)
+
+
+def test_parity_is_an_interval_of_the_difference_to_fp32_and_never_a_word_of_sameness() -> None:
+    text = said(PARTS["headline"](case_of("a GPU")))
+    assert "minus FP32's: TF32 0.00311 [" in text and "BF16 0.0311 [" in text
+    assert "rules out only differences larger than it" in text
+    frame = PARTS["parity"](case_of("a GPU")).frame.set_index("run")
+    assert frame.loc["BF16", "loss minus FP32"].startswith("0.0311 [") and frame.loc["FP32", "loss minus FP32"] is None
+    for part in ("headline", "limitations", "curves", "parity"):
+        assert "the same" not in said(PARTS[part](case_of("a GPU"))).replace("have the same seed", "")
+    assert "minus" not in said(PARTS["headline"](case_of("runs without FP32")))
+
+
+def test_a_precision_that_the_device_lacks_is_a_row_with_its_reason() -> None:
+    results = case_of("a CPU")
+    frame = PARTS["table"](results).frame.set_index("precision")
+    assert frame.loc["TF32", "no result"] == "unsupported: TF32 is not for CPUs"
+    assert "FP16 gave no result (unsupported: FP16 is not for CPUs)" in said(PARTS["headline"](results))
+    assert "not supported here" in PARTS["throughput"](results).caption
+    page = PARTS["failures"](results)._repr_mimebundle_()["text/html"]
+    assert "tf32" in page and "fp16" in page, "rows of a table of failures can be told apart"
+
+
+def test_tensor_activity_stands_for_the_first_model_and_its_lack_is_said() -> None:
+    figure = PARTS["activity"](case_of("a GPU"))
+    assert set(figure.data) == {"trial", "Tensor-core activity, mean", "SM activity, mean"}
+    fp32 = figure.data[figure.data["trial"].str.contains("FP32")]
+    assert set(fp32["Tensor-core activity, mean"]) == {1.0} and len(figure.data) == 9
+    without = PARTS["activity"](case_of("without telemetry"))
+    assert isinstance(without, Text) and "these records hold no telemetry" in without.body
+    cpu = PARTS["activity"](case_of("a CPU"))
+    assert isinstance(cpu, Text) and cpu.body.startswith("Tensor-core activity is not readable here")
+
+
+def test_captions_name_device_precision_batch_data_and_n() -> None:
+    for part in ("throughput", "over_fp32", "curves", "parity"):
+        caption = said(PARTS[part](case_of("a GPU")))
+        for word in ("NVIDIA H200", "BF16", "channels last", "batch 256", "synthetic32", "n = 3", "95 %"):
+            assert word in caption, (part, word)
+    assert "eager in FP32, TF32, FP16 and BF16, channels last, sgd" in PARTS["throughput"](case_of("a GPU")).caption
+
+
+def test_the_key_numbers_are_the_largest_gain_of_each_engine_and_the_parity_of_each_precision() -> None:
+    r = case_of("a GPU")
+    found = key_numbers.precision(r, *both(r))
+    assert [what.split(",")[0] for _, what in found[:2]] == ["over FP32", "over FP32"]
+    assert [what.split(" minus")[0] for _, what in found[2:]] == [
+        f"final loss of {p}" for p in ("TF32", "FP16", "BF16")
+    ]
+    assert key_numbers.precision(case_of("no records"), [], []) == []
+    assert key_numbers.precision(case_of("all failed"), *both(case_of("all failed"))) == []
+
+
+# ---- the claim -------------------------------------------------------------------------------------------------------
+
+
+def verdict_on(records: list[Record], hw: str = "h200") -> Finding:
+    results = of_records(STUDY, records, hw=hw)
+    seen = Evidence(hw, (hw,), frozenset({STUDY}), lambda name, study: results)
+    (paper, found) = next((p, c) for p in PAPERS for c in p.claims if c.id == "dell_v100-fp16")
+    return judge(paper, found, seen)
+
+
+def only(records: list[Record], *precisions: str) -> list[Record]:
+    return [record for record in records if record.trial["precision"] in precisions]
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict"),
+    [
+        (timed_records(), YES),
+        (timed_records(speed={"fp16": 0.5}), NO),
+        (timed_records(passes=(1,)), OPEN),
+        (timed_records(speed={"fp16": 1 / 1.8}), OPEN),
+        (only(timed_records(), "fp32"), UNTESTED),
+        (run_records(), UNTESTED),
+    ],
+)
+def test_the_claim_looks_at_timed_eager_trials_in_fp16_and_fp32(records: list[Record], verdict: str) -> None:
+    finding = verdict_on([*records, *run_records()])
+    assert finding.verdict == verdict
+    sides = [side.trial for judged in finding.tests for case in judged.cases for side in case.sides]
+    assert all((trial.epochs, trial.engine, trial.model) == (0, "eager", "resnet50") for trial in sides)
+
+
+def test_the_magnitude_is_judged_on_its_own_hardware_and_at_224_px_only() -> None:
+    near, far = timed_records(), timed_records(speed={"fp16": 3.0})
+    assert verdict_on(far).verdict == YES, "on other hardware only the direction counts"
+    assert verdict_on(near, hw="v100_sxm2").verdict == YES
+    finding = verdict_on(far, hw="v100_sxm2")
+    assert finding.verdict == NO
+    assert [case.verdict for case in finding.cases] == [YES, NO], "at 32 px nothing was published"
