@@ -72,14 +72,8 @@ def _tuned(results: Results, known: Sequence[Trial]) -> str:
     if not len(data):
         return ""
     ends = [data.loc[data["value"].astype(float).idxmin()], data.loc[data["value"].astype(float).idxmax()]]
-    told = [f"{number(row['value'])}x{_range(row)} ({row['trial']})" for row in (ends if len(data) > 1 else ends[:1])]
+    told = [f"{engines.ratio_words(row)} ({row['trial']})" for row in (ends if len(data) > 1 else ends[:1])]
     return f"Over the plain loop, the tuned engines reach {' to '.join(told)} of its images/s; part of it is precision."
-
-
-def _range(row: pd.Series) -> str:
-    if row["low"] is None or pd.isna(row["low"]):
-        return " (one pass, no interval)"
-    return f" [{number(row['low'], 4)}, {number(row['high'], 4)}]"
 
 
 def runs_sentence(results: Results, runs: Sequence[Trial]) -> str:

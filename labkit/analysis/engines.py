@@ -14,6 +14,7 @@ from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
 from labkit.recipes import engine_name, is_plain, tuned
 from labkit.statistics import Interval, ratio_interval
@@ -69,6 +70,17 @@ def ratio(results: Results, over: Trial, under: Trial | None, metric: str) -> In
     if under is None:
         return None
     return ratio_interval(results.values(over, metric), results.values(under, metric))
+
+
+def ratio_words(row: Any) -> str:
+    """A row of `ratios`: `1.9x [1.85, 1.95]`."""
+    return shown_effect(
+        Interval(row["value"], _known(row["low"]), _known(row["high"]), row["n"]), "images_per_s", "ratio"
+    )
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)
 
 
 def _about(trial: Trial, beside: Sequence[Trial]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _gains(results: Results, timed: Sequence[Trial]) -> str:
     for (precision, engine), one in data.groupby(["precision", "engine"], sort=False):
         rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
         told = [
-            f"{number(row['value'])}x ({row['model']}, {row['image_px']} px, batch {row['batch']:,})" for row in rows
+            f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px, batch {row['batch']:,})" for row in rows
         ]
         said.append(f"{precision}, {engine}: {' to '.join(told if len(one) > 1 else told[:1])}")
     return f"Images/s over FP32 of the same engine: {'; '.join(said)}." if said else ""

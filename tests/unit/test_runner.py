@@ -25,7 +25,7 @@ from labkit.host import ROOT
 from labkit.records import PROTOCOL, Store
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
-from labkit.run.plan import order_seed
+from labkit.run.plan import COMPILE_S, EPOCH_S, order_seed
 from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 
@@ -244,6 +244,29 @@ def test_the_estimate_follows_this_hosts_records(report: Path) -> None:
     assert estimate_s(trials, timing, records(report), "smoke") < before
     assert estimate_s(trials, timing, records(report), "full") == before, "smoke says nothing of how long full takes"
     assert estimate_s([], timing, [], "smoke") == 0
+
+
+def test_a_study_is_timed_as_the_profile_has_it_for_that_study(report: Path) -> None:
+    profile = tiny_profile()
+    longer = profile.timing["smoke"].model_copy(update={"timed_s": 0.3, "passes": None})
+    own = profile.model_copy(update={"timing_of": {STUDY: {"smoke": longer}}})
+    for study in (STUDY, "04_power"):
+        runner.measure(sound(1), study=study, scale="smoke", profile=own, host=HOST, store=Store(report))
+    timed = [Store(report).read(study, HOST.id)[0].phases_s["timed"] for study in (STUDY, "04_power")]
+    assert timed[0] >= 0.25 > timed[1]
+
+
+def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> None:
+    timing = tiny_profile().timing_at("smoke")
+
+    def planned(**fields: object) -> float:
+        return estimate_s([replace(trial(), **fields)], timing, [], "smoke")  # type: ignore[arg-type]
+
+    assert planned(engine="compile+graph") == planned(engine="compile") == planned() + COMPILE_S
+    assert planned(engine="graph") == planned(), "capturing takes no time to speak of"
+    assert planned(epochs=10) - planned(epochs=5) == pytest.approx(5 * EPOCH_S["cpu"])
+    on_gpu = planned(epochs=10, device="cuda") - planned(epochs=5, device="cuda")
+    assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
 
 
 @pytest.fixture
