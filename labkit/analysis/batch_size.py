@@ -73,7 +73,8 @@ def _tuned(results: Results, known: Sequence[Trial]) -> str:
         return ""
     ends = [data.loc[data["value"].astype(float).idxmin()], data.loc[data["value"].astype(float).idxmax()]]
     told = [f"{engines.ratio_words(row)} ({row['trial']})" for row in (ends if len(data) > 1 else ends[:1])]
-    return f"Over the plain loop, the tuned engines reach {' to '.join(told)} of its images/s; part of it is precision."
+    part = "; part of it is precision" if len({trial.precision for trial in known}) > 1 else ""
+    return f"The tuned engines reach {' to '.join(told)} of the plain loop's images/s{part}."
 
 
 def runs_sentence(results: Results, runs: Sequence[Trial]) -> str:
@@ -98,8 +99,13 @@ def runs_sentence(results: Results, runs: Sequence[Trial]) -> str:
 
 
 def _failed(results: Results, timed: Sequence[Trial]) -> str:
-    failed = [name_of(trial, timed) for trial in timed if (why := engines.failure(results, trial)) and "oom" in why]
-    return f"Out of memory: {'; '.join(failed)}." if failed else ""
+    reasons: dict[str, list[str]] = {}
+    for trial in timed:
+        if why := engines.failure(results, trial):
+            reasons.setdefault("Out of memory" if why.startswith("oom") else f"No result ({why})", []).append(
+                name_of(trial, timed)
+            )
+    return " ".join(f"{why}: {'; '.join(names)}." for why, names in reasons.items())
 
 
 def table(results: Results, timed: Sequence[Trial]) -> Table | Text:

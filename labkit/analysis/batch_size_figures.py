@@ -149,15 +149,16 @@ def _engine(one: pd.DataFrame) -> str:
 
 def speed_up(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Images/s of each tuned engine over the plain loop, against the batch."""
-    data = engines.ratios(results, engines.over_plain(results, trials), "images_per_s")
+    data = engines.ratios(results, engines.over_plain(results, engines.in_order(trials)), "images_per_s")
     known = data.dropna(subset=["value"])
     if not len(known):
         return Text("No tuned trial stands beside a plain one with a result, so there is no speed-up to show.")
-    shown = [trial for pair in engines.over_plain(results, trials) for trial in pair]
+    pairs = engines.over_plain(results, trials)
+    shown = engines.in_order(list(dict.fromkeys(trial for pair in pairs for trial in pair)))
     low, high = known["value"].astype(float).min(), known["value"].astype(float).max()
     return _against_batch(
         results,
-        list(dict.fromkeys(shown)),
+        shown,
         data.assign(bound=None),
         name="batch-speed-up",
         label="images/s over the plain loop's",

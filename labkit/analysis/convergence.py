@@ -95,7 +95,7 @@ def curves(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         draw=draw,
         again=results.again,
         caption=f"Training runs: a thin line a seed, the mean thicker. After the last epoch, with the 95 % interval "
-        f"over seeds: {ends(results, trials)}. Seconds are of training only. {_rate(trials)} "
+        f"over seeds: {ends(results, trials)}. Seconds are of training only.{_lost(results, trials)} {_rate(trials)} "
         f"{engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
         alt=f"Four line plots: training loss and top-1 accuracy, against epochs and seconds, for {listing(names)}.",
         data=data,
@@ -128,6 +128,12 @@ def ends(results: Results, trials: Sequence[Trial]) -> str:
     return "; ".join(said)
 
 
+def _lost(results: Results, trials: Sequence[Trial]) -> str:
+    """The runs without a result and why, for a caption; empty when all have one."""
+    said = [f"{run_name(trial, trials)} ({why})" for trial in trials if (why := engines.failure(results, trial))]
+    return f" Without a result: {'; '.join(said)}." if said else ""
+
+
 def _rate(trials: Sequence[Trial]) -> str:
     """The peak learning rates and schedules of the runs."""
     rates = listing(list(dict.fromkeys(number(trial.learning_rate) for trial in trials)))
@@ -141,7 +147,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
     if not known:
         return Text("Nor is there a table of where the runs ended.")
     rows = []
-    for trial in known:
+    for trial in trials:  # a run without a result is a row too
         row = {
             "run": run_name(trial, trials),
             "epochs": trial.epochs,
@@ -150,6 +156,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
             "top-1": with_interval(final(results, trial, "top1"), "top1"),
             "top-5": with_interval(final(results, trial, "top5"), "top5"),
             "n": len(results.ok(trial)),
+            "no result": engines.failure(results, trial),
         }
         if than is not None:
             for metric, name in (("loss", "loss minus"), ("top1", "top-1 minus")):
@@ -158,8 +165,9 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
                 row[column] = shown_effect(found, metric, "difference") if found else None
         rows.append(row)
     differences = " Differences are formed within a pass, whose runs have the same seed." if than is not None else ""
+    frame = pd.DataFrame(rows, dtype=object)
     return Table(
-        pd.DataFrame(rows, dtype=object),
+        frame.drop(columns=["no result"]) if frame["no result"].isna().all() else frame,
         f"After the last epoch, means over seeds with 95 % intervals; the training loss is the mean of the last "
         f"epoch's steps.{differences} {_rate(known)} {engines.conditions(results, list(known))}; {NO_ACCURACY}.",
     )

@@ -92,7 +92,7 @@ def thousands(axes: Any, along: str) -> None:
     """Numbers along a linear axis with their thousands parted."""
     from matplotlib.ticker import FuncFormatter
 
-    getattr(axes, f"{along}axis").set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    getattr(axes, f"{along}axis").set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def log_axis(axes: Any, along: str) -> None:
@@ -104,7 +104,7 @@ def log_axis(axes: Any, along: str) -> None:
     low, high = axis.get_view_interval()
     wide = low > 0 and high / low > 1000  # three decades need no numbers between the powers of ten
     axis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
     axis.set_tick_params(which="minor", length=0)
 
@@ -118,7 +118,7 @@ def panels(figure: Any, count: int, columns: int, **sharing: Any) -> list[Any]:
     return list(grid[:count])
 
 
-def legend_above(figure: Any, axes: Sequence[Any], *, ncols: int = 4) -> None:
+def legend_above(figure: Any, axes: Sequence[Any], *, ncols: int = 5) -> None:
     """One legend for all axes, each label once."""
     found: dict[str, Any] = {}
     for one in axes:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from labkit.analysis import convergence, engines, summary
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.format import number, with_interval
 from labkit.analysis.results import Results
-from labkit.analysis.speed import title, word
+from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
@@ -94,8 +94,10 @@ def _unsupported(results: Results, timed: Sequence[Trial]) -> str:
     reasons: dict[str, list[str]] = {}
     for trial in timed:
         if why := engines.failure(results, trial):
-            reasons.setdefault(why, []).append(trial.precision.upper())
-    return " ".join(f"{listing(list(dict.fromkeys(names)))} gave no result ({why})." for why, names in reasons.items())
+            alike = [other for other in timed if other.precision == trial.precision]
+            lacking = not any(results.ok(other) for other in alike)
+            reasons.setdefault(why, []).append(trial.precision.upper() if lacking else name_of(trial, timed))
+    return " ".join(f"{'; '.join(dict.fromkeys(names))} gave no result ({why})." for why, names in reasons.items())
 
 
 def ratios(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:

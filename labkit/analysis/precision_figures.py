@@ -41,7 +41,7 @@ def throughput(results: Results, trials: Sequence[Trial]) -> Figure | Text:
                 places = [names.index(name) + offset for name in one["precision"]]
                 place, marker, _ = ENGINES[engine]
                 points(axes, places, one, colour=theme.palette[place], marker=marker, label=engine)
-                lost = [at for at, why in zip(places, one["failed"], strict=True) if why is not None]
+                lost = [at for at, failed in zip(places, one["failed"].notna(), strict=True) if failed]
                 no_result(axes, lost, theme.palette[place])
             axes.set_title(_panel(about), fontsize=9, color=theme.ink)
             axes.set_xticks(range(len(names)), names)

@@ -211,6 +211,8 @@ def test_captions_say_that_tuned_and_plain_differ_in_precision_and_where_that_is
         for word in ("NVIDIA H200", "synthetic32", "n = 3", "95 % interval", "batch 16, 64, 256"):
             assert word in caption
     assert "precision, memory format and optimiser differ too" in said(PARTS["limitations"](results))
+    assert "part of it is precision" in said(PARTS["headline"](results))
+    assert "precision" not in said(PARTS["headline"](case_of("a CPU"))), "both are FP32 there"
     alone = case_of("plain only")
     assert "differ in precision" not in PARTS["throughput"](alone).caption
     assert "differ too" not in said(PARTS["limitations"](alone))
@@ -279,6 +281,17 @@ def test_the_end_of_the_runs_is_a_mean_over_seeds_with_its_interval_and_no_image
 def test_a_loss_that_is_not_finite_is_said_and_leaves_a_gap() -> None:
     figure = PARTS["curves"](case_of("a run that diverged"))
     assert "a loss that is not finite" in figure.caption and figure.data["loss"].isna().sum() == 6
+
+
+def test_a_run_that_failed_is_a_row_and_a_sentence_and_so_is_a_trial_that_its_gate_refused() -> None:
+    lost, refused = Trial(batch=256, **RUN), Trial(batch=64, **CAPTURED)
+    why = "correctness gate: the loss differs by 12 %"
+    records = [r for r in run_records() if r.trial["batch"] == 64] + [failed(STUDY, lost, n) for n in PASSES]
+    results = of_records(STUDY, [*records, *[failed(STUDY, refused, n, "crashed", why) for n in PASSES]])
+    row = row_of(PARTS["runs"](results).frame, run="batch 256")
+    assert (row["no result"], row["top-1"], row["n"]) == ("oom: CUDA out of memory", "–", 0)
+    assert "Without a result: batch 256 (oom: CUDA out of memory)." in PARTS["curves"](results).caption
+    assert f"No result (crashed: {why}): ResNet-50, 64" in said(PARTS["headline"](results))
 
 
 def test_one_pass_is_told_as_one() -> None:

@@ -197,13 +197,26 @@ def test_a_ratio_is_over_the_trial_that_differs_in_nothing_but_precision() -> No
     assert fp16["value"] == pytest.approx(1.8) and fp16["n"] == 3 and fp16["low"] < 1.8 < fp16["high"]
 
 
+def crosses_of(figure: Figure) -> int:
+    """How many crosses a picture has."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(layout="constrained")
+    figure.draw(canvas, LIGHT)
+    lines = [line for axes in canvas.axes for line in axes.lines if line.get_marker() == "x"]
+    return sum(len(line.get_xdata()) for line in lines)  # type: ignore[arg-type]
+
+
 def test_where_fp32_failed_there_is_a_rate_and_no_ratio() -> None:
     results = case_of("one failed")
     frame = PARTS["table"](results).frame
     large = frame[(frame["px"] == 224) & (frame["engine"] == "eager")].set_index("precision")
     assert large.loc["FP32", "no result"] == "oom: CUDA out of memory" and large.loc["FP32", "images/s"] == "–"
     assert large.loc["FP16", "over FP32"] is None and "images/s" in large.loc["FP16", "images/s"]
-    assert "224 px" in PARTS["throughput"](results).caption
+    figure = PARTS["throughput"](results)
+    assert "Crosses have no result (out of memory: ResNet-50, 256, 224 px, FP32, eager)" in figure.caption
+    assert crosses_of(figure) == 1
+    assert "ResNet-50, 256, 224 px, FP32, eager gave no result" in said(PARTS["headline"](results))
 
 
 def test_the_published_ratio_comes_from_the_papers_and_names_whose_it_is() -> None:
