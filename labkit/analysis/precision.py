@@ -150,8 +150,8 @@ def limitations(results: Results, timed: Sequence[Trial], runs: Sequence[Trial])
     if timed:
         said.append(
             "All trials compared are channels-last, so that precision is the only difference; tensor cores take that "
-            "format, and FP32 need not be fastest in it. FP16 and BF16 are mixed precision, as everybody trains in "
-            "them: weights, or masters of them, stay in FP32."
+            "format, and FP32 need not be fastest in it. FP16 and BF16 are mixed precision: weights, or masters "
+            "of them, stay in FP32."
         )
     if any(trial.optimizer == "sgd_master" for trial in timed):
         said.append(
