@@ -104,6 +104,7 @@ class Profile(_Part):
     device: Device
     peaks: Peaks = Peaks()
     timing: dict[str, Timing] = {}
+    timing_of: dict[str, dict[str, Timing]] = {}  # study -> scale: where a study needs another timing than the scale's
     sweeps: dict[str, dict[str, dict[str, SweepValue]]] = {}
     cluster: Cluster | None = None
     cost: Cost | None = None
@@ -120,15 +121,29 @@ class Profile(_Part):
         for scale in self.timing:
             if scale not in SCALES:
                 raise ValueError(f"timing: {unknown('scale', scale, SCALES)}")
+        self._check_timing_of()
         if not self.runnable and not self.reason:
             raise ValueError("a profile that is not runnable says why in `reason`")
         if self.runnable and not self.timing:
             raise ValueError("`timing` is missing: give warmup_s, timed_s, block_s and limit_s for each scale")
         return self
 
-    def timing_at(self, scale: str) -> Timing:
-        """The timing of that scale; UserError when the profile has none."""
+    def _check_timing_of(self) -> None:
+        for study, by_scale in self.timing_of.items():
+            if study not in STUDIES:
+                raise ValueError(f"timing_of: {unknown('study', study, STUDIES)}")
+            for scale, timing in by_scale.items():
+                if scale not in SCALES:
+                    raise ValueError(f"timing_of.{study}: {unknown('scale', scale, SCALES)}")
+                if timing.passes is not None:
+                    raise ValueError(f"timing_of.{study}.{scale}: `passes` belong to the scale: give them in `timing`")
+
+    def timing_at(self, scale: str, study: str | None = None) -> Timing:
+        """The timing of that scale, a study's own where it has one; UserError when the profile has none."""
         check_scale(scale)
+        own = self.timing_of.get(find_study(study).id, {}) if study else {}
+        if scale in own:
+            return own[scale]
         if scale not in self.timing:
             raise UserError(
                 f"profile {self.name!r} has no timing for scale {scale!r}; it has: {', '.join(self.timing)}."
@@ -258,7 +273,7 @@ def _fields_at(place: list[str | int]) -> list[str]:
     """The keys that are valid at a place of the profile."""
     if not place:
         return list(Profile.model_fields)
-    if place[0] == "timing":
+    if place[0] in ("timing", "timing_of"):
         return list(Timing.model_fields)
     if place[-1] in ("flop_per_s", "sensor_error"):
         return list(get_args(Precision if place[-1] == "flop_per_s" else Sensor))

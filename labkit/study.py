@@ -33,6 +33,7 @@ from labkit.trial import NO_DATA, Trial, grid
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
+DIGITS, REPORTS_OWN = "digits", "own"  # values of `data` in a sweep: the handwritten digits, or what DATA= names
 
 # Training and validation images of synthetic32 at each scale; other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
@@ -96,8 +97,16 @@ class OpenStudy:
     @cached_property
     def images(self) -> DataSet | None:
         """The data set; None when nothing can be measured here (records name theirs)."""
+        return self._images_of(self.data)
+
+    @cached_property
+    def digits(self) -> DataSet | None:
+        """The handwritten digits, for trials that name them whatever the report's images are; None as `images`."""
+        return self._images_of(DIGITS)
+
+    def _images_of(self, name: str) -> DataSet | None:
         planned_here = self.mode == "plan" and mismatch(self.profile, self.host) is None
-        return data_at_scale(self.data, self.scale) if self.measures_here or planned_here else None
+        return data_at_scale(name, self.scale) if self.measures_here or planned_here else None
 
     @property
     def did(self) -> str:
@@ -105,11 +114,16 @@ class OpenStudy:
         return self.outcome.sentence() if self.outcome else "Nothing was measured now: this page shows records."
 
     def trials(self, **axes: Any) -> list[Trial]:
-        """Every combination of the given fields on this profile's device and data; a list is an axis."""
+        """Every combination of the given fields on this profile's device and data; a list is an axis.
+
+        `data` is "digits" for the handwritten digits, "none" for workloads without images, else the report's own.
+        """
         device = {"device": self.profile.device.kind}
         if axes.get("data") == NO_DATA:
             return grid(**{**device, **axes})
-        images = self.images
+        images = self.digits if axes.get("data") == DIGITS else self.images
+        if axes.get("data") == REPORTS_OWN:
+            del axes["data"]
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         return grid(**{**device, **known, **axes})
 

@@ -34,6 +34,7 @@ PLAIN = {
     "memory_format": "contiguous",
     "image_px": 32,
     "devices": 1,
+    "epochs": 0,
 }
 NAMED = ("precision", "engine", "memory_format", "image_px", "devices")
 # What must be alike for two rates to be of the same work; the device is what is compared.

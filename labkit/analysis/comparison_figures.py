@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.comparison import AGAIN, POWER, TRAINING, describe, plain, profiles, ratio_rows
+from labkit.analysis.draw import log_axis
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, spread
@@ -52,7 +53,7 @@ def throughput(seen: Evidence) -> Figure | Text:
             axes.plot([], [], "o", color=theme.palette[index % len(theme.palette)], ls="none", label=name)
         for index, batch in enumerate(batches):
             axes.plot([], [], MARKERS[index % len(MARKERS)], color=theme.ink, ls="none", label=f"batch {batch}")
-        axes.set_xscale("log")
+        log_axis(axes, "x")
         axes.set_xlabel("images/s (log scale); line: 95 % interval")
         axes.set_yticks(range(len(models)), models)
         axes.invert_yaxis()

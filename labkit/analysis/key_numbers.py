@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from labkit.analysis import roofline
+from dataclasses import replace
+
+from labkit.analysis import convergence, engines, roofline
+from labkit.analysis.batch_size import LARGE, SMALL, large_over_small
 from labkit.analysis.format import number, percent, with_interval
 from labkit.analysis.observations import mean_interval, spread
 from labkit.analysis.results import Results
-from labkit.analysis.speed import name_of
+from labkit.analysis.speed import name_of, title
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.recipes import engine_name
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
@@ -60,3 +65,46 @@ def power(results: Results, trials: list[Trial]) -> KeyNumbers:
 
 def _point(pair: tuple[Interval, Trial]) -> float:
     return pair[0].point
+
+
+def batch_size(results: Results, timed: list[Trial], runs: list[Trial]) -> KeyNumbers:
+    """What the larger batch buys, what a tuned engine buys, and the difference in accuracy."""
+    found: KeyNumbers = []
+    gains = large_over_small(results, timed)
+    for which, word in ((max, "most"), (min, "least")):
+        if len(gains) > 1 or (gains and which is max):
+            trial, ratio = which(gains, key=lambda pair: pair[1].point)
+            what = f"images/s at batch {LARGE} over {SMALL}, the {word}: {title(trial)}, {engine_name(trial)}"
+            found.append([shown_effect(ratio, "images_per_s", "ratio"), what])
+    found += _best_ratio(results, engines.over_plain(results, timed), "over the plain loop, the most")
+    small, large = (next((run for run in runs if run.batch == batch), None) for batch in (SMALL, LARGE))
+    both = convergence.final_difference(results, large, small, "top1") if small and large else None
+    if small and both:
+        what = f"top-1 at batch {LARGE} minus {SMALL}, {title(small)} on {small.data}, {small.epochs} epochs"
+        found.append([shown_effect(both, "top1", "difference"), what])
+    return found
+
+
+def precision(results: Results, timed: list[Trial], runs: list[Trial]) -> KeyNumbers:
+    """The largest gain of a lower precision, plain and tuned, and how far the loss ends from FP32's."""
+    found: KeyNumbers = []
+    for engine in dict.fromkeys(engine_name(trial) for trial in timed):
+        pairs = engines.over_fp32(results, [trial for trial in timed if engine_name(trial) == engine])
+        found += _best_ratio(results, pairs, f"over FP32, {engine}, the most")
+    for run in runs:
+        single = replace(run, precision="fp32")
+        parity = convergence.final_difference(results, run, single, "loss") if run != single else None
+        if parity:
+            what = f"final loss of {run.precision.upper()} minus FP32's, {title(run)}, {run.epochs} epochs"
+            found.append([shown_effect(parity, "loss", "difference"), what])
+    return found
+
+
+def _best_ratio(results: Results, pairs: list[tuple[Trial, Trial]], what: str) -> KeyNumbers:
+    """The largest ratio of images/s, within passes."""
+    known = [(ratio, over) for over, under in pairs if (ratio := engines.ratio(results, over, under, "images_per_s"))]
+    if not known:
+        return []
+    ratio, trial = max(known, key=_point)
+    beside = [over for over, _ in pairs]
+    return [[shown_effect(ratio, "images_per_s", "ratio"), f"{what}: {name_of(trial, beside)}"]]

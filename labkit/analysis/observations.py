@@ -239,8 +239,8 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
     if not results:
         return Text("Nothing was measured, so nothing was throttled.")
     rows = [
-        {"trial": name_of(trial), "why": why, "blocks": blocks, "of": total, "share": percent(blocks / total, 3)}
-        for trial, why, blocks, total in _flagged(results, trials)
+        {"trial": name_of(trial, trials), "why": why, "blocks": some, "of": total, "share": percent(some / total, 3)}
+        for trial, why, some, total in _flagged(results, trials)
     ]
     if not rows:
         if all(mean_interval(results, trial, "sm_clock_hz") is None for trial in trials):

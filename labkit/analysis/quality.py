@@ -10,7 +10,7 @@ import pandas as pd
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, percent
 from labkit.analysis.results import Results
-from labkit.analysis.speed import NOTHING, conditions, title
+from labkit.analysis.speed import NOTHING, conditions, name_of
 from labkit.analysis.table import Text
 from labkit.records import Record
 from labkit.statistics import coefficient_of_variation
@@ -20,7 +20,8 @@ PANELS_IN_A_ROW = 4
 DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
 MEASURING = ("first step", "warm-up", "timed")
-PARTS = ("start", "pauses", "build", "first step", "warm-up", "timed", "other")
+PARTS = ("start", "pauses", "build", "prepare", "first step", "warm-up", "timed", "validate", "other")
+PREPARING = ("reference", "compile", "capture")  # phases before an engine's first step
 
 
 def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
@@ -28,6 +29,8 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
     if not trials:
         return NOTHING
     data = _blocks(results, trials)
+    if not len(data):
+        return NOTHING
     columns = min(len(trials), PANELS_IN_A_ROW)
     rows = -(-len(trials) // columns)
 
@@ -36,7 +39,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
         for axes in grid[len(trials) :]:
             axes.set_axis_off()
         for axes, trial in zip(grid, trials, strict=False):
-            part = data[data["trial"] == _short(trial)]
+            part = data[data["trial"] == name_of(trial, trials)]
             for number_, one in part.groupby("pass"):
                 axes.plot(
                     one["seconds"],
@@ -47,7 +50,7 @@ def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
                     color=theme.palette[(number_ - 1) % len(theme.palette)],
                 )
             axes.axhline(1, color=theme.faint, linewidth=0.8)
-            axes.set_title(_short(trial), fontsize=8.5, color=theme.ink)
+            axes.set_title(name_of(trial, trials), fontsize=8.5, color=theme.ink)
             axes.set_xlabel("s")
             axes.spines[["top", "right"]].set_visible(False)
         figure.supylabel("images/s over the pass's mean", fontsize=9, color=theme.ink)
@@ -82,7 +85,7 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
             steps = [*blocks.warmup_steps, *[blocks.steps_per_block] * len(blocks.host_s)]
             seen = np.cumsum(steps) * trial.batch
             for images, loss in zip(seen, [*blocks.warmup_loss, *blocks.loss], strict=True):
-                rows.append({"trial": _short(trial), "images seen": int(images), "loss": loss})
+                rows.append({"trial": name_of(trial, trials), "images seen": int(images), "loss": loss})
     data = pd.DataFrame(rows, columns=["trial", "images seen", "loss"])
     classes = max(trial.classes for trial in trials)
 
@@ -90,14 +93,14 @@ def loss_curve(results: Results, trials: list[Trial]) -> Figure | Text:
         axes = figure.add_subplot()
         models, batches = (list(dict.fromkeys(getattr(trial, name) for trial in trials)) for name in ("model", "batch"))
         for trial in trials:  # a colour a model, a dash pattern a batch size
-            one = data[data["trial"] == _short(trial)]
+            one = data[data["trial"] == name_of(trial, trials)]
             axes.plot(
                 one["images seen"],
                 one["loss"].astype(float),
                 lw=1.2,
                 color=theme.palette[models.index(trial.model) % len(theme.palette)],
                 ls=DASHES[batches.index(trial.batch) % len(DASHES)],
-                label=_short(trial),
+                label=name_of(trial, trials),
             )
         axes.axhline(np.log(classes), color=theme.faint, ls="--", lw=1, label=f"guessing among {classes} classes")
         axes.set_xlabel("images seen")
@@ -145,18 +148,22 @@ def pass_time(results: Results) -> Figure | Text:
             theme.faint,
             theme.palette[2],
             theme.palette[3],
+            theme.palette[6],
             theme.palette[4],
             theme.palette[5],
             theme.palette[0],
+            theme.palette[1],
             theme.ink,
         )
         labels = [f"pass {number_}" for number_ in data["pass"]]
         for part, colour in zip(PARTS, colours, strict=True):
+            if f"{part} (s)" not in data:
+                continue
             axes.barh(labels, data[f"{part} (s)"], left=left, color=colour, label=part, height=0.6)
             left = left + data[f"{part} (s)"].to_numpy()
         axes.invert_yaxis()
         axes.set_xlabel("seconds")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=len(PARTS), fontsize=8)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=len(PARTS), fontsize=8, columnspacing=1.2)
         axes.spines[["top", "right"]].set_visible(False)
 
     shares = [percent(share) for share in data["share measuring"]] or ["–"]
@@ -196,7 +203,9 @@ def pass_parts(results: Results) -> pd.DataFrame:
             }
         )
     columns = ["pass", *(f"{part} (s)" for part in PARTS), "total (s)", "share measuring"]
-    return pd.DataFrame(rows, columns=columns)
+    data = pd.DataFrame(rows, columns=columns)
+    seldom = [f"{part} (s)" for part in ("prepare", "validate")]  # of tuned trials and of training runs
+    return data.drop(columns=[name for name in seldom if not data[name].any()])
 
 
 def _parts(record: Record) -> dict[str, float]:
@@ -204,9 +213,11 @@ def _parts(record: Record) -> dict[str, float]:
     named = {
         "pauses": phases.get("idle", 0.0),
         "build": phases.get("build", 0.0),
+        "prepare": sum(phases.get(name, 0.0) for name in PREPARING),
         "first step": phases.get("first_step", 0.0),
         "warm-up": phases.get("warmup", 0.0),
         "timed": phases.get("timed", 0.0),
+        "validate": phases.get("validation", 0.0),
     }
     return {**named, "other": max(record.wall_s - sum(named.values()), 0.0)}
 
@@ -223,14 +234,10 @@ def _blocks(results: Results, trials: list[Trial]) -> pd.DataFrame:
             for seconds, value in zip(np.cumsum(times), relative, strict=True):
                 rows.append(
                     {
-                        "trial": _short(trial),
+                        "trial": name_of(trial, trials),
                         "pass": record.pass_number,
                         "seconds": float(seconds),
                         "relative": float(value),
                     }
                 )
     return pd.DataFrame(rows, columns=["trial", "pass", "seconds", "relative"])
-
-
-def _short(trial: Trial) -> str:
-    return f"{title(trial)}, {trial.batch:,}"

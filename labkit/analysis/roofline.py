@@ -80,7 +80,13 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
     return Bound(work.images / times[limit], limit)
 
 
-def model_work(model: str, batch: int, *, image_px: int = 32) -> Work:
+# How often a step passes over the weights, in passes over them in FP32. With FP32 masters of BF16 weights: five passes
+# over weights and gradients of half the size, two reads and two writes of masters and momenta.
+WEIGHT_PASSES = {"sgd": 8.0, "sgd_fused": 8.0, "sgd_master": 6.5}
+
+
+def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "sgd") -> Work:
     """The work of a training step before anything is measured, from the model itself."""
     facts = count(model, image_px=image_px)
-    return Work(batch, facts.flop_training * batch, 8 * facts.parameter_bytes + 3 * image_px**2 * batch)
+    weights = int(WEIGHT_PASSES[optimizer] * facts.parameter_bytes)
+    return Work(batch, facts.flop_training * batch, weights + 3 * image_px**2 * batch)

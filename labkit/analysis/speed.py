@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from labkit.analysis import roofline
+from labkit.analysis.draw import error_bars, log_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
@@ -15,9 +17,11 @@ from labkit.analysis.table import Text
 from labkit.models import MODELS
 from labkit.papers import Paper
 from labkit.profile import Profile, load_profile
+from labkit.recipes import engine_name
 from labkit.trial import Trial
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
+DIFFERING = ("image_px", "precision", "engine", "epochs")  # named where trials differ in them
 
 
 def throughput_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
@@ -77,7 +81,7 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
         axes.errorbar(
             list(places),
             data["images/s"],
-            yerr=_error_bars(data),
+            yerr=error_bars(data, "images/s"),
             fmt=MARKERS[0],
             color=theme.palette[0],
             markersize=7,
@@ -89,13 +93,12 @@ def throughput(results: Results, trials: list[Trial]) -> Figure | Text:
                 axes.annotate(
                     number(value), (place, value), xytext=(9, -3), textcoords="offset points", color=theme.ink, size=8.5
                 )
-        axes.set_yscale("log")
+        log_axis(axes, "y")
         axes.set_ylabel("images/s (log scale)")
         axes.set_xticks(list(places), labels)
         axes.set_xlim(-0.5, len(data) - 0.4)
-        axes.grid(axis="y", color=theme.faint, linewidth=0.6)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.17), ncols=3)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, theme, grid="y")
 
     fastest = data.loc[data["images/s"].idxmax()] if data["images/s"].notna().any() else None
     said = f"{fastest['model']} is fastest with {number(fastest['images/s'])} images/s." if fastest is not None else ""
@@ -139,12 +142,11 @@ def device_order(results: Results, papers: list[Paper], batch: int) -> Figure | 
             axes.plot([], [], marker=marker, linestyle="none", color=colour, label=model)
         axes.plot([], [], marker="o", linestyle="none", color=theme.ink, fillstyle="none", label="hollow: bound")
         axes.plot([], [], marker="o", linestyle="none", color=theme.ink, label="filled: measured")
-        axes.set_yscale("log")
+        log_axis(axes, "y")
         axes.set_ylabel("images/s (log scale)")
         axes.set_xticks(range(len(devices)), devices)
-        axes.grid(axis="y", color=theme.faint, linewidth=0.6)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.26), ncols=3)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, theme, grid="y")
 
     return Figure(
         name="device-order",
@@ -203,25 +205,33 @@ def _device_name(paper: Paper, profile: Profile) -> str:
     return printed.removeprefix("Nvidia ")
 
 
-def _error_bars(data: pd.DataFrame) -> list[list[float]] | None:
-    """Matplotlib's (below, above), zero where there is no interval; None when there is none at all."""
-    if data["low"].isna().all():
-        return None
-    below = (data["images/s"] - data["low"].astype(float)).fillna(0)
-    above = (data["high"].astype(float) - data["images/s"]).fillna(0)
-    return [list(below), list(above)]
-
-
 def title(trial: Trial) -> str:
     """The model's name as its paper writes it."""
     return MODELS[trial.model].title if trial.model in MODELS else trial.model
 
 
-def name_of(trial: Trial) -> str:
-    """A trial in a few words."""
+def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
+    """A trial in a few words: model and batch, and whatever else differs among `beside`."""
     if trial.workload == "train":
-        return f"{title(trial)}, {trial.batch:,}"
+        others = [other for other in beside if other.workload == "train"]
+        said = [word(trial, name) for name in DIFFERING if any(word(o, name) != word(trial, name) for o in others)]
+        return ", ".join([title(trial), f"{trial.batch:,}", *said])
     return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial.label())
+
+
+def word(trial: Trial, field: str) -> str:
+    """One field of a trial as captions and labels write it."""
+    if field == "precision":
+        return trial.precision.upper()
+    if field == "engine":
+        return engine_name(trial)
+    if field == "image_px":
+        return f"{trial.image_px} px"
+    if field == "batch":
+        return f"batch {trial.batch:,}"
+    if field == "epochs":
+        return f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}" if trial.epochs else "timed"
+    return str(getattr(trial, field))
 
 
 def conditions(results: Results, trials: list[Trial]) -> str:
@@ -232,7 +242,8 @@ def conditions(results: Results, trials: list[Trial]) -> str:
     def values(name: str) -> str:
         return listing(list(dict.fromkeys(str(getattr(trial, name)) for trial in trials)))
 
+    precisions = listing(list(dict.fromkeys(trial.precision.upper() for trial in trials)))
     return (
-        f"{values('precision').upper()}, {values('engine')}, {values('memory_format').replace('_', ' ')}, "
+        f"{precisions}, {values('engine')}, {values('memory_format').replace('_', ' ')}, "
         f"{values('image_px')} px, batch {values('batch')}, on {values('data')}; {results.describe()}"
     )

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import observations, roofline
+from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
-from labkit.analysis.quality import pass_parts
+from labkit.analysis.quality import pass_parts, pass_time
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, throughput_table, title
+from labkit.analysis.speed import conditions, throughput_table, title, word
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.papers import Paper, load_papers
@@ -23,16 +24,20 @@ from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 
 COMMON_FIELDS = ("precision", "engine", "memory_format", "device")  # in the caption where all trials agree
+# Columns only where some trial leaves the default: of engines, and of training runs.
+SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate")
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
 def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     """The trials of a pass."""
     rows = []
+    seldom = [name for name in SELDOM_FIELDS if any(getattr(t, name) != getattr(Trial(), name) for t in trials)]
     for trial in trials:
         about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
+        about |= {name: getattr(trial, name) for name in seldom}
         rows.append({**about, "size": trial.size or None, "energy windows": trial.energy_windows or None})
     frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
@@ -48,13 +53,16 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
     """The bound that the profile's nominal peaks set for each training trial, before anything is measured."""
     rows = []
     for trial in trials:
-        if trial.workload != "train" or trial.model not in MODELS:
+        if trial.workload != "train" or trial.model not in MODELS or trial.epochs:
             continue
-        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px)
-        limit = roofline.bound(work, roofline.nominal(profile.peaks, trial.precision))
+        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px, optimizer=trial.optimizer)
+        ceilings = roofline.nominal(profile.peaks, trial.precision)
+        # Memory alone would bound a precision that the device has no arithmetic for far too high.
+        limit = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
             {
                 "model": title(trial),
+                **{name: word(trial, name) for name in ("image_px", "precision") if _varies(trials, name)},
                 "batch": trial.batch,
                 "GFLOP/image": work.flop / work.images / 1e9,
                 "unavoidable MB/step": work.unavoidable_bytes / 1e6,
@@ -62,7 +70,7 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
                 "limited by": limit.limited_by if limit else None,
             }
         )
-    frame = pd.DataFrame(rows)
+    frame = pd.DataFrame(rows).drop_duplicates()
     if not len(frame) or frame["images/s at most"].isna().all():
         frame = frame.drop(columns=["images/s at most", "limited by"], errors="ignore")
         return Table(
@@ -70,7 +78,12 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
             f"The work of each trial. The profile {profile.name!r} has no nominal peaks, so the bound comes from the "
             f"ceilings that this report measures.",
         )
-    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.")
+    lacking = " A dash: no peak of that precision was published." if frame["images/s at most"].isna().any() else ""
+    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.{lacking}")
+
+
+def _varies(trials: Sequence[Trial], name: str) -> bool:
+    return len({getattr(trial, name) for trial in trials if trial.workload == "train"}) > 1
 
 
 def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:
@@ -182,24 +195,28 @@ def method_sentence(results: Results, did: str) -> Text:
     ok = [record for record in results.records if record.status == "ok" and record.result]
     blocks = [len(record.blocks.host_s) for record in ok if record.blocks]
     unsteady = [record for record in ok if record.blocks and not record.blocks.steady]
+    trained = sum(record.epochs is not None for record in ok)
+    runs = f" {trained} results are whole training runs: each of its epochs is timed, no block." if trained else ""
     parts = pass_parts(results)
     processes = {record.process.id for record in results.records}
     count, made = len(results.passes()), len(processes)
     said = (
         f"{did}\n\nShown: {results.describe()}. {count} {'passes' if count > 1 else 'pass'} in {made} worker "
         f"{'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
-        f"{min(blocks, default=0)} to {max(blocks, default=0)} timed blocks a trial, every one kept. "
+        f"{min(blocks, default=0)} to {max(blocks, default=0)} timed blocks a trial, every one kept.{runs} "
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
     )
     if len(parts):
         said += (
             f" {listing([percent(share) for share in parts['share measuring']])} of each pass was warm-up and timing."
         )
-    diverged = sorted({r.as_trial.label() for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]})
+    beside = list(results.by_trial)
+    lost = [r for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]]
+    diverged = sorted({record.as_trial.label(beside=beside) for record in lost})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if unsteady:
-        names = sorted({f"{record.as_trial.label()} (pass {record.pass_number})" for record in unsteady})
+        names = sorted({f"{record.as_trial.label(beside=beside)} (pass {record.pass_number})" for record in unsteady})
         said += (
             f"\n\nNot steady when timing began (the last warm-up blocks differed by more than 5 %): {listing(names)}. "
             f"Their blocks are kept like all others."
@@ -213,10 +230,20 @@ def failures_table(results: Results) -> Table | Text:
     if not failed:
         return Text("No trial failed." if results else "Nothing was tried.")
     rows = [
-        {"trial": record.as_trial.label(), "pass": record.pass_number, "status": record.status, "reason": record.reason}
+        {
+            "trial": record.as_trial.label(beside=results.by_trial),
+            "pass": record.pass_number,
+            "status": record.status,
+            "reason": record.reason,
+        }
         for record in failed
     ]
     return Table(pd.DataFrame(rows), "Trials without a result. A failure is a row, never a number.")
+
+
+def trust(results: Results, trials: Sequence[Trial]) -> list[Figure | Table | Text]:
+    """Whether the numbers can be trusted: throttled blocks, where the time of a pass went, what gave no result."""
+    return [observations.flags(results, list(trials)), pass_time(results), failures_table(results)]
 
 
 def published_tables(

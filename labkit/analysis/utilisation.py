@@ -17,6 +17,11 @@ from labkit.trial import Trial
 
 ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity", "dram_activity")
 SHARES = ("utilisation", *ACTIVITIES)
+DRIVERS_WORD = (
+    "Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; the other "
+    "marks say what the units did."
+)
+UNITS_DID = "What the units did in the timed part: means of all readings."
 
 
 def headline(results: Results, trials: list[Trial]) -> Text:
@@ -74,13 +79,13 @@ def shares_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shares(results: Results, trials: list[Trial]) -> Figure | Text:
+def shares(results: Results, trials: list[Trial], of: tuple[str, ...] = SHARES) -> Figure | Text:
     """A row a trial: the driver's utilisation with its range, and beside it what the units did."""
-    metrics = [metric for metric in SHARES if any(spread(results, trial, metric) is not None for trial in trials)]
+    metrics = [metric for metric in of if any(spread(results, trial, metric) is not None for trial in trials)]
     if not metrics:
-        return Text(f"Utilisation is not readable here: {why_not(results, 'utilisation')}.")
+        return Text(f"{label(of[0])} is not readable here: {why_not(results, of[0])}.")
     data = _drawn(results, trials, metrics)
-    labels = [name_of(trial) for trial in trials]
+    labels = [name_of(trial, trials) for trial in trials]
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
@@ -104,13 +109,12 @@ def shares(results: Results, trials: list[Trial]) -> Figure | Text:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=3, fontsize=8.5)
         axes.spines[["top", "right"]].set_visible(False)
 
-    without = _without(results, trials)
+    without = _without(results, trials, of)
     return Figure(
         name="utilisation",
         draw=draw,
         again=results.again,
-        caption=f"Utilisation (mean of all readings, line from the lowest to the highest) says that some kernel ran; "
-        f"the other marks say what the units did.{without} {conditions(results, trials)}.",
+        caption=f"{DRIVERS_WORD if 'utilisation' in metrics else UNITS_DID}{without} {conditions(results, trials)}.",
         alt=f"Dot plot, one row a configuration, of {listing([label(metric) for metric in metrics])} on a scale from 0 "
         f"to 100 percent.",
         data=data,
@@ -147,7 +151,7 @@ def _drawn(results: Results, trials: list[Trial], metrics: list[str]) -> pd.Data
     """The numbers of the figure, in percent: the range of the utilisation, and the mean of every share."""
     rows = []
     for trial in trials:
-        row: dict[str, Any] = {"trial": name_of(trial)}
+        row: dict[str, Any] = {"trial": name_of(trial, trials)}
         for metric in metrics:
             found = spread(results, trial, metric)
             if metric == "utilisation":
@@ -160,9 +164,9 @@ def _drawn(results: Results, trials: list[Trial], metrics: list[str]) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def _without(results: Results, trials: list[Trial]) -> str:
+def _without(results: Results, trials: list[Trial], of: tuple[str, ...] = SHARES) -> str:
     """The shares that no trial has, and why."""
-    absent = [metric for metric in SHARES if all(spread(results, trial, metric) is None for trial in trials)]
+    absent = [metric for metric in of if all(spread(results, trial, metric) is None for trial in trials)]
     said = "; ".join(f"{label(metric)} ({why_not(results, metric)})" for metric in absent)
     return f" Not readable here: {said}." if said else ""
 

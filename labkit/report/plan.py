@@ -60,7 +60,7 @@ def plan_study(
     """The plan of one study on this host."""
     scale = parameters["scale"]
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
-    timing, passes = profile.timing_at(scale), profile.passes(scale)
+    timing, passes = profile.timing_at(scale, study), profile.passes(scale)
     records = [] if force else store.read(study, host.id)
     finished = done(records, scale=scale, versions=host.versions())
     missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]

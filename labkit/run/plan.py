@@ -15,6 +15,9 @@ from labkit.trial import Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
+# Of a trial that compiles: about 45 s in a first pass and 15 s from the cache in later ones, spread over three.
+COMPILE_S = 25.0
+EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:
@@ -35,13 +38,19 @@ def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
-    each = [
-        median(known[trial.key]) if trial.key in known else OVERHEAD_S + timing.warmup_s + timed_s(trial, timing)
-        for trial in trials
-    ]
+    each = [median(known[trial.key]) if trial.key in known else planned_s(trial, timing) for trial in trials]
     return sum(each) + STARTUP_S if each else 0.0
 
 
+def planned_s(trial: Trial, timing: Timing) -> float:
+    """Seconds of a trial of which nothing is known yet: what is built and compiled, warmed up, timed."""
+    compile_s = COMPILE_S if trial.engine.startswith("compile") else 0.0
+    warmup_s = 0.0 if trial.epochs else timing.warmup_s
+    return OVERHEAD_S + compile_s + warmup_s + timed_s(trial, timing)
+
+
 def timed_s(trial: Trial, timing: Timing) -> float:
-    """Seconds of the timed part, as planned."""
+    """Seconds of the timed part, or of all epochs, as planned."""
+    if trial.epochs:
+        return trial.epochs * EPOCH_S[trial.device]
     return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s

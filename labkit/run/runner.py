@@ -57,7 +57,7 @@ def measure(
     store: Store,
 ) -> Outcome:
     """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version."""
-    passes, timing = profile.passes(scale), profile.timing_at(scale)
+    passes, timing = profile.passes(scale), profile.timing_at(scale, study)
     if len({trial.key for trial in trials}) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may stand once in a pass.")
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]

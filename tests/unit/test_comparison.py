@@ -231,6 +231,12 @@ def test_more_trials_of_another_precision_on_one_side_are_no_difference_of_what_
     assert isinstance(comparison.differences(seen(training("h100"), more)), Text)
 
 
+def test_training_runs_are_not_compared_as_if_they_were_timed() -> None:
+    more = training("h200", (*TRIALS, replace(R50, epochs=5)))
+    trials = [side.trial for side in comparison.plain(seen(training("h100"), more), comparison.TRAINING)]
+    assert replace(R50, epochs=5) not in trials and len(trials) == 2 * len(TRIALS)
+
+
 # ---- ratios ---------------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +281,7 @@ def test_one_pass_gives_a_ratio_without_an_interval() -> None:
         {"stem": "cifar"},
         {"head": "head512"},
         {"devices": 2},
-        {"optimizer": "adam"},
+        {"optimizer": "sgd_fused"},
         {"image_px": 224},
     ],
     ids=lambda field: next(iter(field)),

@@ -241,6 +241,25 @@ def test_each_profile_has_times_and_a_training_sweep_at_each_scale(name, scale):
     assert set(ALL[name].sweep("training", scale)) >= {"models", "batch"}
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("study", ["02_batch_size", "07_precision"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_profile_has_times_and_sizes_for_the_studies_of_engines(name, study, scale):
+    timing, sweep = ALL[name].timing_at(scale, study), ALL[name].sweep(study, scale)
+    assert timing.warmup_s + timing.timed_s < timing.limit_s
+    assert set(sweep) == set(ALL["h200"].sweep(study, "quick")), "the notebook asks for all of them"
+    assert sweep["epochs"] >= 1 and sweep["run_batch"]
+
+
+def test_nothing_compiles_at_the_smallest_scale():
+    for study in ("02_batch_size", "07_precision"):
+        for profile in ALL.values():
+            sweep = profile.sweep(study, "smoke")
+            assert not (sweep.get("compiled") or sweep["compiled_models"])
+            assert "compile" not in str([sweep.get("engines"), sweep["run_engine"]])
+            assert "compile" not in str(sweep.get("engine")) or not sweep["engine_models"]
+
+
 def test_sweeps_of_gpus_stand_in_one_place():
     assert [path.stem for path in PARAMS.glob("*.yaml") if "sweeps" in read_yaml(path)] == ["cpu"]
 

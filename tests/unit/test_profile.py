@@ -21,6 +21,9 @@ sweeps:
 """
 
 
+OWN = "timing_of: {02_batch_size: {smoke: {warmup_s: 0.2, timed_s: 2, block_s: 0.1, limit_s: 9}}}\n"
+
+
 @pytest.fixture
 def params(tmp_path):
     """A params folder, as a function that writes profiles there and returns the folder."""
@@ -63,6 +66,11 @@ def test_a_good_profile_is_read_as_it_is_written(params):
         (GOOD.replace("fp32:", "fp322:"), "peaks.flop_per_s.fp322", "fp32"),
         (GOOD.replace("{value: 1e13", "{values: 1e13"), "peaks.flop_per_s.fp32.values", "value"),
         (GOOD.replace("warmup_s: 0.5", "warmup: 0.5"), "timing.smoke.warmup", "warmup_s"),
+        (
+            GOOD + "timing_of: {02_batch_size: {smoke: {warmup: 1, timed_s: 1, block_s: 0.1, limit_s: 9}}}\n",
+            "timing_of.02_batch_size.smoke.warmup",
+            "warmup_s",
+        ),
         (GOOD + "cluster: {gpu_per_node: 4}\n", "cluster.gpu_per_node", "gpus_per_node"),
         (GOOD + "cost: {per_hours: 3}\n", "cost.per_hours", "per_hour"),
         (GOOD + "sensor_error: {power: {value: 0.05, source: x}}\n", "sensor_error.power", "power_w"),
@@ -87,6 +95,12 @@ def test_two_mistakes_are_told_at_once(params):
         (GOOD.replace("01_training", "01_trainin"), "sweeps: unknown study '01_trainin'; valid: 01_training, "),
         (GOOD.replace("    smoke:", "    smok:"), "sweeps.01_training: unknown scale 'smok'; valid: smoke, "),
         (GOOD.replace("  full:", "  ful:"), "timing: unknown scale 'ful'; valid: full, "),
+        (
+            GOOD + OWN.replace("02_batch_size", "02_batch"),
+            "timing_of: unknown study '02_batch'; valid: 02_batch_size",
+        ),
+        (GOOD + OWN.replace("smoke:", "smok:"), "timing_of.02_batch_size: unknown scale 'smok'; valid: smoke, "),
+        (GOOD + OWN.replace("9}", "9, passes: 2}"), "timing_of.02_batch_size.smoke: `passes` belong to the scale"),
     ],
 )
 def test_an_unknown_study_or_scale_is_told_with_the_valid_ones_nearest_first(params, text, said):
@@ -319,3 +333,11 @@ def test_passes_are_the_scales_own_unless_the_profile_says_otherwise(params):
     assert (profile.passes("smoke"), profile.passes("full")) == (1, 9)
     with pytest.raises(UserError, match="no timing for scale 'quick'; it has: smoke, full"):
         profile.timing_at("quick")
+
+
+def test_a_study_has_the_scales_timing_unless_the_profile_gives_it_its_own(params):
+    profile = load_profile("mine", params(mine=GOOD + OWN))
+    assert profile.timing_at("smoke", "02_batch_size").timed_s == profile.timing_at("smoke", "batch_size").timed_s == 2
+    assert profile.timing_at("smoke", "01_training") == profile.timing_at("smoke")
+    assert profile.timing_at("full", "02_batch_size") == profile.timing_at("full"), "another scale of that study"
+    assert profile.passes("smoke") == 1

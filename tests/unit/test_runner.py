@@ -22,10 +22,12 @@ import pytest
 
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
+from labkit.profile import Profile
 from labkit.records import PROTOCOL, Store
+from labkit.report import plan
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
-from labkit.run.plan import order_seed
+from labkit.run.plan import COMPILE_S, EPOCH_S, order_seed
 from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 
@@ -244,6 +246,46 @@ def test_the_estimate_follows_this_hosts_records(report: Path) -> None:
     assert estimate_s(trials, timing, records(report), "smoke") < before
     assert estimate_s(trials, timing, records(report), "full") == before, "smoke says nothing of how long full takes"
     assert estimate_s([], timing, [], "smoke") == 0
+
+
+def with_a_timing_of_its_own(**other: float) -> Profile:
+    """The tiny profile, in which the study has a timing of its own."""
+    profile = tiny_profile()
+    own = profile.timing["smoke"].model_copy(update={"passes": None, **other})
+    return profile.model_copy(update={"timing_of": {STUDY: {"smoke": own}}})
+
+
+def test_a_study_runs_with_the_timing_that_the_profile_has_for_it(report: Path) -> None:
+    profile, store = with_a_timing_of_its_own(limit_s=1.0), Store(report)
+    runner.measure([trial("hang")], study=STUDY, scale="smoke", profile=profile, host=HOST, store=store)
+    assert [record.reason for record in records(report)] == ["no result within 1 s"], "and not the scale's 30 s"
+
+
+def test_a_study_is_planned_with_the_timing_that_the_profile_has_for_it(
+    report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "planned_trials", lambda *_: sound(1))
+
+    def planned(study: str) -> plan.StudyPlan:
+        profile = with_a_timing_of_its_own(timed_s=100.0, limit_s=1000.0)
+        parameters = {"scale": "smoke"}
+        return plan.plan_study(study, profile=profile, host=HOST, store=Store(report), parameters=parameters)
+
+    assert planned(STUDY).seconds - planned("04_power").seconds == pytest.approx(100 - 0.03)
+    assert planned(STUDY).timeout_s - planned("04_power").timeout_s == pytest.approx(1000 - 30)
+
+
+def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> None:
+    timing = tiny_profile().timing_at("smoke")
+
+    def planned(**fields: object) -> float:
+        return estimate_s([replace(trial(), **fields)], timing, [], "smoke")  # type: ignore[arg-type]
+
+    assert planned(engine="compile+graph") == planned(engine="compile") == planned() + COMPILE_S
+    assert planned(engine="graph") == planned(), "capturing takes no time to speak of"
+    assert planned(epochs=10) - planned(epochs=5) == pytest.approx(5 * EPOCH_S["cpu"])
+    on_gpu = planned(epochs=10, device="cuda") - planned(epochs=5, device="cuda")
+    assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
 
 
 @pytest.fixture

@@ -626,6 +626,22 @@ def test_a_sensor_that_is_not_there_is_the_reason() -> None:
 # ---- words for values -----------------------------------------------------------------------------------------------
 
 
+def test_the_largest_number_of_epochs_is_a_training_runs_and_never_none() -> None:
+    """Timed blocks train 0 epochs: alone in their family they would be the largest, and they have no accuracy."""
+    run = {"engine": "graph", "schedule": "one_cycle"}
+    data = {
+        **{Trial(batch=batch, epochs=n, **run): near(value) for batch, n, value in ((64, 5, 0.5), (256, 5, 0.7))},
+        Trial(batch=64, epochs=1, **run): near(0.9),
+        Trial(batch=64): near(0.1),
+        Trial(batch=256): near(0.1),
+    }
+    test = a_test(shape="difference", metric="top1", at_least=0.05, select={"epochs": "largest"}, **OVER_64)
+    case = only_case(found_by(test, shown(data, "top1")))
+    assert case.verdict == YES and {side.trial.epochs for side in case.sides} == {5}
+    finding = found_by(test, shown({Trial(batch=64): near(0.1), Trial(batch=256): near(0.1)}, "top1"))
+    assert finding.verdict == UNTESTED and "no trial of 01_training is epochs largest" in finding.reason
+
+
 def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
     data = {
         B16: near(900),

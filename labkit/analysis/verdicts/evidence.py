@@ -154,7 +154,8 @@ _DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
 def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
     """The sides whose fields have the given values; a list means any of them.
 
-    `largest` and `smallest` are resolved last, among the sides left that are otherwise alike.
+    `largest` and `smallest` are resolved last, among the sides left that are otherwise alike. 0 is no size: a trial of
+    0 epochs is no training run, and none of its own kind is the largest.
     """
     left = list(sides)
     for name, value in wanted.items():
@@ -163,6 +164,7 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     for name, value in wanted.items():
         if value in (LARGEST, SMALLEST):
             best = max if value == LARGEST else min
+            left = [side for side in left if side.field(name)]
             left = [
                 side
                 for family in families(left, [name])

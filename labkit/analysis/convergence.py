@@ -1,0 +1,173 @@
+"""Training runs: loss and accuracy over epochs and over seconds, a seed a pass; and what they differ by at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from labkit.analysis import engines
+from labkit.analysis.draw import legend_above, tidy
+from labkit.analysis.figure import MARKERS, Figure, Theme
+from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.results import Results
+from labkit.analysis.speed import title, word
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.statistics import Interval, difference_interval, linear_interval, share_interval
+from labkit.trial import Trial
+
+NO_RUNS = Text("No training run has a result, so there is no picture of the loss.")
+NO_ACCURACY = "accuracies on it are no ImageNet accuracies"
+COLUMNS = ["run", "seed", "epoch", "seconds", "loss", "top1", "top5", "val_loss"]
+TOLD = ("model", "batch", "precision", "engine")  # what a run's name is made of, where runs differ in it
+
+
+def runs(results: Results) -> list[Trial]:
+    """The training trials that trained whole epochs."""
+    return engines.in_order([trial for trial in results.trials(workload="train") if trial.epochs])
+
+
+def run_name(trial: Trial, trials: Sequence[Trial]) -> str:
+    """What tells a run apart: `batch 64`, `BF16`."""
+    told = [name for name in TOLD if any(getattr(one, name) != getattr(trial, name) for one in trials)]
+    return ", ".join(title(trial) if name == "model" else word(trial, name) for name in told) or title(trial)
+
+
+def epochs(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
+    """One row an epoch of a run and seed; `seconds` of training up to its end, validation not counted."""
+    rows = []
+    for trial in trials:
+        for record in results.ok(trial):
+            if record.epochs is None:
+                continue
+            ended = np.cumsum([epoch.train_s for epoch in record.epochs.epochs])
+            for number_, (epoch, seconds) in enumerate(zip(record.epochs.epochs, ended, strict=True), start=1):
+                about = {"run": run_name(trial, trials), "seed": record.epochs.seed, "epoch": number_}
+                scores = {"top1": epoch.top1, "top5": epoch.top5, "val_loss": epoch.val_loss}
+                rows.append({**about, "seconds": float(seconds), "loss": epoch.train_loss, **scores})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def final(results: Results, trial: Trial, metric: str) -> Interval | None:
+    """Loss or accuracy after the last epoch, its arithmetic mean with its interval over seeds."""
+    found = list(results.values(trial, metric).values())
+    if not found:
+        return None
+    return share_interval(found) if metric in ("top1", "top5") else linear_interval(found)
+
+
+def final_difference(results: Results, over: Trial, under: Trial, metric: str) -> Interval | None:
+    """The difference of two runs after the last epoch, formed within each pass (the same seed) first."""
+    return difference_interval(results.values(over, metric), results.values(under, metric))
+
+
+def curves(results: Results, trials: Sequence[Trial]) -> Figure | Text:
+    """Training loss and top-1 against epochs and against seconds: a thin line a seed, the mean thicker."""
+    data = epochs(results, trials)
+    if not len(data):
+        return NO_RUNS
+    names = list(dict.fromkeys(data["run"]))
+
+    def draw(figure: Any, theme: Theme) -> None:
+        grid = figure.subplots(2, 2, sharex="col", sharey="row")
+        for row, (column, label, scale) in zip(
+            grid, (("loss", "training loss", 1.0), ("top1", "top-1 (%)", 100.0)), strict=True
+        ):
+            for axes, along in zip(row, ("epoch", "seconds"), strict=True):
+                for index, name in enumerate(names):
+                    style = {
+                        "color": theme.palette[index % len(theme.palette)],
+                        "marker": MARKERS[index % len(MARKERS)],
+                    }
+                    _lines(axes, data[data["run"] == name], along, column, scale, name, style)
+                tidy(axes, theme, grid="y")
+            row[0].set_ylabel(label)
+        grid[1][0].set_xlabel("epochs")
+        grid[1][1].set_xlabel("seconds of training")
+        grid[1][0].xaxis.get_major_locator().set_params(integer=True)
+        legend_above(figure, grid.ravel())
+
+    return Figure(
+        name="convergence",
+        draw=draw,
+        again=results.again,
+        caption=f"Training runs: a thin line a seed, the mean thicker. After the last epoch, with the 95 % interval "
+        f"over seeds: {ends(results, trials)}. Seconds are of training only.{_lost(results, trials)} {_rate(trials)} "
+        f"{engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
+        alt=f"Four line plots: training loss and top-1 accuracy, against epochs and seconds, for {listing(names)}.",
+        data=data,
+        size_in=(8.0, 5.2),
+    )
+
+
+def _lines(
+    axes: Any, one: pd.DataFrame, along: str, column: str, scale: float, name: str, style: dict[str, Any]
+) -> None:
+    for _, seed in one.groupby("seed"):
+        axes.plot(seed[along], seed[column].astype(float) * scale, color=style["color"], lw=0.8, alpha=0.5)
+    # A mean only of epochs that every seed has reached with a finite value.
+    scaled = one.assign(value=one[column].astype(float) * scale)
+    mean = scaled.groupby(one["epoch"].to_numpy()).agg(
+        at=(along, "mean"), value=("value", "mean"), n=("value", "count")
+    )
+    whole = mean[mean["n"] == one["seed"].nunique()]
+    axes.plot(whole["at"], whole["value"], lw=2.2, ms=4.5, label=name, **style)
+
+
+def ends(results: Results, trials: Sequence[Trial]) -> str:
+    """`batch 64: loss 2.1 [2.0, 2.2], top-1 40 % [39, 41]; …`."""
+    said = []
+    for trial in trials:
+        loss, top1 = final(results, trial, "loss"), final(results, trial, "top1")
+        told = [f"loss {with_interval(loss, 'loss')}" if loss else "a loss that is not finite"]
+        if top1:
+            said.append(f"{run_name(trial, trials)}: {told[0]}, top-1 {with_interval(top1, 'top1')}")
+    return "; ".join(said)
+
+
+def _lost(results: Results, trials: Sequence[Trial]) -> str:
+    """The runs without a result and why, for a caption; empty when all have one."""
+    said = [f"{run_name(trial, trials)} ({why})" for trial in trials if (why := engines.failure(results, trial))]
+    return f" Without a result: {'; '.join(said)}." if said else ""
+
+
+def _rate(trials: Sequence[Trial]) -> str:
+    """The peak learning rates and schedules of the runs."""
+    rates = listing(list(dict.fromkeys(number(trial.learning_rate) for trial in trials)))
+    schedules = listing(list(dict.fromkeys(trial.schedule.replace("_", "-") for trial in trials)))
+    return f"Learning rate {rates} ({schedules}), {title(trials[0])}."
+
+
+def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) -> Table | Text:
+    """What each run ended with and how long it took; with `than`, the differences to that run."""
+    known = [trial for trial in trials if results.ok(trial)]
+    if not known:
+        return Text("Nor is there a table of where the runs ended.")
+    rows = []
+    for trial in trials:  # a run without a result is a row too
+        row = {
+            "run": run_name(trial, trials),
+            "epochs": trial.epochs,
+            "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s"),
+            "loss": with_interval(final(results, trial, "loss"), "loss"),
+            "top-1": with_interval(final(results, trial, "top1"), "top1"),
+            "top-5": with_interval(final(results, trial, "top5"), "top5"),
+            "n": len(results.ok(trial)),
+            "no result": engines.failure(results, trial),
+        }
+        if than is not None:
+            for metric, name in (("loss", "loss minus"), ("top1", "top-1 minus")):
+                found = final_difference(results, trial, than, metric) if trial != than else None
+                column = f"{name} {run_name(than, trials)}"
+                row[column] = shown_effect(found, metric, "difference") if found else None
+        rows.append(row)
+    differences = " Differences are formed within a pass, whose runs have the same seed." if than is not None else ""
+    frame = pd.DataFrame(rows, dtype=object)
+    return Table(
+        frame.drop(columns=["no result"]) if frame["no result"].isna().all() else frame,
+        f"After the last epoch, means over seeds with 95 % intervals; the training loss is the mean of the last "
+        f"epoch's steps.{differences} {_rate(known)} {engines.conditions(results, list(known))}; {NO_ACCURACY}.",
+    )

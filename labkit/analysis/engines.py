@@ -1,0 +1,260 @@
+"""Trials of several engines: values as rows, ratios within passes, what an engine costs once, what its gate saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis.draw import ENGINES
+from labkit.analysis.format import listing, number
+from labkit.analysis.results import Results
+from labkit.analysis.speed import name_of, title
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.profile import Profile
+from labkit.recipes import engine_name, is_plain, tuned
+from labkit.statistics import Interval, ratio_interval
+from labkit.trial import PRECISIONS, Trial
+
+MANY = 4  # names in brackets of a caption
+VALUES = ["trial", "model", "image_px", "batch", "precision", "engine", "value", "low", "high", "n", "failed"]
+
+
+def timed(results: Results) -> list[Trial]:
+    """The training trials that were timed in blocks, in order; training runs are `convergence.runs`."""
+    return in_order(results.trials(workload="train", epochs=0))
+
+
+def in_order(trials: Sequence[Trial]) -> list[Trial]:
+    """By model, input and batch; within these plain before tuned, and FP32 before what is narrower."""
+    places = list(dict.fromkeys((trial.model, trial.image_px, trial.batch) for trial in trials))
+    order = list(ENGINES)
+
+    def place(trial: Trial) -> tuple[int, int, int]:
+        about = places.index((trial.model, trial.image_px, trial.batch))
+        return about, order.index(engine_name(trial)), PRECISIONS.index(trial.precision)
+
+    return sorted(trials, key=place)
+
+
+def values(results: Results, trials: Sequence[Trial], metric: str) -> pd.DataFrame:
+    """One row a trial: a metric in SI units with its interval, or why there is none."""
+    rows = [
+        {**_about(trial, trials), **ends(results.interval(trial, metric)), "failed": failure(results, trial)}
+        for trial in trials
+    ]
+    return pd.DataFrame(rows, columns=VALUES)
+
+
+def ratios(results: Results, pairs: Iterable[tuple[Trial, Trial]], metric: str) -> pd.DataFrame:
+    """One row a pair (over, under): the ratio of a metric, formed within each pass first. Named by the first."""
+    known = list(pairs)
+    beside = [over for over, _ in known]
+    rows = [
+        {
+            **_about(over, beside),
+            **ends(ratio(results, over, under, metric)),
+            "failed": failure(results, over) or failure(results, under),
+        }
+        for over, under in known
+    ]
+    return pd.DataFrame(rows, columns=VALUES)
+
+
+def ratio(results: Results, over: Trial, under: Trial | None, metric: str) -> Interval | None:
+    """A metric of one trial over another's, formed within each pass first; None without a pass that holds both."""
+    if under is None:
+        return None
+    return ratio_interval(results.values(over, metric), results.values(under, metric))
+
+
+def ratio_words(row: Any) -> str:
+    """A row of `ratios`: `1.9x [1.85, 1.95]`."""
+    return shown_effect(
+        Interval(row["value"], _known(row["low"]), _known(row["high"]), row["n"]), "images_per_s", "ratio"
+    )
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _about(trial: Trial, beside: Sequence[Trial]) -> dict[str, Any]:
+    return {
+        "trial": name_of(trial, beside),
+        "model": title(trial),
+        "image_px": trial.image_px,
+        "batch": trial.batch,
+        "precision": trial.precision.upper(),
+        "engine": engine_name(trial),
+    }
+
+
+def ends(interval: Interval | None) -> dict[str, Any]:
+    """An interval as the columns `value`, `low`, `high`, `n`."""
+    if interval is None:
+        return {"value": None, "low": None, "high": None, "n": 0}
+    return {"value": interval.point, "low": interval.low, "high": interval.high, "n": interval.n}
+
+
+def failure(results: Results, trial: Trial) -> str | None:
+    """Why a trial gave no result in any pass; None when it gave one."""
+    if results.ok(trial):
+        return None
+    records = results.by_trial.get(trial, [])
+    reason = next((record.reason for record in records if record.reason), None)
+    status = records[0].status if records else "no record"
+    return f"{status}: {reason}" if reason else status
+
+
+def conditions(results: Results, trials: Sequence[Trial]) -> str:
+    """What a caption must name, engine by engine: `plain in FP32, contiguous, sgd; graph in BF16, …`."""
+    if not trials:
+        return results.describe()
+    engines: dict[tuple[str, str, str], list[str]] = {}
+    for trial in trials:
+        how = (trial.precision.upper(), trial.memory_format.replace("_", " "), trial.optimizer)
+        engines.setdefault(how, []).append(engine_name(trial))
+    by_rest: dict[tuple[str, str, str], list[str]] = {}
+    for (precision, layout, optimizer), names in engines.items():  # precisions of one engine stand together
+        by_rest.setdefault((listing(list(dict.fromkeys(names))), layout, optimizer), []).append(precision)
+    parts = [
+        f"{who} in {listing(list(dict.fromkeys(of)))}, {layout}, {how}" for (who, layout, how), of in by_rest.items()
+    ]
+    sizes = listing([f"{px} px" for px in dict.fromkeys(trial.image_px for trial in trials)])
+    batches = listing([f"{batch:,}" for batch in sorted({trial.batch for trial in trials})])
+    data = listing(sorted({trial.data for trial in trials}))
+    return f"{'; '.join(parts)}; {sizes}, batch {batches}, on {data}; {results.describe()}"
+
+
+def failures_sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """Which of these have no result, by status, for a caption; empty when all have one."""
+    by_status: dict[str, list[str]] = {}
+    for trial in trials:
+        if found := failure(results, trial):
+            by_status.setdefault(found.split(":")[0], []).append(name_of(trial, trials))
+    words = {"oom": "out of memory", "unsupported": "not supported here"}
+    said = "; ".join(f"{words.get(status, status)}: {_some(names)}" for status, names in by_status.items())
+    return f" Crosses have no result ({said})." if said else ""
+
+
+def _some(names: list[str]) -> str:
+    """A few names; of many only how many."""
+    return "; ".join(names) if len(names) <= MANY else f"{len(names)} trials"
+
+
+def plain_of(results: Results, trial: Trial) -> Trial | None:
+    """The plain trial of the same model, input and batch; None where there is none."""
+    same = results.trials(workload="train", model=trial.model, image_px=trial.image_px, batch=trial.batch, epochs=0)
+    return next((other for other in same if is_plain(other)), None)
+
+
+def over_plain(results: Results, trials: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
+    """Each tuned trial with its plain one."""
+    found = [(trial, plain_of(results, trial)) for trial in trials if not is_plain(trial)]
+    return [(trial, plain) for trial, plain in found if plain is not None]
+
+
+def over_fp32(results: Results, trials: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
+    """Each trial in a lower precision with the one that differs from it in nothing else."""
+    lower = [(trial, replace(trial, precision="fp32")) for trial in trials if trial.precision != "fp32"]
+    return [(trial, other) for trial, other in lower if other in results.by_trial]
+
+
+def left_out(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
+    """Which tuned engines this scale goes without, and which kinds of trial there are."""
+    absent = [name for name in tuned(profile.device.kind) if all(trial.engine != name for trial in trials)]
+    names = list(dict.fromkeys(engine_name(trial) for trial in trials if trial.workload == "train"))
+    said = f"Engines at scale {scale}: {listing(names)}."
+    if absent:
+        said += f" Left out at this scale, because compiling takes longer than it may: {listing(absent)}."
+    return Text(said)
+
+
+def cost_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Seconds that an engine takes once, and after how much training it has paid for itself against the plain loop."""
+    rows = [
+        row
+        for trial in trials
+        if engine_name(trial) not in ("plain", "eager")
+        if (row := _cost(results, trial, trials))
+    ]
+    if not rows:
+        return Text("No trial here compiled or captured anything, so nothing was paid once.")
+    return Table(
+        pd.DataFrame(rows),
+        "What an engine costs once, before its first step. Cold: the first pass, which finds an empty cache of "
+        "compiled kernels unless an earlier run left one; cached: the mean of later passes, fresh processes that find "
+        "the cache. Paid after: the steps, and the seconds of training, after which what was saved a step has made up "
+        f"for it, against the plain loop of the same model and batch. {conditions(results, list(trials))}.",
+    )
+
+
+def _cost(results: Results, trial: Trial, beside: Sequence[Trial]) -> dict[str, Any] | None:
+    compiling, capturing = (results.values(trial, metric) for metric in ("compile_s", "capture_s"))
+    passes = sorted({*compiling, *capturing})
+    if not passes:
+        return None
+    once = {number_: compiling.get(number_, 0.0) + capturing.get(number_, 0.0) for number_ in passes}
+    first = min(results.passes())
+    later = [number_ for number_ in passes if number_ != first]
+    saved = _saved(results, trial)
+    return {
+        "trial": name_of(trial, beside),
+        "compile cold (s)": compiling.get(first),
+        "compile cached (s)": _mean(compiling, later),
+        "capture (s)": _mean(capturing, passes),
+        "paid after, cold": _paid(once.get(first), saved),
+        "paid after, cached": _paid(_mean(once, later), saved),
+    }
+
+
+def _mean(found: dict[int, float], passes: list[int]) -> float | None:
+    known = [found[number_] for number_ in passes if number_ in found]
+    return fmean(known) if known else None
+
+
+def _saved(results: Results, trial: Trial) -> tuple[float, float] | None:
+    """(seconds of a plain step, seconds saved a step); None where the plain loop has no result."""
+    plain = plain_of(results, trial)
+    slow = results.interval(plain, "step_s") if plain else None
+    fast = results.interval(trial, "step_s")
+    return (slow.point, slow.point - fast.point) if slow and fast else None
+
+
+def _paid(cost_s: float | None, saved: tuple[float, float] | None) -> str | None:
+    if cost_s is None or saved is None:
+        return None
+    step_s, gain_s = saved
+    if gain_s <= 0:
+        return "never: it is not faster"
+    steps = cost_s / gain_s
+    return f"{number(steps)} steps, {number(steps * step_s)} s"
+
+
+def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """How far the first steps of each engine are from the same steps of the plain loop, beside what is tolerated."""
+    rows = []
+    for trial in trials:
+        found = [record.facts["gate"] for record in results.ok(trial) if isinstance(record.facts.get("gate"), dict)]
+        if not found:
+            continue
+        row: dict[str, Any] = {"trial": name_of(trial, trials), "steps": max(gate.get("steps", 0) for gate in found)}
+        for what in ("loss", "change"):
+            seen = [gate[f"{what}_difference"] for gate in found if gate.get(f"{what}_difference") is not None]
+            allowed = [gate[f"{what}_tolerance"] for gate in found if gate.get(f"{what}_tolerance") is not None]
+            row[f"{what}, largest difference"] = max(seen, default=None)
+            row[f"{what}, tolerated"] = min(allowed, default=None)
+        rows.append({**row, "passes": len(found)})
+    if not rows:
+        return Text("No trial here was held against the plain loop's steps: only other engines are.")
+    return Table(
+        pd.DataFrame(rows),
+        "The gate of an engine: its first steps beside the same steps of the plain loop (same weights, same images), "
+        "as relative differences of the loss and of the change of the weights; the largest over the passes. A trial "
+        "beyond its tolerance has no result.",
+    )

@@ -1,0 +1,170 @@
+"""What lower precision buys in training: the answer in words, tables, parity of the loss, what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from labkit.analysis import convergence, engines, summary
+from labkit.analysis.format import number, with_interval
+from labkit.analysis.results import Results
+from labkit.analysis.speed import name_of, title, word
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.papers import Paper
+from labkit.recipes import engine_name
+from labkit.registry import find_metric
+from labkit.trial import Trial
+
+
+@dataclass(frozen=True)
+class PublishedRatio:
+    """Images/s of one precision over another, as a paper prints it."""
+
+    over: str
+    under: str
+    low: float
+    high: float
+    hardware: list[str]
+    where: str
+
+
+def published_ratios(papers: Sequence[Paper], study: str) -> list[PublishedRatio]:
+    """The magnitudes that claims of a study have of throughput in one precision over another."""
+    found = []
+    for paper in papers:
+        for claim in paper.claims:
+            for test in claim.tests:
+                if claim.study_of(test) != study or test.metric != "images_per_s" or set(test.over) != {"precision"}:
+                    continue
+                for one in test.published:
+                    low, high = one.value if isinstance(one.value, tuple) else (one.value, one.value)
+                    over, under = (str(side["precision"]).upper() for side in (test.over, test.under))
+                    where = f"'{paper.citation.title}', {claim.where}"
+                    found.append(PublishedRatio(over, under, low, high, one.hardware, where))
+    return found
+
+
+def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) -> Text:
+    """The answer first: what each precision buys over FP32, and how far the losses of the training runs lie apart."""
+    if not any(results.ok(trial) for trial in (*timed, *runs)):
+        reasons = [record.reason for record in results.failures() if record.reason]
+        if results:
+            return Text(f"No trial gave a result. The first reason: {reasons[0] if reasons else 'not recorded'}.")
+        return Text(
+            f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and how "
+            f"the question will be answered."
+        )
+    said = [_gains(results, timed), parity_sentence(results, runs), _unsupported(results, timed)]
+    return Text("\n\n".join(part for part in said if part))
+
+
+def _gains(results: Results, timed: Sequence[Trial]) -> str:
+    data = ratios(results, timed).dropna(subset=["value"])
+    said = []
+    for (precision, engine), one in data.groupby(["precision", "engine"], sort=False):
+        rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
+        told = [
+            f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px, batch {row['batch']:,})" for row in rows
+        ]
+        said.append(f"{precision}, {engine}: {' to '.join(told if len(one) > 1 else told[:1])}")
+    return f"Images/s over FP32 of the same engine: {'; '.join(said)}." if said else ""
+
+
+def parity_sentence(results: Results, runs: Sequence[Trial]) -> str:
+    """How far each precision's final loss lies from FP32's, as an interval: never that they are the same."""
+    said = []
+    for trial in runs:
+        single = replace(trial, precision="fp32")
+        found = convergence.final_difference(results, trial, single, "loss") if trial != single else None
+        if found:
+            said.append(f"{trial.precision.upper()} {shown_effect(found, 'loss', 'difference')}")
+    if not said:
+        return ""
+    known = next(trial for trial in runs if results.ok(trial))
+    return (
+        f"Training loss after {word(known, 'epochs')} of {title(known)} on {known.data}, "
+        f"minus FP32's: {'; '.join(said)}. An interval that holds zero rules out only differences larger than it."
+    )
+
+
+def _unsupported(results: Results, timed: Sequence[Trial]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for trial in timed:
+        if why := engines.failure(results, trial):
+            alike = [other for other in timed if other.precision == trial.precision]
+            lacking = not any(results.ok(other) for other in alike)
+            reasons.setdefault(why, []).append(trial.precision.upper() if lacking else name_of(trial, timed))
+    return " ".join(f"{'; '.join(dict.fromkeys(names))} gave no result ({why})." for why, names in reasons.items())
+
+
+def ratios(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
+    """Images/s over FP32's, the trial being the same otherwise; within passes first."""
+    return engines.ratios(results, engines.over_fp32(results, trials), "images_per_s")
+
+
+def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
+    """Images/s, ratio over FP32 and memory of every timed trial; a failure is a row with its reason."""
+    if not timed:
+        return Text(f"There are no timed trials of {results.profile.title} yet: nothing to show here.")
+    pairs, memory = dict(engines.over_fp32(results, timed)), find_metric("memory_bytes")
+    rows = []
+    for trial in engines.in_order(timed):
+        ratio = engines.ratio(results, trial, pairs.get(trial), "images_per_s")
+        used = results.fact(trial, "memory_bytes")
+        rows.append(
+            {
+                "model": title(trial),
+                "px": trial.image_px,
+                "batch": trial.batch,
+                "engine": engine_name(trial),
+                "precision": trial.precision.upper(),
+                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s"),
+                "over FP32": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
+                "memory (GiB)": used * memory.scale if used else None,
+                "n": len(results.ok(trial)),
+                "no result": engines.failure(results, trial),
+            }
+        )
+    frame = pd.DataFrame(rows, dtype=object)
+    optional = ("over FP32", "memory (GiB)", "no result")
+    frame = frame.drop(columns=[name for name in optional if frame[name].isna().all()])
+    return Table(
+        frame,
+        f"{engines.conditions(results, list(timed))}. 95 % intervals over passes. Over FP32: of the trial that differs "
+        f"in nothing but precision, within each pass first.",
+    )
+
+
+def parity(results: Results, runs: Sequence[Trial]) -> Table | Text:
+    """The end of the training runs beside FP32's."""
+    single = next((trial for trial in runs if trial.precision == "fp32" and results.ok(trial)), None)
+    return convergence.table(results, engines.in_order(runs), than=single)
+
+
+def limitations(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) -> Text:
+    """What these numbers do not say."""
+    said = []
+    if timed:
+        said.append(
+            "All trials compared are channels-last, so that precision is the only difference; tensor cores take that "
+            "format, and FP32 need not be fastest in it. FP16 and BF16 are mixed precision: weights, or masters "
+            "of them, stay in FP32."
+        )
+    if any(trial.optimizer == "sgd_master" for trial in timed):
+        said.append(
+            "The compiled trials keep BF16 weights with FP32 masters and have no FP32 twin: they stand beside the "
+            "others, without a ratio."
+        )
+    known = [trial for trial in runs if results.ok(trial)]
+    if known:
+        said.append(
+            f"Parity is of {title(known[0])}, {word(known[0], 'epochs')} on "
+            f"{known[0].data} at one learning rate ({number(known[0].learning_rate)}, "
+            f"{known[0].schedule.replace('_', '-')}); a longer training may part where a short one does not. "
+            f"{convergence.NO_ACCURACY[:1].upper()}{convergence.NO_ACCURACY[1:]}."
+        )
+    rest = summary.limitations(results, list(timed) or list(known)).body
+    return Text("\n\n".join([*said, *([rest] if rest else [])]))

@@ -1,0 +1,54 @@
+"""What plain and tuned mean is said in one place, and every recipe makes a trial."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Literal, get_args
+
+import pytest
+
+from labkit.profile import load_profile
+from labkit.recipes import CAPTURED, COMPILED, PLAIN, engine_name, is_plain, recipes, tuned
+from labkit.trial import Trial, grid
+
+Kind = Literal["cuda", "cpu"]
+
+
+def test_plain_is_a_trials_defaults_so_that_old_keys_are_plain_ones() -> None:
+    assert PLAIN == {} and is_plain(Trial()) and engine_name(Trial()) == "plain"
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_each_recipe_makes_a_trial_of_its_own_name(kind: Kind) -> None:
+    for name, recipe in recipes(kind).items():
+        (trial,) = grid(device=kind, **recipe)
+        assert engine_name(trial) == name
+        assert is_plain(trial) == (name == "plain")
+    assert set(recipes(kind)) == {"plain", *tuned(kind)}
+
+
+def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_in_the_engine_only() -> None:
+    assert tuned("cuda") == {"graph": CAPTURED, "compile+graph": COMPILED}
+    assert {name for name in CAPTURED if CAPTURED[name] != COMPILED[name]} == {"engine"}
+    assert "graph" not in str(tuned("cpu")), "a CPU captures nothing"
+
+
+def test_who_changes_a_recipe_changes_only_his_own() -> None:
+    tuned("cuda")["graph"]["precision"] = "fp32"
+    assert tuned("cuda")["graph"]["precision"] == "bf16"
+
+
+@pytest.mark.parametrize("field", ["precision", "engine", "memory_format", "optimizer"])
+def test_one_field_of_another_loop_is_enough_not_to_be_plain(field: str) -> None:
+    assert field in {one.name for one in fields(Trial)}
+    trial = Trial(**{field: COMPILED[field]})
+    assert not is_plain(trial) and engine_name(trial) == ("compile+graph" if field == "engine" else "eager")
+
+
+@pytest.mark.parametrize("hw", ["cpu", "h200", "p100_16gb"])
+@pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
+def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> None:
+    profile = load_profile(hw)
+    sweep, known = profile.sweep("02_batch_size", scale), recipes(profile.device.kind)
+    assert {*sweep["engines"], sweep["compiled_engine"], sweep["run_engine"]} <= set(known)  # type: ignore[misc]
+    assert profile.sweep("07_precision", scale)["compiled_engine"] in known
