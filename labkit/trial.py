@@ -18,9 +18,6 @@ from labkit.errors import UserError, unknown
 ENGINES = ("eager", "compile", "graph", "compile+graph")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
-# `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
-# kernel for all of them.
-OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
 # lies on the device too, one kernel makes the batch.
 LOADERS = ("indexed", "device")
@@ -77,7 +74,6 @@ class Trial:
             ("precision", PRECISIONS),
             ("memory_format", MEMORY_FORMATS),
             ("device", DEVICES),
-            ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
             ("loader", LOADERS),
         ):

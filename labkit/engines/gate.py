@@ -5,6 +5,11 @@ tuned    whatever the trial's engine and optimiser make of it
 
 Compared are each step's loss and labels, and how far every weight moved. Both draw the same dropout, since both start
 from one state of the random generator.
+
+At its initial weights a ResNet on 32x32 images magnifies rounding beyond use: on an H200 the first gradient of plain
+BF16 differs from that of plain FP32 by 1.2 of its norm, as two random directions do by 1.4. So the gate weakens the
+residual branches (by `DAMPING`, in both) and takes small steps: rounding then changes the gradient by less than half of
+the tolerances below, and a wrong step by more than they allow.
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ from labkit.engines.precision import TOLERANCES, Tolerance
 from labkit.errors import GateError
 
 STEPS = 3
+DAMPING = 0.05
+LEARNING_RATE = 1e-3
 
 
 @dataclass(frozen=True)

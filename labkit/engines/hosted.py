@@ -15,7 +15,7 @@ class HostedStep:
     def __init__(self, training: Training, loader: AnyLoader) -> None:
         self.kind = loader.kind
         self._training, self.loader = training, loader
-        self._losses: list[torch.Tensor] = []
+        self.losses: list[torch.Tensor] = []
         self.labels = torch.empty(0, dtype=torch.int64)  # of the last step
 
     def peek(self) -> Batch:
@@ -29,14 +29,14 @@ class HostedStep:
     def rewind(self) -> None:
         """Back to the first batch."""
         self.loader.rewind()
-        self._losses = []
+        self.losses = []
 
     def take_losses(self) -> torch.Tensor:
         """Mean loss of the steps since the last call; not a number when there were none."""
-        losses, self._losses = self._losses, []
+        losses, self.losses = self.losses, []
         return torch.stack(losses).float().mean() if losses else torch.tensor(torch.nan)
 
     def __call__(self) -> None:
         """Queue one step."""
         images, self.labels = self.loader.next_batch()
-        self._losses.append(self._training.update(images, self.labels))
+        self.losses.append(self._training.update(images, self.labels))

@@ -7,6 +7,9 @@ import torch
 from labkit.engines import precision
 from labkit.trial import Trial
 
+# `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
+# kernel for all of them.
+OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
 INDUCTOR_CAPABILITY = (7, 0)  # of the kernels that Inductor and this package write in Triton
 
 
@@ -15,6 +18,8 @@ def why_unsupported(trial: Trial) -> str | None:
     captured, compiled = "graph" in trial.engine, "compile" in trial.engine
     if trial.devices != 1:
         return "this version trains on one device"
+    if trial.optimizer not in OPTIMIZERS:
+        return f"the training workload has no optimiser {trial.optimizer!r}"
     reason = precision.why_unsupported(trial)
     if reason:
         return reason

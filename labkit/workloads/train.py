@@ -137,7 +137,6 @@ class TrainWorkload:
     def _run_reference(self) -> None:
         reference = self._reference
         assert reference is not None
-        torch.manual_seed(self.trial.seed)
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor]:
             images, labels = self.run.peek()
@@ -148,11 +147,12 @@ class TrainWorkload:
         self.run.rewind()
 
     def _trace(self, training: Training, one_step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> gate.Trace:
+        torch.manual_seed(self.trial.seed)
+        training.damp(gate.DAMPING)
+        training.set_learning_rate(gate.LEARNING_RATE)
         before = [weight.clone() for weight in training.weights()]
         losses, labels = [], []
-        for number in range(gate.STEPS):
-            if self._rates is not None:
-                training.set_learning_rate(self._rates[number])
+        for _ in range(gate.STEPS):
             loss, seen = one_step()
             losses.append(float(loss))
             labels.append(seen.clone())
@@ -177,6 +177,7 @@ class TrainWorkload:
     def _forget_steps(self) -> None:
         """Undo what preparing did to weights, momenta and the order of the images."""
         self.training.restart()
+        self.training.set_learning_rate(self.trial.learning_rate)
         self.run.rewind()
         self._step = 0
 
@@ -192,7 +193,6 @@ class TrainWorkload:
         if self._plain:
             self._check_plain()
             return
-        torch.manual_seed(self.trial.seed)
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor]:
             self.run()
@@ -200,15 +200,16 @@ class TrainWorkload:
 
         tuned = self._trace(self.training, one_step)
         self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
-        self.facts["first_loss"] = tuned.losses[0]
         del self._expected
+        self._forget_steps()
 
     def _check_plain(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
         model, shapes = self.training.model, []
         hook = model.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
+        assert isinstance(self.run, HostedStep)
         self.step()
-        loss = float(self.run.take_losses())
+        loss = float(self.run.losses[-1])
         hook.remove()
         expected = (self.trial.batch, self.trial.classes)
         if shapes != [expected]:
