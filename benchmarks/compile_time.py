@@ -1,0 +1,77 @@
+"""Compiling and capturing a training step takes at most 60 s the first time and 20 s from the cache.
+
+    python benchmarks/compile_time.py [--model resnet50] [--batch 64]
+
+Two fresh processes, one after the other, as two passes of a report are: the first with an empty Inductor cache of its
+own, the second with what the first left there. Prints what each spent on compiling and on capturing and how many times
+faster the second was. Exit code 1 when a bound is broken. Needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+from labkit.data import open_data
+from labkit.measure import reset_compiler
+from labkit.recipes import COMPILED
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+
+COLD_S, CACHED_S = 60.0, 20.0
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(prepare(options.model, options.batch)))
+        return 0
+    with tempfile.TemporaryDirectory() as cache:
+        cold, cached = (in_a_fresh_process(cache) for _ in range(2))
+    for name, took in (("cold", cold), ("cached", cached)):
+        print(f"{options.model} batch {options.batch}, {name}: " + ", ".join(f"{k} {v:.1f} s" for k, v in took.items()))
+    first, second = (took["compile"] + took["capture"] for took in (cold, cached))
+    fine = first <= COLD_S and second <= CACHED_S
+    print(f"    cold over cached {first / second:.1f}x; the bounds of {COLD_S:.0f} and {CACHED_S:.0f} s", end=" ")
+    print("hold" if fine else "are broken")
+    return 0 if fine else 1
+
+
+def in_a_fresh_process(cache: str) -> dict[str, float]:
+    """What the preparations take in a process of their own, seconds each."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
+    command = [sys.executable, __file__, "--one", *sys.argv[1:]]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def prepare(model: str, batch: int) -> dict[str, float]:
+    """Build the trial of a report and time each of its preparations, seconds."""
+    data = open_data("synthetic32")
+    reset_compiler()
+    workload = build_workload(Trial(model=model, batch=batch, **COMPILED), data)
+    took = {}
+    for name, call in workload.preparations():
+        began = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        took[name] = time.perf_counter() - began
+    workload.check()
+    return took
+
+
+if __name__ == "__main__":
+    sys.exit(main())
