@@ -6,6 +6,7 @@ Every number in a sentence is rendered from records or profiles; nothing is type
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -23,25 +24,40 @@ from labkit.registry import METRICS
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 
-COMMON_FIELDS = ("precision", "engine", "memory_format", "device")  # in the caption where all trials agree
+COMMON_FIELDS = (
+    "workload",
+    "image_px",
+    "precision",
+    "engine",
+    "memory_format",
+    "device",
+    "data",
+)  # in the caption where all trials agree
 # Columns only where some trial leaves the default: of engines, and of training runs.
 SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate")
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
 def trials_table(trials: Sequence[Trial], passes: int) -> Table:
-    """The trials of a pass."""
-    rows = []
+    """The trials of a pass; those that differ in nothing but the batch share a row."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     seldom = [name for name in SELDOM_FIELDS if any(getattr(t, name) != getattr(Trial(), name) for t in trials)]
     for trial in trials:
         about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
         about |= {name: getattr(trial, name) for name in seldom}
-        rows.append({**about, "size": trial.size or None, "energy windows": trial.energy_windows or None})
-    frame = pd.DataFrame(rows, dtype=object).dropna(axis=1, how="all")  # object: a column of 8s stays 8, not 8.0
+        about |= {"size": trial.size or None, "energy windows": trial.energy_windows or None}
+        batch = about["batch"]
+        row = rows.setdefault(tuple(value for name, value in about.items() if name != "batch"), about)
+        if row is not about:
+            row["batch"] = f"{row['batch']},\N{NO-BREAK SPACE}{batch}"
+    # object: a column of 8s stays 8, not 8.0
+    frame = pd.DataFrame(list(rows.values()), dtype=object).dropna(axis=1, how="all")
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
-    alike = {name: frame[name].iloc[0] for name in COMMON_FIELDS if name in frame and frame[name].nunique() == 1}
+    alike = {
+        name: frame[name].iloc[0] for name in COMMON_FIELDS if name in frame and frame[name].nunique(dropna=False) == 1
+    }
     common = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike.items())
     return Table(
         frame.where(frame.notna(), None).drop(columns=list(alike)),
@@ -196,7 +212,7 @@ def method_sentence(results: Results, did: str) -> Text:
     blocks = [len(record.blocks.host_s) for record in ok if record.blocks]
     unsteady = [record for record in ok if record.blocks and not record.blocks.steady]
     trained = sum(record.epochs is not None for record in ok)
-    runs = f" {trained} results are whole training runs: each of its epochs is timed, no block." if trained else ""
+    runs = f" Of {trained} whole training runs each epoch is timed, and no block." if trained else ""
     parts = pass_parts(results)
     processes = {record.process.id for record in results.records}
     count, made = len(results.passes()), len(processes)
