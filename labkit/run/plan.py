@@ -15,8 +15,8 @@ from labkit.trial import Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
-# Of a trial that compiles: about 45 s in a first pass and 15 s from the cache in later ones, spread over three.
-COMPILE_S = 25.0
+# Of a trial that compiles: about 30 s in a first pass and 7 s from the cache in later ones, spread over three.
+COMPILE_S = 15.0
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 

@@ -92,6 +92,9 @@ def _in_jupyterlab() -> bool:
     return "ipykernel" in sys.modules and VARIABLE not in os.environ
 
 
+DOUBT_S = 60.0  # what the plan weighs beside the trials done: one slow compilation says little of those to come
+
+
 class Stopwatch:
     """How much longer the estimates should be than they were, from the trials done so far."""
 
@@ -106,4 +109,4 @@ class Stopwatch:
 
     def correct(self, expected_s: float) -> float:
         """An expectation, corrected by what the finished trials taught."""
-        return expected_s * (self._actual_s / self._expected_s if self._expected_s else 1.0)
+        return expected_s * (self._actual_s + DOUBT_S) / (self._expected_s + DOUBT_S)
