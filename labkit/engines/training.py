@@ -30,18 +30,20 @@ class Training:
     """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
 
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
+    `restarts` says whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
+    from the device whose memory is reported.
     """
 
-    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool) -> None:
+    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool, restarts: bool) -> None:
         self.trial, self.model = trial, model
         device = torch.device(trial.device)
         self.lr = torch.full((), trial.learning_rate, device=device)
-        self._initial = [value.detach().clone() for value in _values(model)]
+        self._initial = [value.detach().to("cpu", copy=True) for value in _values(model)] if restarts else None
         self._scaler = torch.amp.GradScaler(trial.device, init_scale=LOSS_SCALE) if trial.precision == "fp16" else None
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
-        self.loss: Loss = self._loss
+        self._compiled: Loss | None = None
 
     def _make_optimizer(self) -> Any:
         if self.trial.optimizer == "sgd_master":
@@ -69,7 +71,7 @@ class Training:
         """Let Inductor make the forward and backward pass; it does so in the first step."""
         # Dropout draws PyTorch's own random numbers, so that the gate can compare with the plain step.
         options = {"fallback_random": True, **(side_stream.INDUCTOR_OPTIONS if self._side_stream else {})}
-        self.loss = torch.compile(self._loss, dynamic=False, fullgraph=True, options=options)
+        self._compiled = torch.compile(self._loss, dynamic=False, fullgraph=True, options=options)
 
     def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with autocast(self.trial):
@@ -87,7 +89,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         if self._side_stream:
             side_stream.forget_made()
-        loss = self.loss(images, labels)
+        loss = (self._compiled or self._loss)(images, labels)
         if self._scaler is None:
             loss.backward()
             if self._side_stream:
@@ -124,6 +126,7 @@ class Training:
     @torch.no_grad()
     def restart(self) -> None:
         """Back to the initial weights, statistics and momenta, in place."""
+        assert self._initial is not None, "made without restarts"
         for value, initial in zip(_values(self.model), self._initial, strict=True):
             value.copy_(initial)
         if self.trial.optimizer == "sgd_master":
@@ -137,6 +140,10 @@ class Training:
         for weight in self.model.parameters():
             if not self._captured:
                 weight.grad = None
+
+    def forget_beginning(self) -> None:
+        """There will be no restart any more: give the memory back."""
+        self._initial = None
 
 
 def _values(model: nn.Module) -> list[torch.Tensor]:
