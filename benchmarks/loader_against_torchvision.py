@@ -69,8 +69,9 @@ def main() -> int:
 
 def labkit_loader(data: DataSet, device: str) -> AnyLoader:
     """The loader that is measured."""
+    augment = Augment(flip=True, crop=True)
     return make_loader(
-        data.train, batch=BATCH, device=device, mean=data.mean, std=data.std, augment=Augment(flip=True, crop=True)
+        data.train, batch=BATCH, device=device, mean=data.mean, std=data.std, augment=augment, on_device=True
     )
 
 

@@ -16,18 +16,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from labkit.recipes import CAPTURED
 
 from labkit.data import open_data
 from labkit.measure import CudaClock, HostClock, free_memory, quiet_collector
+from labkit.recipes import recipes
 from labkit.statistics import log_interval
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 
 BOUND = 0.02
-LEG_S = 0.15
+LEG_S = 0.1
+ENGINES = {"cuda": ("plain", "graph"), "cpu": ("plain",)}
 SIZES = {
-    "cuda": [("resnet50", (16, 64, 256, 2048, 16384)), *((m, (64, 256)) for m in ("resnet152", "vgg16", "vgg19"))],
+    "cuda": [("resnet50", (16, 64, 256, 2048, 8192)), *((m, (64, 256)) for m in ("resnet152", "vgg16", "vgg19"))],
     "cpu": [("resnet50", (16, 64)), ("vgg16", (16,))],
 }
 
@@ -39,11 +40,12 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=12)
     options = parser.parse_args()
     data = open_data("synthetic32")
-    recipes: dict[str, dict[str, Any]] = {"plain": {}} | ({"graph": CAPTURED} if options.device == "cuda" else {})
+    known = recipes(options.device)
+    chosen = {name: known[name] for name in ENGINES[options.device]}
     broken = 0
     for model, batches in SIZES[options.device]:
         for batch in batches:
-            for name, recipe in recipes.items():
+            for name, recipe in chosen.items():
                 trial = Trial(model=model, batch=batch, device=options.device, augment=True, **recipe)
                 share = added_share(trial, data, options.pairs)
                 low, high = share

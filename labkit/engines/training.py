@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from labkit.engines import side_stream
 from labkit.engines.precision import AUTOCAST, autocast
+from labkit.engines.regions import loss_function
 from labkit.trial import Trial
 
 MOMENTUM = 0.9
@@ -22,8 +22,6 @@ WEIGHT_DECAY = 5e-4
 LOSS_SCALE = 2.0**7  # to begin with: at 2**12 the first gradients of ResNet-50 on 32x32 images overflow FP16
 
 SIDE_STREAM_PX = 64  # larger images fill the device, and keeping all gradients would cost memory
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Training:
@@ -43,7 +41,7 @@ class Training:
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
-        self._compiled: Loss | None = None
+        self._loss = loss_function(self.model, None)
 
     def _make_optimizer(self) -> Any:
         if self.trial.optimizer == "sgd_master":
@@ -71,11 +69,8 @@ class Training:
         """Let Inductor make the forward and backward pass; it does so in the first step."""
         # Dropout draws PyTorch's own random numbers, so that the gate can compare with the plain step.
         options = {"fallback_random": True, **(side_stream.INDUCTOR_OPTIONS if self._side_stream else {})}
-        self._compiled = torch.compile(self._loss, dynamic=False, fullgraph=True, options=options)
-
-    def _loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        with autocast(self.trial):
-            return functional.cross_entropy(self.model(images).float(), labels)
+        compile_ = partial(torch.compile, dynamic=False, fullgraph=True, options=options)
+        self._loss = loss_function(self.model, compile_)
 
     def set_learning_rate(self, value: float) -> None:
         """For the next steps. A captured step reads it from the device."""
@@ -89,7 +84,8 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         if self._side_stream:
             side_stream.forget_made()
-        loss = (self._compiled or self._loss)(images, labels)
+        with autocast(self.trial):
+            loss = self._loss(images, labels)
         if self._scaler is None:
             loss.backward()
             if self._side_stream:

@@ -20,6 +20,7 @@ def reset_compiler() -> None:
     dynamo.config.assume_static_by_default = True
     dynamo.config.automatic_dynamic_shapes = False
     dynamo.config.fail_on_recompile_limit_hit = True
+    dynamo.config.recompile_limit = 16  # the regions of a network share code: ResNets have blocks of eight shapes
 
 
 def quiet_collector() -> None:

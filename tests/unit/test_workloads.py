@@ -173,7 +173,7 @@ def test_training_without_images_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_gate_and_the_timed_steps_run_the_same_graph(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_and_the_timed_steps_run_the_same_graphs(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
 
     def backend(module: Any, _inputs: Any, **_options: Any) -> Any:
@@ -187,12 +187,13 @@ def test_the_gate_and_the_timed_steps_run_the_same_graph(digits: DataSet, monkey
     for name, prepare in workload.preparations():
         prepare()
         compiled_after[name] = len(graphs)
-    assert compiled_after == {"reference": 0, "compile": 1}, "the plain steps it is compared with are not compiled"
+    made = compiled_after["compile"]
+    assert compiled_after["reference"] == 0 < made, "the plain steps it is compared with are not compiled"
     workload.check()
-    assert len(graphs) == 1, "the gate compiled anew: it looked at another graph than the one that is timed"
+    assert len(graphs) == made, "the gate compiled anew: it looked at another graph than the one that is timed"
     for _ in range(3):
         workload.step()
-    assert len(graphs) == 1, "a timed step compiled anew: the gate left a guard behind"
+    assert len(graphs) == made, "a timed step compiled anew: the gate left a guard behind"
     torch._dynamo.reset()
 
 

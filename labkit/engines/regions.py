@@ -1,0 +1,54 @@
+"""Compile a ResNet by its residual blocks, each kind of block once.
+
+Inductor's time grows with the number of layers, and a ResNet repeats its layers: ResNet-152 has 50 blocks of 8 shapes.
+Blocks of one shape share one compiled function, whose weights are arguments; between blocks stand convolutions, which
+nothing is fused with anyway. Networks without blocks are compiled whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Cross-entropy of the model's logits, in FP32, compiled in regions or whole; as it is without `compile_`."""
+
+    def whole(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(model(images).float(), labels)
+
+    if compile_ is None:
+        return whole
+    if not all(hasattr(model, stage) for stage in STAGES):
+        return compile_(whole)
+    blocks = [block for stage in STAGES for block in getattr(model, stage)]
+
+    def first(images: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model.maxpool(model.relu(model.bn1(model.conv1(images))))
+        return result
+
+    def last(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(model.fc(torch.flatten(model.avgpool(features), 1)).float(), labels)
+
+    first_region, block_region, last_region = compile_(first), compile_(_through), compile_(last)
+
+    def in_regions(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        features = first_region(images)
+        for block in blocks:
+            features = block_region(block, features)
+        loss: torch.Tensor = last_region(features, labels)
+        return loss
+
+    return in_regions
+
+
+def _through(block: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = block(features)
+    return result
