@@ -13,6 +13,7 @@ from labkit.analysis.figure import Theme
 ENGINES: dict[str, tuple[int, str, str]] = {
     "plain": (0, "o", "-"),
     "eager": (0, "o", "-"),
+    "fused": (1, "D", "--"),  # on a CPU, which has no graphs
     "graph": (1, "s", "--"),
     "compile": (2, "^", ":"),
     "compile+graph": (2, "^", "-."),

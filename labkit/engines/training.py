@@ -28,13 +28,15 @@ class Training:
     """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
 
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
+    `restarts` says whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
+    from the device whose memory is reported.
     """
 
-    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool) -> None:
+    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool, restarts: bool) -> None:
         self.trial, self.model = trial, model
         device = torch.device(trial.device)
         self.lr = torch.full((), trial.learning_rate, device=device)
-        self._initial = [value.detach().clone() for value in _values(model)]
+        self._initial = [value.detach().to("cpu", copy=True) for value in _values(model)] if restarts else None
         self._scaler = torch.amp.GradScaler(trial.device, init_scale=LOSS_SCALE) if trial.precision == "fp16" else None
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
@@ -120,6 +122,7 @@ class Training:
     @torch.no_grad()
     def restart(self) -> None:
         """Back to the initial weights, statistics and momenta, in place."""
+        assert self._initial is not None, "made without restarts"
         for value, initial in zip(_values(self.model), self._initial, strict=True):
             value.copy_(initial)
         if self.trial.optimizer == "sgd_master":
@@ -133,6 +136,10 @@ class Training:
         for weight in self.model.parameters():
             if not self._captured:
                 weight.grad = None
+
+    def forget_beginning(self) -> None:
+        """There will be no restart any more: give the memory back."""
+        self._initial = None
 
 
 def _values(model: nn.Module) -> list[torch.Tensor]:

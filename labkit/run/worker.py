@@ -159,7 +159,7 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
     cores_used = used.cores()
     close_phase("blocks")
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
-    facts = {**workload.facts, **peak_memory(trial.device), "cpu_cores_used": cores_used}
+    facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
@@ -193,7 +193,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: _Event
     phases["timed"] = sum(epoch.train_s for epoch in epochs)
     phases["validation"] = sum(epoch.val_s for epoch in epochs)
     result = Epochs(seed=trial.seed, epochs=epochs)
-    return {"result": result.model_dump(mode="json"), "facts": {**workload.facts, **peak_memory(trial.device)}}
+    return {"result": result.model_dump(mode="json"), "facts": {**peak_memory(trial.device), **workload.facts}}
 
 
 def _failed(status: str, reason: str) -> Event:

@@ -66,8 +66,9 @@ class TrainWorkload:
         self._reference: Training | None = None
         if not self._plain:
             as_plain = replace(trial, engine="eager", optimizer="sgd")
-            self._reference = Training(as_plain, copy.deepcopy(model), captured=False)
-        self.training = Training(trial, model, captured=captured)
+            self._reference = Training(as_plain, copy.deepcopy(model), captured=False, restarts=False)
+        # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
+        self.training = Training(trial, model, captured=captured, restarts=not self._plain or trial.epochs > 0)
         self.run = self._drive()
         self._rates = _learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
@@ -156,7 +157,9 @@ class TrainWorkload:
             loss, seen = one_step()
             losses.append(float(loss))
             labels.append(seen.clone())
-        return gate.Trace(losses, labels, [w - b for w, b in zip(training.weights(), before, strict=True)])
+        # On the host, for the same reason as the weights of the beginning.
+        changes = [(w - b).cpu() for w, b in zip(training.weights(), before, strict=True)]
+        return gate.Trace(losses, labels, changes)
 
     def _compile(self) -> None:
         self.training.compile()
@@ -202,6 +205,8 @@ class TrainWorkload:
         self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
         del self._expected
         self._forget_steps()
+        if not self.trial.epochs:
+            self.training.forget_beginning()
 
     def _check_plain(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
@@ -276,20 +281,15 @@ def _learning_rates(trial: Trial, images: int) -> list[float]:
     (Smith & Topin 2018, arXiv:1708.07120; PyTorch's OneCycleLR).
     """
     steps = -(-trial.epochs * images // trial.batch)
+    highest = trial.learning_rate
     if trial.schedule == "constant":
-        return [trial.learning_rate] * steps
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=trial.learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        max_lr=trial.learning_rate,
-        total_steps=steps + 1,
-        pct_start=0.25,
-        anneal_strategy="linear",
-        cycle_momentum=False,
-    )
-    rates = []
-    for _ in range(steps):
-        rates.append(schedule.get_last_lr()[0])
-        optimizer.step()
-        schedule.step()
-    return rates
+        return [highest] * steps
+    # PyTorch's own scheduler divides by zero at three steps, so its formula stands here.
+    first, last, peak = highest / 25, highest / 25e4, max(0.25 * (steps + 1) - 1, 0.0)
+
+    def at(step: int) -> float:
+        if step < peak:
+            return first + (highest - first) * step / peak
+        return highest + (last - highest) * (step - peak) / (steps - peak)
+
+    return [at(step) for step in range(steps)]

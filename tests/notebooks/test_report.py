@@ -47,6 +47,8 @@ from tests.unit.test_telemetry_pages import PAPERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+REPORT = ("report", "--hw", "cpu", "--scale", "smoke", "--study", f"{TRAINING},{POWER}")
+
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -88,7 +90,7 @@ def report() -> Path:
 def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, report: Path) -> None:
     write_pickled(tmp_path / "pickled", per_batch=16, val=16, seed=1)
     write_npz(tmp_path / "npz", per_batch=16, val=16, seed=1)
-    said = finish(start("report", "--hw", "cpu", "--scale", "smoke", "--data", str(tmp_path / "pickled")))
+    said = finish(start(*REPORT, "--data", str(tmp_path / "pickled")))
     assert "Plan at scale smoke" in said and "subset" in said
     measured = lines(report)
     assert {parse_line(line).status for line in measured} == {"ok"}
@@ -107,13 +109,13 @@ def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, repor
     assert run["status"] == "ok" and run["command"].startswith("make report HW=cpu")
 
     # The other form holds the same images, so it has the same checksum, and nothing is left to measure.
-    again = finish(start("report", "--hw", "cpu", "--scale", "smoke", "--data", str(tmp_path / "npz")))
+    again = finish(start(*REPORT, "--data", str(tmp_path / "npz")))
     assert "6 of them measured before" in again
     assert lines(report) == measured
 
 
 def test_killed_in_the_middle_the_same_command_goes_on(report: Path) -> None:
-    first = start("report", "--hw", "cpu", "--scale", "smoke")
+    first = start(*REPORT)
     deadline = time.monotonic() + 200
     while len(lines(report)) < 2 and time.monotonic() < deadline:
         assert first.poll() is None, first.communicate()[0]
@@ -127,14 +129,36 @@ def test_killed_in_the_middle_the_same_command_goes_on(report: Path) -> None:
     _, alive = psutil.wait_procs(tree, timeout=10)
     assert not alive
 
-    finish(start("report", "--hw", "cpu", "--scale", "smoke"))
+    finish(start(*REPORT))
     after = lines(report)
     assert after[: len(kept)] == kept, "what was written before is kept byte for byte"
     pairs = [(parse_line(line).key, parse_line(line).pass_number) for line in after]
     assert len(set(pairs)) == len(pairs) == 9, "six trials and three, and nothing is measured twice"
 
-    again = finish(start("report", "--hw", "cpu", "--scale", "smoke"))
+    again = finish(start(*REPORT))
     assert "6 of them measured before" in again and lines(report) == after
+
+
+@pytest.mark.parametrize(("study", "figures"), [("02_batch_size", 4), ("07_precision", 4)])
+def test_a_study_with_training_runs_goes_the_whole_way_and_measures_nothing_twice(
+    report: Path, study: str, figures: int
+) -> None:
+    """Timed blocks and whole epochs, in FP32 and otherwise, plain and tuned, as far as a CPU has them."""
+    said = finish(start("report", "--hw", "cpu", "--scale", "smoke", "--study", study))
+    made = [parse_line(line) for line in lines(report)]
+    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
+    timed, runs = [one for one in made if one.blocks], [one for one in made if one.epochs]
+    assert len(timed) == len(runs) == 2, said
+    assert {one.trial["data"] for one in runs} == {"digits"} and {one.trial["data"] for one in timed} == {"synthetic32"}
+    assert any("reference" in one.phases_s and one.facts["gate"]["steps"] for one in runs)
+    assert_complete(report / f"{study}.html", figures=figures)
+    text = (report / f"{study}.html").read_text(encoding="utf-8")
+    assert "Traceback" not in text
+    assert read_runs(report)[study].status == "ok"
+
+    before = lines(report)
+    again = finish(start("report", "--hw", "cpu", "--scale", "smoke", "--study", study))
+    assert "4 of them measured before" in again and lines(report) == before
 
 
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from labkit.analysis import batch_size, batch_size_figures, convergence, engines, key_numbers, quality, summary
+from labkit.analysis.draw import ENGINES
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
@@ -18,7 +19,7 @@ from labkit.analysis.verdicts.judge import judge
 from labkit.analysis.verdicts.verdict import VERDICTS, Finding
 from labkit.papers import load_papers
 from labkit.profile import load_profile
-from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU
+from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, engine_name, recipes
 from labkit.records import Record
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records, run
@@ -73,8 +74,8 @@ def run_records(passes: tuple[int, ...] = PASSES, top1: dict[int, float] | None 
 
 
 def on_cpu() -> list[Record]:
-    plain, tuned = {"device": "cpu"}, {"device": "cpu", **COMPILED_ON_CPU}
-    timed = [Trial(batch=batch, **recipe) for recipe in (plain, tuned) for batch in (16, 64)]
+    found: tuple[Recipe, ...] = ({}, FUSED_ON_CPU, COMPILED_ON_CPU)
+    timed = [Trial(batch=batch, device="cpu", **recipe) for recipe in found for batch in (16, 64)]
     digits = {"model": "resnet18", "device": "cpu", "data": "digits", "classes": 10, "schedule": "one_cycle"}
     runs = [Trial(batch=batch, epochs=2, learning_rate=0.05, **digits) for batch in (64, 256)]
     return [
@@ -408,3 +409,11 @@ def test_of_two_lengths_of_runs_the_longer_decides_and_the_scope_names_data_and_
     finding = verdict_on("wisconsin-batch-accuracy", [*short, *run_records(top1={64: 0.30, 256: 0.40})])
     assert (finding.verdict, len(finding.tests[0].cases)) == (YES, 1)
     assert "on synthetic32" in finding.scope and "in BF16" in finding.scope
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_every_recipe_has_its_place_among_the_engines_and_is_drawn_unlike_the_others(kind: Any) -> None:
+    trials = [Trial(device=kind, **recipe) for recipe in recipes(kind).values()]
+    assert engines.in_order(trials[::-1])[0] == trials[0], "plain first"
+    drawn = [ENGINES[engine_name(trial)] for trial in trials]
+    assert len({place for place, _, _ in drawn}) == len({marker for _, marker, _ in drawn}) == len(trials)

@@ -15,7 +15,13 @@ from labkit.registry import SCALES, STUDIES
 from labkit.selection import at_scale, is_complete, scale_to_show
 from labkit.statistics import log_interval
 
-MEASURING_SHARE = 0.7  # of a pass: warm-up and timed blocks
+# Of a pass: the gate, warm-up and timed parts. A pass of a CPU at quick lasts 35 to 45 s, and 7 to 10 s of it are the
+# imports of a fresh process: PyTorch, then, with the first network, torchvision and Dynamo, which PyTorch's optimisers
+# import too. Its pauses take 1.5 s, and its one thread or two fill VGG-16's weights and the copy's 268 MB in 2 to 4 s.
+# Together up to 38 % in the committed records; a harness that wastes two to four seconds more breaks the bound.
+MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
+MEASURING = ("reference", "first_step", "warmup", "timed", "validation")
+PREPARING = ("compile", "capture")  # on request and timed apart: not of the pass
 COVERAGE = (0.93, 0.97)
 
 
@@ -70,12 +76,10 @@ def test_most_of_a_pass_measures(profile: str, study: str, host: str, records: l
     for number in {record.pass_number for record in shown}:
         of_pass = [record for record in shown if record.pass_number == number]
         startup_s = sum({record.process.id: record.process.startup_s for record in of_pass}.values())
-        measuring_s = sum(
-            record.phases_s.get(phase, 0.0) for record in of_pass for phase in ("first_step", "warmup", "timed")
-        )
-        compiling_s = sum(record.phases_s.get("compile", 0.0) for record in of_pass)
-        total_s = startup_s + sum(record.wall_s for record in of_pass) - compiling_s
-        assert measuring_s >= MEASURING_SHARE * total_s
+        measuring_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in MEASURING)
+        preparing_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in PREPARING)
+        total_s = startup_s + sum(record.wall_s for record in of_pass) - preparing_s
+        assert measuring_s >= MEASURING_SHARE[load_profile(profile).device.kind] * total_s
 
 
 def test_a_profile_stays_within_five_megabytes() -> None:

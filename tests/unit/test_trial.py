@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
-from labkit.trial import DEVICES, ENGINES, MEMORY_FORMATS, PRECISIONS, Trial, grid, trial_from_dict
+from labkit.trial import (
+    DEVICES,
+    ENGINES,
+    LOADERS,
+    MEMORY_FORMATS,
+    PRECISIONS,
+    SCHEDULES,
+    Trial,
+    grid,
+    trial_from_dict,
+)
 
 # Committed records hold keys like these: a change of a default, of a name or of the form makes them unfindable.
 PINNED = {
@@ -31,6 +41,9 @@ PINNED = {
         framework="jax", model="inception_v3", optimizer="adam", seed=3
     ),
     '{"classes":10}': Trial(classes=10),
+    '{"epochs":8,"loader":"device","optimizer":"sgd_master","schedule":"one_cycle"}': Trial(
+        epochs=8, loader="device", optimizer="sgd_master", schedule="one_cycle"
+    ),
 }
 
 trials = st.builds(
@@ -49,6 +62,9 @@ trials = st.builds(
     augment=st.booleans(),
     seed=st.integers(0, 2**63),
     size=st.integers(0, 2**40),
+    loader=st.sampled_from(LOADERS),
+    epochs=st.integers(0, 100),
+    schedule=st.sampled_from(SCHEDULES),
 )
 
 
@@ -59,7 +75,14 @@ def test_the_key_is_what_it_was_when_records_were_committed(key, trial):
 
 def test_every_field_that_differs_is_in_the_key():
     others = {str: "another", int: 7, float: 0.5, bool: True}
-    named = {"precision": "fp16", "engine": "graph", "memory_format": "channels_last", "device": "cpu"}
+    named = {
+        "precision": "fp16",
+        "engine": "graph",
+        "memory_format": "channels_last",
+        "device": "cpu",
+        "loader": "device",
+        "schedule": "one_cycle",
+    }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])
         assert json.loads(replace(Trial(), **{field.name: value}).key) == {field.name: value}
@@ -141,6 +164,8 @@ def test_a_record_of_a_newer_labkit_says_so():
         ("precision", "BF16", "bf16"),
         ("memory_format", "channel_last", "channels_last"),
         ("device", "gpu", "cpu"),
+        ("loader", "devise", "device"),
+        ("schedule", "onecycle", "one_cycle"),
     ],
 )
 def test_a_word_that_is_none_of_the_valid_ones_is_refused(field, wrong, nearest):
@@ -153,6 +178,17 @@ def test_a_word_that_is_none_of_the_valid_ones_is_refused(field, wrong, nearest)
 def test_a_count_is_at_least_one(field, wrong):
     with pytest.raises(UserError, match=f"{field} is at least 1, not {wrong}"):
         Trial(**{field: wrong})
+
+
+@pytest.mark.parametrize("field", ["epochs", "energy_windows"])
+def test_epochs_and_windows_are_not_negative(field):
+    with pytest.raises(UserError, match=f"{field} is at least 0, not -1"):
+        Trial(**{field: -1})
+
+
+def test_a_trial_trains_epochs_or_times_energy_windows_not_both():
+    with pytest.raises(UserError, match="not both"):
+        Trial(epochs=1, energy_windows=1)
 
 
 @pytest.mark.parametrize(
@@ -196,4 +232,5 @@ def test_a_label_names_what_differs_beside_others():
     one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
     assert one.label() == "resnet50 batch 256"
     assert one.label(beside=[one, other]) == "resnet50 batch 256 fp32"
+    assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
     assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"

@@ -11,7 +11,7 @@ from labkit.data import DataSet, open_data
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.models import count
 from labkit.trial import ENGINES, PRECISIONS, Trial
-from labkit.workloads import build_workload
+from labkit.workloads import Workload, build_workload
 
 torch = pytest.importorskip("torch")
 
@@ -41,6 +41,16 @@ def _torch_is_left_as_it_was():
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
+def losses_of(workload: Workload, steps: int) -> list[float | None]:
+    """Train so many steps: the loss of each."""
+    assert workload.read_loss is not None
+    losses = []
+    for _ in range(steps):
+        workload.step()
+        losses.append(workload.read_loss())
+    return losses
+
+
 def test_training_learns(digits: DataSet) -> None:
     workload = build_workload(TRAIN, digits)
     workload.check()
@@ -56,20 +66,21 @@ def test_training_learns(digits: DataSet) -> None:
 
 
 def test_a_trials_seed_decides_its_losses(digits: DataSet) -> None:
-    def losses(seed: int) -> list[float]:
-        workload = build_workload(replace(TRAIN, seed=seed, batch=4), digits)
-        return [float(workload.step().detach()) for _ in range(2)]
+    def losses(seed: int) -> list[float | None]:
+        return losses_of(build_workload(replace(TRAIN, seed=seed, batch=4), digits), 2)
 
     assert losses(0) == losses(0)
     assert losses(0) != losses(1)
 
 
 def test_the_loss_read_is_the_mean_since_it_was_last_read(digits: DataSet) -> None:
+    one_by_one = losses_of(build_workload(replace(TRAIN, batch=4), digits), 4)
     workload = build_workload(replace(TRAIN, batch=4), digits)
-    steps = [float(workload.step().detach()) for _ in range(3)]
-    assert workload.read_loss() == pytest.approx(sum(steps) / 3)
-    last = float(workload.step().detach())
-    assert workload.read_loss() == pytest.approx(last)
+    for _ in range(3):
+        workload.step()
+    assert workload.read_loss() == pytest.approx(sum(one_by_one[:3]) / 3)
+    workload.step()
+    assert workload.read_loss() == pytest.approx(one_by_one[3])
     assert workload.read_loss() is None
 
 
@@ -77,7 +88,7 @@ def test_a_loss_that_is_not_finite_is_refused_before_timing_and_missing_afterwar
     workload = build_workload(replace(TRAIN, batch=4), digits)
     workload.step()
     with torch.no_grad():
-        workload.model.fc.weight[0, 0] = float("nan")
+        workload.training.model.fc.weight[0, 0] = float("nan")
     workload.step()
     assert workload.read_loss() is None, "never a NaN in a record"
     with pytest.raises(GateError, match="loss is nan"):
@@ -86,11 +97,11 @@ def test_a_loss_that_is_not_finite_is_refused_before_timing_and_missing_afterwar
 
 def test_an_output_of_another_shape_and_a_weight_that_is_not_trained_are_refused(digits: DataSet) -> None:
     wide = build_workload(replace(TRAIN, batch=4), digits)
-    wide.model.fc = torch.nn.Linear(512, 11)
+    wide.training.model.fc = torch.nn.Linear(512, 11)
     with pytest.raises(GateError, match=r"\(4, 11\).*expected \(4, 10\)"):
         wide.check()
     frozen = build_workload(replace(TRAIN, batch=4), digits)
-    frozen.model.conv1.weight.requires_grad_(False)
+    frozen.training.model.conv1.weight.requires_grad_(False)
     with pytest.raises(GateError, match=r"1 weights got no gradient, conv1\.weight first"):
         frozen.check()
 
@@ -100,7 +111,7 @@ def test_what_a_training_record_states_is_of_the_model_that_ran(digits: DataSet)
     facts = count("resnet18", classes=10)
     assert workload.images_per_step == 16
     assert workload.flop_per_step == 16 * facts.flop_training
-    assert workload.facts["parameters"] == sum(weight.numel() for weight in workload.model.parameters())
+    assert workload.facts["parameters"] == sum(weight.numel() for weight in workload.training.model.parameters())
     assert workload.facts["stem"] == "imagenet"
     assert workload.facts["head"] is None
     assert workload.facts["threads"] == torch.get_num_threads()
@@ -120,29 +131,29 @@ def test_fp32_means_fp32(digits: DataSet) -> None:
 def test_bf16_computes_in_bf16_and_keeps_its_weights_in_fp32(digits: DataSet) -> None:
     workload = build_workload(replace(TRAIN, batch=4, precision="bf16"), digits)
     seen: list[Any] = []
-    workload.model.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    workload.training.model.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
     workload.check()
     assert seen == [torch.bfloat16]
-    assert {weight.dtype for weight in workload.model.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in workload.training.model.parameters()} == {torch.float32}
 
 
 def test_channels_last_reaches_weights_and_images(digits: DataSet) -> None:
     workload = build_workload(replace(TRAIN, batch=4, memory_format="channels_last"), digits)
     seen: list[bool] = []
-    workload.model.register_forward_pre_hook(
+    workload.training.model.register_forward_pre_hook(
         lambda _module, inputs: seen.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
     )
     workload.check()
     assert seen == [True]
-    assert workload.model.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert workload.training.model.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"engine": "graph"}, "graph"),
-        ({"engine": "compile+graph"}, "compile"),
-        ({"precision": "fp16"}, "fp16"),
+        ({"engine": "graph"}, "CUDA graphs"),
+        ({"engine": "compile+graph"}, "CUDA graphs"),
+        ({"precision": "fp16"}, "FP16 training needs loss scaling"),
         ({"precision": "int8"}, "int8"),
         ({"precision": "tf32"}, "TF32"),
         ({"devices": 2}, "one device"),
@@ -162,21 +173,27 @@ def test_training_without_images_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_gate_and_the_timed_steps_run_the_same_graph(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_and_the_timed_steps_run_the_same_graphs(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
 
-    def backend(module: Any, _inputs: Any) -> Any:
+    def backend(module: Any, _inputs: Any, **_options: Any) -> Any:
         graphs.append(module)
         return module.forward
 
     compile_it = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, **options: compile_it(model, backend=backend, **options))
     workload = build_workload(replace(TRAIN, batch=4, engine="compile"), digits)
+    compiled_after = {}
+    for name, prepare in workload.preparations():
+        prepare()
+        compiled_after[name] = len(graphs)
+    made = compiled_after["compile"]
+    assert compiled_after["reference"] == 0 < made, "the plain steps it is compared with are not compiled"
     workload.check()
-    assert len(graphs) == 1
+    assert len(graphs) == made, "the gate compiled anew: it looked at another graph than the one that is timed"
     for _ in range(3):
         workload.step()
-    assert len(graphs) == 1, "a timed step compiled anew: the gate's hook left a guard behind"
+    assert len(graphs) == made, "a timed step compiled anew: the gate left a guard behind"
     torch._dynamo.reset()
 
 

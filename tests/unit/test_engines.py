@@ -1,0 +1,683 @@
+"""Engines: what cannot run is refused by name, a tuned step that computes something else is refused by the gate."""
+
+from __future__ import annotations
+
+import copy
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.data import DataSet, Split, open_data
+from labkit.data.order import EpochOrder
+from labkit.errors import GateError, UserError
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+
+torch = pytest.importorskip("torch")
+
+from labkit.data import device_loader  # noqa: E402 - they need torch
+from labkit.data.augment import Augment, Preparation  # noqa: E402
+from labkit.data.device_loader import DeviceLoader, HostFed  # noqa: E402
+from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
+from labkit.engines import gate  # noqa: E402
+from labkit.engines.captured import CapturedStep  # noqa: E402
+from labkit.engines.precision import TOLERANCES  # noqa: E402
+from labkit.engines.support import why_unsupported  # noqa: E402
+from labkit.engines.training import Training  # noqa: E402
+from labkit.workloads import train  # noqa: E402
+from labkit.workloads.train import TrainWorkload  # noqa: E402
+
+TUNED = Trial(model="resnet18", classes=10, batch=16, device="cpu", data="digits", optimizer="sgd_fused")
+GRAPH = {"engine": "graph", "loader": "device"}
+MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
+
+
+@pytest.fixture
+def digits() -> DataSet:
+    return open_data("digits")
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_left_as_it_was():
+    flags = [
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name in flags]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)
+
+
+# ---- what can be trained --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({**GRAPH, "optimizer": "sgd_fused"}, "CUDA graphs are of CUDA devices"),
+        ({"engine": "compile+graph", "loader": "device", "optimizer": "sgd_fused"}, "CUDA graphs are of CUDA devices"),
+        ({"optimizer": "sgd_master", "precision": "bf16"}, "only stay in a captured step"),
+        ({"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
+        ({"precision": "fp16"}, "use BF16 on a CPU"),
+        ({"precision": "int8"}, "does not train in int8"),
+        ({"optimizer": "lion"}, "no optimiser 'lion'"),
+        ({"devices": 2}, "on one device"),
+        ({}, None),
+        ({"precision": "bf16"}, None),
+        ({"optimizer": "sgd_fused"}, None),
+        ({"engine": "compile"}, None),
+        ({"loader": "device"}, None),
+    ],
+    ids=str,
+)
+def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reason: str | None) -> None:
+    _assert_says(Trial(device="cpu", **fields), reason)
+
+
+@pytest.mark.parametrize(
+    ("capability", "fields", "reason"),
+    [
+        ((9, 0), MASTER, None),
+        ((9, 0), {**MASTER, "engine": "compile+graph"}, None),
+        ((9, 0), {**GRAPH, "optimizer": "sgd"}, "sgd_fused or sgd_master"),
+        ((9, 0), {**MASTER, "loader": "indexed"}, "needs the device's loader"),
+        ((9, 0), {**MASTER, "engine": "eager"}, "only stay in a captured step"),
+        ((9, 0), {**MASTER, "engine": "compile"}, "only stay in a captured step"),
+        ((9, 0), {**MASTER, "precision": "fp32"}, "the trial trains in fp32"),
+        ((9, 0), {**MASTER, "precision": "fp16"}, "the trial trains in fp16"),
+        ((9, 0), {"precision": "int8"}, "does not train in int8"),
+        ((9, 0), {"optimizer": "adam"}, "no optimiser 'adam'"),
+        ((9, 0), {"devices": 8}, "on one device"),
+        ((8, 0), {"precision": "tf32"}, None),
+        ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
+        ((7, 0), {"precision": "bf16"}, "bf16 needs compute capability 8.0, this device has 7.0"),
+        ((7, 0), {"precision": "fp16"}, None),
+        ((7, 0), {"engine": "compile"}, None),
+        ((6, 1), {"engine": "compile"}, "Triton compiles for compute capability 7.0 and later, this device has 6.1"),
+        ((6, 1), {"engine": "compile+graph", "loader": "device", "optimizer": "sgd_fused"}, "has 6.1"),
+        ((6, 1), {**GRAPH, "optimizer": "sgd_fused"}, None),
+        ((6, 1), {"precision": "fp16"}, None),
+        ((5, 2), {"precision": "fp16"}, "fp16 needs compute capability 5.3, this device has 5.2"),
+        ((3, 5), {}, None),
+    ],
+    ids=str,
+)
+def test_what_a_gpu_can_train_and_why_not_the_rest(
+    capability: tuple[int, int], fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    _assert_says(Trial(device="cuda", **fields), reason)
+
+
+def _assert_says(trial: Trial, reason: str | None) -> None:
+    said = why_unsupported(trial)
+    if reason is None:
+        assert said is None
+    else:
+        assert said is not None and reason in said
+        assert not said.endswith("."), "it is a part of a sentence"
+
+
+# ---- the gate -------------------------------------------------------------------------------------------------------
+
+
+def trace(losses: list[float], changes: list[list[float]], labels: list[list[int]] | None = None) -> gate.Trace:
+    seen = labels or [[step, step + 1] for step in range(len(losses))]
+    return gate.Trace(losses, [torch.tensor(one) for one in seen], [torch.tensor(one) for one in changes])
+
+
+PLAIN = trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]])  # the norm of all changes is 5
+
+
+def test_equal_steps_pass_and_the_gate_states_what_it_found_and_allowed() -> None:
+    assert gate.compare(PLAIN, copy.deepcopy(PLAIN), "fp32") == {
+        "steps": 3,
+        "loss_difference": 0.0,
+        "loss_tolerance": 1e-4,
+        "change_difference": 0.0,
+        "change_tolerance": 0.05,
+    }
+
+
+def test_differences_are_relative_the_largest_of_the_losses_and_one_norm_of_all_changes() -> None:
+    tuned = trace([2.0, 1.9 * 1.001, 1.8 * 0.997], [[3.0, 0.3], [0.4, 4.0]])
+    found = gate.compare(PLAIN, tuned, "bf16")
+    assert found["loss_difference"] == pytest.approx(0.003)
+    assert found["change_difference"] == pytest.approx(0.1)
+    assert (found["loss_tolerance"], found["change_tolerance"]) == TOLERANCES["bf16"]
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_refused(precision: str) -> None:
+    allowed = TOLERANCES[precision]
+
+    def tuned(loss: float, change: float) -> gate.Trace:
+        return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
+
+    gate.compare(PLAIN, tuned(0.99, 0.99), precision)
+    with pytest.raises(GateError, match=r"tuned step's losses .* differ from the plain one's .* more than"):
+        gate.compare(PLAIN, tuned(1.01, 0.0), precision)
+    with pytest.raises(GateError, match=r"after 3 steps the tuned weights' change differs .* more than"):
+        gate.compare(PLAIN, tuned(0.0, 1.01), precision)
+
+
+@pytest.mark.parametrize(
+    ("plain", "tuned", "said"),
+    [
+        (PLAIN, trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]], [[0, 1], [2, 1], [2, 3]]), "step 2 .* other images"),
+        (
+            trace([2.0, 1.9], [[1.0]], [[4, 2], [4, 2]]),
+            trace([2.0, 1.9], [[1.0]], [[4, 2], [4, 2]]),
+            "every step read the same batch",
+        ),
+        (PLAIN, trace([2.0, math.nan, 1.8], [[3.0, 0.0], [0.0, 4.0]]), "not finite: .*tuned 2.0000, nan"),
+        (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: plain inf"),
+        (PLAIN, trace([2.0, 1.9, 1.8], [[0.0, 0.0], [0.0, 4.0]]), "1 of 2 weights did not move in 3 tuned steps"),
+        (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "change differs"),
+    ],
+    ids=["other images", "the same batch", "tuned not finite", "plain not finite", "still", "weights not a number"],
+)
+def test_a_step_that_did_something_else_is_refused_with_what_it_did(
+    plain: gate.Trace, tuned: gate.Trace, said: str
+) -> None:
+    with pytest.raises(GateError, match=said):
+        gate.compare(plain, tuned, "bf16")
+
+
+def test_a_small_weight_that_does_not_move_is_found_beside_large_ones_that_do() -> None:
+    plain = trace([2.0, 1.9], [[1e-6], [100.0]])
+    gate.compare(plain, trace([2.0, 1.9], [[2e-6], [100.0]]), "fp32")
+    with pytest.raises(GateError, match="1 of 2 weights did not move"):
+        gate.compare(plain, trace([2.0, 1.9], [[0.0], [100.0]]), "fp32")
+
+
+def test_a_weight_that_the_plain_step_does_not_move_need_not_move() -> None:
+    plain = trace([2.0, 1.9], [[0.0], [100.0]])
+    assert gate.compare(plain, copy.deepcopy(plain), "fp32")["change_difference"] == 0
+
+
+def test_weights_that_move_in_neither_are_no_agreement() -> None:
+    still = trace([2.0, 1.9], [[0.0]])
+    with pytest.raises(GateError, match="nan of its norm"):
+        gate.compare(still, copy.deepcopy(still), "fp32")
+
+
+# ---- the gate of a whole workload -----------------------------------------------------------------------------------
+
+
+def prepared(trial: Trial, data: DataSet) -> TrainWorkload:
+    workload = build_workload(trial, data)
+    assert isinstance(workload, TrainWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"memory_format": "channels_last", "augment": True}])
+def test_an_honest_fused_update_passes_with_almost_no_difference(digits: DataSet, change: dict[str, Any]) -> None:
+    workload = prepared(replace(TUNED, **change), digits)
+    workload.check()
+    found = workload.facts["gate"]
+    assert found["steps"] == gate.STEPS
+    assert found["loss_difference"] < 1e-6
+    assert found["change_difference"] < 1e-4
+
+
+def forgets_momentum(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    (group,) = workload.training.optimizer.param_groups
+    patch.setitem(group, "momentum", 0.0)
+
+
+def halves_the_rate(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    honest = workload.training.set_learning_rate
+    patch.setattr(workload.training, "set_learning_rate", lambda value: honest(value / 2))
+
+
+def skips_the_optimiser(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workload.training.optimizer, "step", lambda: None)
+
+
+def adds_gradients_up(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(workload.training.optimizer, "zero_grad", lambda set_to_none: None)
+
+
+def leaves_a_layer_out(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    workload.training.model.get_submodule("layer3.1.conv2").weight.requires_grad_(False)
+
+
+def computes_another_loss(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    honest = workload.training._loss
+    patch.setattr(workload.training, "_loss", lambda images, labels: 1.01 * honest(images, labels))
+
+
+def drops_the_first_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    workload.run.peek()
+
+
+def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    images, labels = workload.run.peek()
+    workload.run.rewind()
+    patch.setattr(workload.run.loader, "next_batch", lambda: (images, labels))  # type: ignore[union-attr]
+
+
+def trains_on_noise(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
+    honest = workload.run.loader.next_batch  # type: ignore[union-attr]
+
+    def noise() -> Any:
+        images, labels = honest()
+        return torch.randn_like(images), labels
+
+    patch.setattr(workload.run.loader, "next_batch", noise)  # type: ignore[union-attr]
+
+
+# Whichever is found first: a wrong update shows in the weights' change, and from the next step on in the loss.
+DIFFERS = "losses .* differ from the plain one's|weights' change differs"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (forgets_momentum, DIFFERS),
+        (halves_the_rate, DIFFERS),
+        (skips_the_optimiser, "62 of 62 weights did not move"),
+        (adds_gradients_up, DIFFERS),
+        (leaves_a_layer_out, "1 of 62 weights did not move"),
+        (computes_another_loss, "losses .* differ"),
+        (drops_the_first_batch, "step 1 .* other images"),
+        (repeats_a_batch, "step 2 .* other images"),
+        (trains_on_noise, "losses .* differ"),
+    ],
+)
+def test_a_step_that_is_wrong_is_refused_before_anything_is_timed(
+    digits: DataSet,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None],
+    said: str,
+) -> None:
+    workload = prepared(TUNED, digits)
+    fault(workload, monkeypatch)
+    with pytest.raises(GateError, match=said):
+        workload.check()
+
+
+@pytest.mark.parametrize("fault", [forgets_momentum, halves_the_rate])
+def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch, fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None]
+) -> None:
+    workload = prepared(replace(TUNED, precision="bf16"), digits)
+    fault(workload, monkeypatch)
+    with pytest.raises(GateError, match=DIFFERS):
+        workload.check()
+
+
+def test_the_plain_loop_is_compared_with_nothing(digits: DataSet) -> None:
+    workload = build_workload(replace(TUNED, optimizer="sgd", batch=4), digits)
+    assert isinstance(workload, TrainWorkload)
+    assert list(workload.preparations()) == []
+
+
+# ---- the gate leaves no trace ---------------------------------------------------------------------------------------
+
+
+def run_on(workload: TrainWorkload, steps: int = 3) -> tuple[list[float | None], list[torch.Tensor]]:
+    """The loss of each step, and the weights and statistics after the last."""
+    losses = []
+    for _ in range(steps):
+        workload.step()
+        losses.append(workload.read_loss())
+    model = workload.training.model
+    return losses, [value.detach().clone() for value in [*model.parameters(), *model.buffers()]]
+
+
+def assert_alike(one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]) -> None:
+    assert one[0] == other[0]
+    assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+
+
+def test_a_tuned_run_after_its_gate_is_the_run_without_it(digits: DataSet) -> None:
+    trial = replace(TUNED, batch=8, augment=True)
+    checked = prepared(trial, digits)
+    beginning = [value.detach().clone() for value in checked.training.model.state_dict().values()]
+    checked.check()
+    now = checked.training.model.state_dict().values()
+    assert all(torch.equal(a, b) for a, b in zip(beginning, now, strict=True)), "the damped branches are as they were"
+    momenta = [state["momentum_buffer"] for state in checked.training.optimizer.state.values()]
+    assert len(momenta) == 62 and not any(bool(momentum.any()) for momentum in momenta)
+    (group,) = checked.training.optimizer.param_groups
+    assert group["lr"] == trial.learning_rate, "and not the gate's"
+    assert_alike(run_on(checked), run_on(build_workload(trial, digits)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgd_fused"])
+def test_a_training_run_begins_anew_whatever_was_done_before(digits: DataSet, optimizer: str) -> None:
+    trial = replace(TUNED, optimizer=optimizer, batch=8, augment=True, epochs=1, schedule="one_cycle")
+    workload = prepared(trial, digits)
+    workload.check()
+    workload.restart()
+    first = run_on(workload)
+    workload.evaluate()
+    workload.restart()
+    assert_alike(first, run_on(workload))
+    assert_alike(first, run_on(build_workload(trial, digits)))  # type: ignore[arg-type]
+
+
+def test_damping_weakens_the_last_normalisation_of_each_residual_branch_and_nothing_else(digits: DataSet) -> None:
+    training = build_workload(TUNED, digits).training  # type: ignore[attr-defined]
+    before = {name: value.clone() for name, value in training.model.state_dict().items()}
+    training.damp(0.05)
+    changed = {name for name, value in training.model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {f"layer{stage}.{block}.bn2.weight" for stage in (1, 2, 3, 4) for block in (0, 1)}
+    assert torch.allclose(training.model.layer2[1].bn2.weight, 0.05 * before["layer2.1.bn2.weight"])
+
+
+def test_the_gates_copies_are_gone_when_memory_is_counted(digits: DataSet) -> None:
+    """Without waiting for the garbage collector, which runs after the peak was set back."""
+    workload = build_workload(TUNED, digits)
+    assert isinstance(workload, TrainWorkload) and workload._reference is not None
+    reference = weakref.ref(workload._reference.model)
+    for _, prepare in workload.preparations():
+        prepare()
+    assert reference() is None
+    workload.check()
+    assert workload.training._initial is None, "a trial that times blocks has no restart to keep its beginning for"
+
+
+# ---- learning rates and epochs --------------------------------------------------------------------------------------
+
+
+def rates(images: int, **fields: Any) -> list[float]:
+    return train._learning_rates(Trial(learning_rate=0.1, **fields), images)
+
+
+def test_one_cycle_rises_over_the_first_quarter_to_the_peak_and_ends_near_zero() -> None:
+    found = rates(6400, epochs=4, batch=64, schedule="one_cycle")
+    assert len(found) == 400
+    peak = int(np.argmax(found))
+    assert 99 <= peak <= 100
+    assert found[peak] == pytest.approx(0.1, rel=0.01)
+    assert found[0] == pytest.approx(0.1 / 25)
+    assert 0 < found[-1] < 0.1 / 250
+    assert all(a < b for a, b in pairwise(found[: peak + 1]))
+    assert all(a > b for a, b in pairwise(found[peak:]))
+
+
+@given(epochs=st.integers(1, 50), images=st.integers(1, 5000), batch=st.integers(1, 600))
+def test_there_are_as_many_rates_as_steps_all_within_the_trials(epochs: int, images: int, batch: int) -> None:
+    steps = math.ceil(epochs * images / batch)
+    assert rates(images, epochs=epochs, batch=batch) == [0.1] * steps
+    cycle = rates(images, epochs=epochs, batch=batch, schedule="one_cycle")
+    assert len(cycle) == steps
+    assert all(0 < rate <= 0.1 * (1 + 1e-9) for rate in cycle)
+
+
+@pytest.mark.parametrize("steps", [4, 5, 17, 400])
+def test_one_cycle_is_pytorchs(steps: int) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.1, total_steps=steps + 1, pct_start=0.25, anneal_strategy="linear", cycle_momentum=False
+    )
+    expected = []
+    for _ in range(steps):
+        expected.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert rates(steps, epochs=1, batch=1, schedule="one_cycle") == pytest.approx(expected)
+
+
+def test_each_step_trains_at_its_own_rate_and_the_last_one_is_told(digits: DataSet) -> None:
+    trial = replace(TUNED, batch=500, epochs=2, schedule="one_cycle", learning_rate=0.2)
+    workload = build_workload(trial, digits)
+    assert isinstance(workload, TrainWorkload)
+    (group,) = workload.training.optimizer.param_groups
+    used: list[float] = []
+    workload.run = lambda: used.append(group["lr"])  # type: ignore[assignment]
+    told = []
+    for _ in range(6):
+        workload.step()
+        told.append(workload.learning_rate())
+    assert used == told == train._learning_rates(trial, 1500)
+    assert max(used) <= 0.2 and len(set(used)) == 6
+
+
+@given(images=st.integers(1, 3000), batch=st.integers(1, 800), epochs=st.integers(1, 12))
+def test_the_steps_of_all_epochs_see_every_image_so_often_and_no_step_is_counted_twice(
+    images: int, batch: int, epochs: int
+) -> None:
+    stands_for = SimpleNamespace(trial=SimpleNamespace(batch=batch), _data=SimpleNamespace(train=range(images)))
+    steps = [TrainWorkload.steps_of_epoch(stands_for, epoch) for epoch in range(epochs)]  # type: ignore[arg-type]
+    assert sum(steps) == math.ceil(epochs * images / batch)
+    for epoch in range(epochs):
+        seen = sum(steps[: epoch + 1]) * batch
+        assert (epoch + 1) * images <= seen < (epoch + 1) * images + batch
+
+
+# ---- validation -----------------------------------------------------------------------------------------------------
+
+
+def small_set(images: int, *, classes: int) -> DataSet:
+    """Random images with random labels."""
+    rng = np.random.default_rng(5)
+    pixels = rng.integers(0, 256, (images, 3, 32, 32), dtype=np.uint8)
+    split = Split(pixels, rng.integers(0, classes, images).astype(np.int16))
+    return DataSet("small", classes, split, split, (125.0, 120.0, 110.0), (60.0, 61.0, 62.0), "0", "random images")
+
+
+def scored_slowly(workload: TrainWorkload, data: DataSet) -> tuple[float, float, float]:
+    """Image by image, with NumPy: mean loss, top-1, top-5."""
+    model = workload.training.model.eval()
+    losses, places = [], []
+    for image, label in zip(data.val.images, data.val.labels, strict=True):
+        normal = (image.astype(np.float32) - np.reshape(data.mean, (3, 1, 1))) / np.reshape(data.std, (3, 1, 1))
+        with torch.no_grad():
+            logits = model(torch.from_numpy(normal[None].astype(np.float32)))[0].double().numpy()
+        losses.append(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[label])
+        places.append(int((logits > logits[label]).sum()))
+    model.train()
+    return float(np.mean(losses)), float(np.mean(np.less(places, 1))), float(np.mean(np.less(places, 5)))
+
+
+@pytest.mark.parametrize(("classes", "memory_format"), [(10, "contiguous"), (7, "channels_last"), (3, "contiguous")])
+def test_a_validation_is_what_scoring_each_image_alone_gives(
+    monkeypatch: pytest.MonkeyPatch, classes: int, memory_format: str
+) -> None:
+    monkeypatch.setattr(train, "EVALUATION_BATCH", 20)
+    data = small_set(47, classes=classes)  # two full batches and one of seven
+    workload = build_workload(replace(TUNED, classes=classes, batch=8, memory_format=memory_format), data)
+    assert isinstance(workload, TrainWorkload)
+    for _ in range(12):
+        workload.step()
+    scores = workload.evaluate()
+    loss, top1, top5 = scored_slowly(workload, data)
+    assert scores.images == 47
+    assert scores.loss == pytest.approx(loss, rel=1e-4)
+    assert (scores.top1, scores.top5) == (pytest.approx(top1), pytest.approx(top5))
+    assert (scores.top5 == 1) == (classes < 5), "of fewer than five classes each is among the first five"
+
+
+def test_a_validation_changes_nothing(digits: DataSet) -> None:
+    trial = replace(TUNED, batch=8)
+    scored, other = build_workload(trial, digits), build_workload(trial, digits)
+    assert isinstance(scored, TrainWorkload) and isinstance(other, TrainWorkload)
+    first, second = scored.evaluate(), scored.evaluate()
+    assert first == second
+    assert scored.training.model.training, "batch norm learns on"
+    assert_alike(run_on(scored), run_on(other))
+
+
+def test_a_validation_loss_that_is_not_finite_is_missing_and_the_accuracies_stand(digits: DataSet) -> None:
+    workload = build_workload(replace(TUNED, batch=8), digits)
+    assert isinstance(workload, TrainWorkload)
+    with torch.no_grad():
+        workload.training.model.fc.bias[0] = math.inf
+    scores = workload.evaluate()
+    assert scores.loss is None
+    assert 0 <= scores.top1 <= scores.top5 <= 1
+
+
+# ---- a batch that stays in one place --------------------------------------------------------------------------------
+
+CPU = torch.device("cpu")
+
+
+def numbered(samples: int) -> Split:
+    """Sample i has label i and an image of random pixels of its own."""
+    images = np.random.default_rng(2).integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
+    return Split(images, np.arange(samples, dtype=np.int16))
+
+
+def loader_of(split: Split, **options: Any) -> DeviceLoader:
+    usual: dict[str, Any] = {
+        "batch": 4,
+        "device": CPU,
+        "mean": (120.0, 121.0, 122.0),
+        "std": (60.0, 61.0, 62.0),
+        "seed": 3,
+        "augment": Augment(),
+        "image_px": 32,
+        "dtype": torch.float32,
+        "memory_format": "contiguous",
+        "one_kernel": False,
+    }
+    return DeviceLoader(split, **(usual | options))
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+@pytest.mark.parametrize(("image_px", "dtype"), [(32, torch.float32), (48, torch.float32), (32, torch.bfloat16)])
+def test_the_devices_loader_hands_out_the_samples_of_the_order_made_ready(
+    memory_format: Any, image_px: int, dtype: torch.dtype
+) -> None:
+    split = numbered(10)
+    loader = loader_of(split, memory_format=memory_format, image_px=image_px, dtype=dtype)
+    shared: dict[str, Any] = {"mean": (120.0, 121.0, 122.0), "std": (60.0, 61.0, 62.0), "augment": Augment()}
+    plain = Preparation(device=CPU, seed=0, image_px=image_px, interpolation="bilinear", **shared)
+    order = EpochOrder(10, seed=3)
+    for _ in range(7):
+        images, labels = loader.next_batch()
+        chosen = order.take(4)
+        assert labels.tolist() == chosen.tolist()
+        assert torch.equal(images, plain(torch.from_numpy(split.images[chosen])).to(dtype))
+        assert images.dtype == dtype
+        assert images.is_contiguous(memory_format=device_loader._TORCH_FORMATS[memory_format])
+
+
+@given(
+    samples=st.integers(1, 40),
+    batch=st.integers(1, 30),
+    part=st.integers(1, 25),
+    steps=st.integers(1, 60),
+)
+def test_the_order_goes_on_over_the_end_of_the_ring(samples: int, batch: int, part: int, steps: int) -> None:
+    pixel = Split(np.zeros((samples, 3, 1, 1), np.uint8), np.arange(samples, dtype=np.int16))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_loader, "PART", part)
+        loader = loader_of(pixel, batch=batch, image_px=1)
+    order = EpochOrder(samples, seed=3)
+    for _ in range(steps):
+        _, labels = loader.next_batch()
+        assert labels.tolist() == order.take(batch).tolist()
+
+
+def test_the_host_sends_a_part_of_the_order_only_when_a_batch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_loader, "PART", 10)
+    sent: list[int] = []
+    take = EpochOrder.take
+    monkeypatch.setattr(EpochOrder, "take", lambda order, count: sent.append(count) or take(order, count))
+    loader = loader_of(numbered(7))
+    after = []
+    for _ in range(8):
+        loader.feed()
+        after.append(len(sent))
+        loader.load()
+    assert after == [1, 1, 2, 2, 2, 3, 3, 4], "batches of four from parts of ten"
+    assert set(sent) == {10}
+
+
+def test_feeding_moves_no_batch_on_and_loading_moves_one() -> None:
+    split, loader = numbered(50), loader_of(numbered(50))
+    first, second = (EpochOrder(50, seed=3).take(8).tolist()[at : at + 4] for at in (0, 4))
+    loader.feed()
+    loader.feed()
+    loader.load()
+    assert loader.labels.tolist() == first
+    loader.load()
+    assert loader.labels.tolist() == second
+    assert len(split) == loader.samples
+
+
+@pytest.mark.parametrize("augment", [Augment(), Augment(flip=True, crop=True)], ids=["plain", "augmented"])
+def test_after_a_rewind_the_same_batches_come_again_bit_for_bit_in_the_same_place(augment: Augment) -> None:
+    loader = loader_of(numbered(10), augment=augment)
+    place = (loader.images.data_ptr(), loader.labels.data_ptr())
+    rounds = []
+    for steps in (5, 5, 3):
+        batches = []
+        for _ in range(steps):
+            images, labels = loader.next_batch()
+            batches.append((images.clone(), labels.tolist()))
+        assert (images.data_ptr(), labels.data_ptr()) == place, "a captured step reads there"
+        rounds.append(batches)
+        loader.rewind()
+    for others in rounds[1:]:
+        for one, other in zip(rounds[0], others, strict=False):
+            assert torch.equal(one[0], other[0]) and one[1] == other[1]
+
+
+def test_the_devices_loader_refuses_sizes_that_there_are_no_batches_of() -> None:
+    with pytest.raises(UserError, match="at least 1"):
+        loader_of(numbered(10), batch=0)
+    with pytest.raises(UserError, match="only ever scaled up"):
+        loader_of(numbered(10), image_px=16)
+
+
+def test_a_place_that_the_host_feeds_holds_what_its_loader_alone_hands_out() -> None:
+    options: dict[str, Any] = {"batch": 4, "device": "cpu", "mean": (120.0,) * 3, "std": (60.0,) * 3, "seed": 3}
+    options["augment"] = Augment(flip=True, crop=True)
+    alone, within = StreamingLoader(numbered(10), **options), StreamingLoader(numbered(10), **options)
+    fed = HostFed(within, image_px=32, dtype=torch.float32, memory_format="channels_last")
+    place = fed.images.data_ptr()
+    try:
+        expected = [tuple(t.clone() for t in alone.next_batch()) for _ in range(6)]
+        for _ in range(2):
+            for images, labels in expected:
+                fed.next_batch()
+                assert torch.equal(fed.images, images) and torch.equal(fed.labels, labels)
+                assert fed.images.data_ptr() == place
+            fed.rewind()
+    finally:
+        alone.close()
+        within.close()
+    assert (fed.kind, alone.kind) == ("streaming", "streaming")
+
+
+def test_a_captured_step_trains_like_the_one_that_python_drives(digits: DataSet) -> None:
+    """A stand-in for the graph calls what was recorded; the batch in one place comes from the device's loader."""
+    trial = replace(TUNED, batch=8)
+    hosted = build_workload(trial, digits)
+    assert isinstance(hosted, TrainWorkload) and isinstance(hosted.run.loader, ResidentLoader)  # type: ignore[union-attr]
+    training = Training(trial, copy.deepcopy(hosted.training.model), captured=False, restarts=True)
+    shared: dict[str, Any] = {"mean": digits.mean, "std": digits.std, "batch": 8, "seed": trial.seed}
+    step = CapturedStep(training, loader_of(digits.train, **shared))
+    step._graph = SimpleNamespace(replay=step._body)  # type: ignore[assignment]
+    expected, _ = run_on(hosted, 4)
+    for _ in range(3):
+        step()
+    assert float(step.take_losses()) == pytest.approx(np.mean(expected[:3]), rel=1e-5)
+    step()
+    assert float(step.take_losses()) == pytest.approx(expected[3], rel=1e-5)
+    assert math.isnan(float(step.take_losses())), "a mean of no steps is no number"
+    step()
+    step.rewind()
+    training.restart()
+    step()
+    assert float(step.take_losses()) == pytest.approx(expected[0], rel=1e-5), "what was before the rewind is forgotten"

@@ -1,0 +1,127 @@
+"""A trial with epochs is a whole training run, a seed a pass; what an engine prepares is timed apart. Real workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit.data import open_data
+from labkit.records import Epochs, Store, parse_line
+from labkit.run import measure
+from labkit.trial import Trial
+from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "cpu"
+
+
+def test_an_epochs_row_holds_its_steps_images_losses_and_scores(report: Path) -> None:
+    outcome = run([replace(trial("epochs"), epochs=2, seed=5, batch=4)], report)
+    assert (outcome.measured, outcome.failed) == (1, 0)
+    (made,) = records(report)
+    assert made.status == "ok", made.reason
+    assert made.blocks is None and isinstance(made.result, Epochs)
+    first, second = made.epochs.epochs
+    assert (first.steps, second.steps) == (3, 2)
+    assert (first.images, second.images) == (12, 8), "an epoch ends with the step that completes it"
+    assert (first.train_loss, second.train_loss) == (3.0, 5.0), "counted from the restart: the gate's step is undone"
+    assert (first.learning_rate, second.learning_rate) == (1 / 3, 1 / 5), "of its last step"
+    assert (second.val_loss, second.top1, second.top5, second.val_images) == (None, 0.25, 0.5, 8)
+    assert made.phases_s["timed"] == pytest.approx(first.train_s + second.train_s)
+    assert made.phases_s["validation"] == pytest.approx(first.val_s + second.val_s)
+    assert "warmup" not in made.phases_s and "blocks" not in made.phases_s
+
+
+def test_each_pass_of_a_training_run_has_a_seed_of_its_own_and_one_key(report: Path) -> None:
+    run([replace(trial("epochs"), epochs=1, seed=5)], report, passes=3)
+    made = records(report)
+    assert [(one.pass_number, one.epochs.seed, one.facts["seed_of_build"]) for one in made if one.epochs] == [
+        (1, 5, 5),
+        (2, 6, 6),
+        (3, 7, 7),
+    ]
+    assert {one.trial["seed"] for one in made} == {5}, "the trial stays the one that was asked for"
+    assert len({one.key for one in made}) == 1
+
+
+def test_passes_of_timed_blocks_keep_the_trials_seed(report: Path) -> None:
+    run([replace(trial("epochs"), seed=5)], report, passes=2)
+    assert [one.facts["seed_of_build"] for one in records(report)] == [5, 5]
+
+
+def test_a_workload_that_trains_no_epochs_is_unsupported_when_asked_for_some(report: Path) -> None:
+    run([replace(trial("ok"), epochs=2)], report)
+    (made,) = records(report)
+    assert (made.status, made.result) == ("unsupported", None)
+    assert "tests.faulty.ok workload does not train whole epochs" in (made.reason or "")
+    assert run([replace(trial("ok"), epochs=2)], report).measured == 0, "and not tried again"
+
+
+def test_preparations_are_timed_apart_in_their_order_before_the_first_step(report: Path) -> None:
+    run([trial("prepared")], report)
+    (made,) = records(report)
+    assert made.status == "ok", made.reason
+    phases = [name for name in made.phases_s if name not in ("idle", "blocks", "warmup", "timed")]
+    assert phases == ["build", "reference", "compile", "capture", "first_step"]
+    assert made.facts["done"] == ["reference", "compile", "capture", "check"]
+    assert all(made.phases_s[name] >= 0.01 for name in ("reference", "compile", "capture"))
+
+
+def test_a_workload_that_knows_its_memory_better_than_the_process_is_believed(report: Path) -> None:
+    """A captured step allocates while it is recorded; the peak of its replays says nothing."""
+    run([trial("prepared"), trial("ok")], report)
+    facts = {one.as_trial.workload: one.facts for one in records(report)}
+    assert facts["tests.faulty.prepared"]["memory_bytes"] == 12345
+    assert facts["tests.faulty.prepared"]["memory_method"] == "as the workload says"
+    assert facts["tests.faulty.ok"]["memory_bytes"] > 1_000_000
+
+
+def test_a_preparation_that_raises_costs_its_own_trial_only(report: Path) -> None:
+    run(between_sound_ones("prepares_badly"), report)
+    before, failed, after = records(report)
+    assert [before.status, after.status] == ["ok", "ok"]
+    assert (failed.status, failed.result) == ("crashed", None)
+    assert failed.reason == "RuntimeError: the compiler gave up"
+    assert "reference" in failed.phases_s, "what was done before it is known"
+    assert "compile" not in failed.phases_s and "first_step" not in failed.phases_s
+    assert after.process.id != failed.process.id
+
+
+@pytest.mark.slow
+def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> None:
+    pytest.importorskip("torch")
+    digits = open_data("digits")
+    training = Trial(
+        model="resnet18",
+        classes=digits.classes,
+        batch=256,
+        device="cpu",
+        data="digits",
+        data_checksum=digits.checksum,
+        epochs=2,
+        learning_rate=0.02,
+        schedule="one_cycle",
+        seed=11,
+    )
+    store = Store(report)
+    profile = tiny_profile(passes=2, limit_s=200)
+    outcome = measure([training], study=STUDY, scale="smoke", profile=profile, host=HOST, store=store)
+    assert (outcome.measured, outcome.failed) == (2, 0)
+    lines = store.path(HOST.id, STUDY).read_text(encoding="utf-8").splitlines()
+    made = records(report)
+    assert [parse_line(line) for line in lines] == made
+    assert [one.line() for one in made] == lines
+    runs = [one.epochs for one in made if one.epochs]
+    assert [one.seed for one in runs] == [11, 12]
+    for one in runs:
+        assert [epoch.steps for epoch in one.epochs] == [6, 6], "1,500 images twice are 11.7 batches of 256"
+        losses = [epoch.train_loss for epoch in one.epochs]
+        assert None not in losses and losses[1] < losses[0]  # type: ignore[operator]
+        assert all(epoch.val_images == 297 and epoch.top1 <= epoch.top5 for epoch in one.epochs)
+        assert one.epochs[0].learning_rate > one.epochs[1].learning_rate > 0
+    assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "other weights and another order"
+    assert all(one.facts["train_images"] == 1500 for one in made)
