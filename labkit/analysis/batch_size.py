@@ -126,7 +126,7 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
                 "over plain": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
                 "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s"),
                 "n": len(results.ok(trial)),
-                "no result": engines.failure(results, trial),
+                "no result": engines.status_without_result(results, trial),
             }
         )
     frame = pd.DataFrame(rows, dtype=object)

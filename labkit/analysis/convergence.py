@@ -156,7 +156,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
             "top-1": with_interval(final(results, trial, "top1"), "top1"),
             "top-5": with_interval(final(results, trial, "top5"), "top5"),
             "n": len(results.ok(trial)),
-            "no result": engines.failure(results, trial),
+            "no result": engines.status_without_result(results, trial),
         }
         if than is not None:
             for metric, name in (("loss", "loss minus"), ("top1", "top-1 minus")):

@@ -111,6 +111,12 @@ def failure(results: Results, trial: Trial) -> str | None:
     return f"{status}: {reason}" if reason else status
 
 
+def status_without_result(results: Results, trial: Trial) -> str | None:
+    """The status of a trial that gave no result, for a column: the reason stands in the table of failures."""
+    why = failure(results, trial)
+    return why.split(":")[0] if why else None
+
+
 def conditions(results: Results, trials: Sequence[Trial]) -> str:
     """What a caption must name, engine by engine: `plain in FP32, contiguous, sgd; graph in BF16, …`."""
     if not trials:
@@ -166,8 +172,9 @@ def over_fp32(results: Results, trials: Sequence[Trial]) -> list[tuple[Trial, Tr
 
 
 def left_out(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
-    """Which tuned engines this scale goes without, and which kinds of trial there are."""
-    absent = [name for name in tuned(profile.device.kind) if all(trial.engine != name for trial in trials)]
+    """Which engines that compile this scale goes without, and which kinds of trial there are."""
+    compiling = [name for name, recipe in tuned(profile.device.kind).items() if "compile" in recipe.get("engine", "")]
+    absent = [name for name in compiling if all(trial.engine != name for trial in trials)]
     names = list(dict.fromkeys(engine_name(trial) for trial in trials if trial.workload == "train"))
     said = f"Engines at scale {scale}: {listing(names)}."
     if absent:

@@ -106,7 +106,7 @@ def ratios(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
 
 
 def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
-    """Images/s, ratio over FP32 and memory of every timed trial; a failure is a row with its reason."""
+    """Images/s, ratio over FP32 and memory of every timed trial; a failure is a row."""
     if not timed:
         return Text(f"There are no timed trials of {results.profile.title} yet: nothing to show here.")
     pairs, memory = dict(engines.over_fp32(results, timed)), find_metric("memory_bytes")
@@ -125,7 +125,7 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
                 "over FP32": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
                 "memory (GiB)": used * memory.scale if used else None,
                 "n": len(results.ok(trial)),
-                "no result": engines.failure(results, trial),
+                "no result": engines.status_without_result(results, trial),
             }
         )
     frame = pd.DataFrame(rows, dtype=object)

@@ -99,7 +99,7 @@ def shown_trainings() -> list[list[Record]]:
     trials: dict[tuple[str, str], list[Record]] = {}
     for profile, _, host, records in COMMITTED:
         for record in at_scale(records, scale_to_show(records) or ""):
-            if record.result and record.result.images_per_step:
+            if record.blocks and record.blocks.images_per_step:
                 trials.setdefault((profile + host, record.key), []).append(record)
     return [passes for passes in trials.values() if len(passes) >= 3]
 
@@ -110,7 +110,7 @@ def simulated_rates(passes: list[Record], draws: int, number: int, rng: np.rando
     The pass effect is normal on the logarithm: three to six passes tell how large it is, not which shape it has. The
     blocks of a made-up pass are drawn from those of a recorded one, stalls and all.
     """
-    blocks = [np.array(record.result.host_s) for record in passes if record.result]
+    blocks = [np.array(record.blocks.host_s) for record in passes if record.blocks]
     logs = np.log([1 / block.mean() for block in blocks])
     effect = np.exp(rng.normal(0, logs.std(ddof=1), (draws, number)))
     chosen = blocks[0] / blocks[0].mean()
@@ -139,11 +139,11 @@ def test_an_interval_from_the_blocks_of_one_pass_would_not_cover_the_next() -> N
     covered = []
     for trial in shown_trainings():
         for record in trial:
-            assert record.result is not None
-            interval = log_interval([1 / seconds for seconds in record.result.host_s])
+            assert record.blocks is not None
+            interval = log_interval([1 / seconds for seconds in record.blocks.host_s])
             assert interval.low is not None and interval.high is not None
             for other in trial:
-                if other is not record and other.result is not None:
-                    rate = len(other.result.host_s) / other.result.timed_s
+                if other is not record and other.blocks is not None:
+                    rate = len(other.blocks.host_s) / other.blocks.timed_s
                     covered.append(interval.low <= rate <= interval.high)
     assert float(np.mean(covered)) < 0.6
