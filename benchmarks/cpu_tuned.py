@@ -33,7 +33,7 @@ def main() -> int:
     for model, batch in CASES:
         ratio = compare(model, batch, pairs)
         assert ratio.low is not None and ratio.high is not None
-        verdict = "is faster" if ratio.low > 1 else "is SLOWER" if ratio.high < 1 else "is as fast"
+        verdict = "is faster" if ratio.low > 1 else "is SLOWER" if ratio.high < 1 else "is undecided"
         slower += ratio.high < 1
         print(
             f"{model} batch {batch}: tuned over plain {ratio.point:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}], "

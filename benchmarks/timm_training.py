@@ -3,13 +3,14 @@
     python benchmarks/timm_training.py [--case resnet50,32,64 …] [--engine compile+graph] [--pairs 5]
 
 The peer is timm's protocol (huggingface/pytorch-image-models, `benchmark.py`, training): one random batch that stays on
-the device, autocast BF16, channels_last, `cudnn.benchmark`, eager, SGD with Nesterov momentum (fused here, which is the
-faster one), 10 warm-up and 40 timed steps. Ours is the workbook's trial as a report runs it: same model, batch and
-precision, with the real loader (shuffled images, flipped and cropped), the correctness gate passed, and the telemetry
-process sampling beside both. Legs run in turns, the ratio is formed within a pair; the interval is over pairs.
+the device, autocast BF16, channels_last, `cudnn.benchmark`, eager (its default), SGD with Nesterov momentum (fused,
+the faster one), 10 warm-up and 40 timed steps. Ours is the workbook's trial as a report runs it: same model,
+batch and precision, with the real loader (shuffled images, flipped and cropped), the correctness gate passed, and the
+telemetry process sampling beside both. Legs run in turns and in both orders, the ratio is formed within a pair; the
+interval is over pairs.
 
-Prints preparation times apart: a cold compile the first time, from Inductor's cache the next. Exit code 1 when an
-aim is missed.
+Prints preparation times apart: a cold compile the first time, from Inductor's cache the next. An aim is met when the
+interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when one is missed.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 def compare(case: Case, engine: str, pairs: int) -> bool:
-    """One case; whether its aim is met."""
+    """One case; whether its aim was not missed."""
     data = open_data("synthetic32")
     trial = Trial(
         model=case.model,
@@ -98,27 +99,29 @@ def compare(case: Case, engine: str, pairs: int) -> bool:
     clock, ratios, rates, ours_rates = CudaClock(), [], [], []
     with TelemetryProcess([0], log=Path(os.devnull)) as telemetry:
         telemetry.ready()
-        for _ in range(pairs):
-            leg = []
-            for step in (peer.step, ours.step):
+        free_memory("cuda")  # what is loaded by now is set aside: no collection walks through it in the peer's steps
+        for pair in range(pairs):
+            leg = {}
+            for name, step in (("peer", peer.step), ("ours", ours.step))[:: 1 if pair % 2 else -1]:
                 clock.time_block(step, WARM_UP_STEPS)
                 seconds, _ = clock.time_block(step, TIMED_STEPS)
-                leg.append(TIMED_STEPS * case.batch / seconds)
-            rates.append(leg[0])
-            ours_rates.append(leg[1])
-            ratios.append(leg[1] / leg[0])
+                leg[name] = TIMED_STEPS * case.batch / seconds
+            rates.append(leg["peer"])
+            ours_rates.append(leg["ours"])
+            ratios.append(leg["ours"] / leg["peer"])
     ratio, plain, tuned = log_interval(ratios), log_interval(rates), log_interval(ours_rates)
-    fine = ratio.point >= case.aim
+    assert ratio.low is not None and ratio.high is not None
+    verdict = "met" if ratio.low >= case.aim else "MISSED" if ratio.high < case.aim else "undecided"
     gate: dict[str, Any] = ours.facts["gate"]
     print(
         f"{case.model} {case.image_px} px batch {case.batch}: {engine} {tuned.point:,.0f} images/s, timm's protocol "
         f"{plain.point:,.0f}: {ratio.point:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], n = {ratio.n}, aim {case.aim}x "
-        f"{'met' if fine else 'MISSED'}; "
+        f"{verdict}; "
         + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())
         + f"; gate: loss {gate['loss_difference']:.1e}, change {gate['change_difference']:.3f}",
         flush=True,
     )
-    return fine
+    return verdict != "MISSED"
 
 
 class Peer:

@@ -59,6 +59,12 @@ def final(results: Results, trial: Trial, metric: str) -> Interval | None:
     return share_interval(found) if metric in ("top1", "top5") else linear_interval(found)
 
 
+def not_finite(results: Results, trial: Trial) -> str:
+    """How many seeds ended with a loss that is not finite, for a sentence; empty when none did."""
+    ended, finite = len(results.ok(trial)), len(results.values(trial, "loss"))
+    return f" ({ended - finite} of {ended} seeds ended not finite and are left out)" if finite < ended else ""
+
+
 def final_difference(results: Results, over: Trial, under: Trial, metric: str) -> Interval | None:
     """The difference of two runs after the last epoch, formed within each pass (the same seed) first."""
     return difference_interval(results.values(over, metric), results.values(under, metric))
@@ -122,7 +128,9 @@ def ends(results: Results, trials: Sequence[Trial]) -> str:
     said = []
     for trial in trials:
         loss, top1 = final(results, trial, "loss"), final(results, trial, "top1")
-        told = [f"loss {with_interval(loss, 'loss')}" if loss else "a loss that is not finite"]
+        told = [
+            f"loss {with_interval(loss, 'loss')}{not_finite(results, trial)}" if loss else "a loss that is not finite"
+        ]
         if top1:
             said.append(f"{run_name(trial, trials)}: {told[0]}, top-1 {with_interval(top1, 'top1')}")
     return "; ".join(said)
@@ -141,6 +149,11 @@ def _rate(trials: Sequence[Trial]) -> str:
     return f"Learning rate {rates} ({schedules}), {title(trials[0])}."
 
 
+def _loss(results: Results, trial: Trial) -> str | None:
+    said = with_interval(final(results, trial, "loss"), "loss")
+    return f"{said or ''}{not_finite(results, trial)}".strip() or None
+
+
 def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) -> Table | Text:
     """What each run ended with and how long it took; with `than`, the differences to that run."""
     known = [trial for trial in trials if results.ok(trial)]
@@ -152,7 +165,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
             "run": run_name(trial, trials),
             "epochs": trial.epochs,
             "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s"),
-            "loss": with_interval(final(results, trial, "loss"), "loss"),
+            "loss": _loss(results, trial),
             "top-1": with_interval(final(results, trial, "top1"), "top1"),
             "top-5": with_interval(final(results, trial, "top5"), "top5"),
             "n": len(results.ok(trial)),

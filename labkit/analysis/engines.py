@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
 from labkit.analysis.draw import ENGINES
-from labkit.analysis.format import listing, number
+from labkit.analysis.format import listing
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
-from labkit.analysis.table import Table, Text
+from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
 from labkit.recipes import engine_name, is_plain, tuned
@@ -180,88 +179,3 @@ def left_out(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     if absent:
         said += f" Left out at this scale, because compiling takes longer than it may: {listing(absent)}."
     return Text(said)
-
-
-def cost_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
-    """Seconds that an engine takes once, and after how much training it has paid for itself against the plain loop."""
-    rows = [
-        row
-        for trial in trials
-        if engine_name(trial) not in ("plain", "eager")
-        if (row := _cost(results, trial, trials))
-    ]
-    if not rows:
-        return Text("No trial here compiled or captured anything, so nothing was paid once.")
-    return Table(
-        pd.DataFrame(rows),
-        "What an engine costs once, before its first step. Cold: the first pass, which finds an empty cache of "
-        "compiled kernels unless an earlier run left one; cached: the mean of later passes, fresh processes that find "
-        "the cache. Paid after: the steps, and the seconds of training, after which what was saved a step has made up "
-        f"for it, against the plain loop of the same model and batch. {conditions(results, list(trials))}.",
-    )
-
-
-def _cost(results: Results, trial: Trial, beside: Sequence[Trial]) -> dict[str, Any] | None:
-    compiling, capturing = (results.values(trial, metric) for metric in ("compile_s", "capture_s"))
-    passes = sorted({*compiling, *capturing})
-    if not passes:
-        return None
-    once = {number_: compiling.get(number_, 0.0) + capturing.get(number_, 0.0) for number_ in passes}
-    first = min(results.passes())
-    later = [number_ for number_ in passes if number_ != first]
-    saved = _saved(results, trial)
-    return {
-        "trial": name_of(trial, beside),
-        "compile cold (s)": compiling.get(first),
-        "compile cached (s)": _mean(compiling, later),
-        "capture (s)": _mean(capturing, passes),
-        "paid after, cold": _paid(once.get(first), saved),
-        "paid after, cached": _paid(_mean(once, later), saved),
-    }
-
-
-def _mean(found: dict[int, float], passes: list[int]) -> float | None:
-    known = [found[number_] for number_ in passes if number_ in found]
-    return fmean(known) if known else None
-
-
-def _saved(results: Results, trial: Trial) -> tuple[float, float] | None:
-    """(seconds of a plain step, seconds saved a step); None where the plain loop has no result."""
-    plain = plain_of(results, trial)
-    slow = results.interval(plain, "step_s") if plain else None
-    fast = results.interval(trial, "step_s")
-    return (slow.point, slow.point - fast.point) if slow and fast else None
-
-
-def _paid(cost_s: float | None, saved: tuple[float, float] | None) -> str | None:
-    if cost_s is None or saved is None:
-        return None
-    step_s, gain_s = saved
-    if gain_s <= 0:
-        return "never: it is not faster"
-    steps = cost_s / gain_s
-    return f"{number(steps)} steps, {number(steps * step_s)} s"
-
-
-def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
-    """How far the first steps of each engine are from the same steps of the plain loop, beside what is tolerated."""
-    rows = []
-    for trial in trials:
-        found = [record.facts["gate"] for record in results.ok(trial) if isinstance(record.facts.get("gate"), dict)]
-        if not found:
-            continue
-        row: dict[str, Any] = {"trial": name_of(trial, trials), "steps": max(gate.get("steps", 0) for gate in found)}
-        for what in ("loss", "change"):
-            seen = [gate[f"{what}_difference"] for gate in found if gate.get(f"{what}_difference") is not None]
-            allowed = [gate[f"{what}_tolerance"] for gate in found if gate.get(f"{what}_tolerance") is not None]
-            row[f"{what}, largest difference"] = max(seen, default=None)
-            row[f"{what}, tolerated"] = min(allowed, default=None)
-        rows.append({**row, "passes": len(found)})
-    if not rows:
-        return Text("No trial here was held against the plain loop's steps: only other engines are.")
-    return Table(
-        pd.DataFrame(rows),
-        "The gate of an engine: its first steps beside the same steps of the plain loop (same weights, same images), "
-        "as relative differences of the loss and of the change of the weights; the largest over the passes. A trial "
-        "beyond its tolerance has no result.",
-    )

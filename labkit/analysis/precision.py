@@ -80,7 +80,8 @@ def parity_sentence(results: Results, runs: Sequence[Trial]) -> str:
         single = replace(trial, precision="fp32")
         found = convergence.final_difference(results, trial, single, "loss") if trial != single else None
         if found:
-            said.append(f"{trial.precision.upper()} {shown_effect(found, 'loss', 'difference')}")
+            lost = convergence.not_finite(results, trial)
+            said.append(f"{trial.precision.upper()} {shown_effect(found, 'loss', 'difference')}{lost}")
     if not said:
         return ""
     known = next(trial for trial in runs if results.ok(trial))

@@ -21,7 +21,7 @@ Moves: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
 # Values of which torch leaves an operator to the calling thread (its GRAIN_SIZE). More are split over all cores, which
 # gains a quarter of a batch's time on an idle machine, and beside another process costs that of several batches.
 _ONE_THREAD = 32_768
-_TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Preparation:
             sample = torch.arange(batch, device=device)[:, None, None, None]
             channel = torch.arange(channels, device=device)[:, None, None]
             images = images[sample, channel, y[:, None, :, None], x[:, None, None, :]]
-        ready = images.to(torch.float32, memory_format=_TORCH_FORMATS[self._memory_format])
+        ready = images.to(torch.float32, memory_format=TORCH_FORMATS[self._memory_format])
         return ready.sub_(self._mean).div_(self._std)
 
     def _on_host(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
@@ -137,7 +137,7 @@ class Preparation:
             # Of a whole image, because torch's inner loop would otherwise be the three channels of a pixel.
             one_image = (1, *pixels.shape[1:])
             mean, std = (m.expand(one_image).contiguous(memory_format=torch.channels_last) for m in (mean, std))
-        ready = torch.empty(pixels.shape, device="cpu", memory_format=_TORCH_FORMATS[self._memory_format])
+        ready = torch.empty(pixels.shape, device="cpu", memory_format=TORCH_FORMATS[self._memory_format])
         at_once = max(1, _ONE_THREAD // pixels[0].size)
         for part, levels in zip(ready.split(at_once), torch.from_numpy(pixels).split(at_once), strict=True):
             part.copy_(levels).sub_(mean).div_(std)

@@ -15,14 +15,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from labkit.data.augment import Augment, MemoryFormat, Preparation
+from labkit.data.augment import TORCH_FORMATS, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Split
 from labkit.data.loader import Batch, Mean, StreamingLoader, check_sizes, upload
 from labkit.data.order import EpochOrder
+from labkit.data.triton_here import why_no_triton
 
 PART = 2**16  # samples that are shuffled and sent at once, at least
-TRITON_CAPABILITY = (7, 0)
-_TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class StaticBatch:
@@ -35,7 +34,7 @@ class StaticBatch:
     ) -> None:
         self.batch = batch
         shape = (batch, 3, image_px, image_px)
-        memory = _TORCH_FORMATS[memory_format]
+        memory = TORCH_FORMATS[memory_format]
         self.images = torch.empty(shape, device=device, dtype=dtype, memory_format=memory)
         self.labels = torch.empty(batch, device=device, dtype=torch.int64)
 
@@ -120,7 +119,7 @@ class DeviceLoader(StaticBatch):
         self._capacity = 2 * self._part
         self._ring = torch.zeros(self._capacity, dtype=torch.int32, device=device)
         self._step = torch.zeros((), dtype=torch.int64, device=device)
-        self._one_kernel = _has_triton(device) if one_kernel is None else one_kernel
+        self._one_kernel = why_no_triton(device) is None if one_kernel is None else one_kernel
         self._offsets = torch.arange(batch, device=device)
         self._prepare = Preparation(
             device=device,
@@ -193,14 +192,3 @@ class DeviceLoader(StaticBatch):
             TILE=TILE,
             num_warps=4,
         )
-
-
-def _has_triton(device: torch.device) -> bool:
-    """Whether Triton compiles for this device."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < TRITON_CAPABILITY:
-        return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True

@@ -30,6 +30,11 @@ class CapturedStep:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
+    def images(self) -> torch.Tensor:
+        """Images of the last step; the next one overwrites them."""
+        return self.batch.images
+
+    @property
     def labels(self) -> torch.Tensor:
         """Labels of the last step; the next one overwrites them."""
         return self.batch.labels

@@ -16,7 +16,7 @@ class HostedStep:
         self.kind = loader.kind
         self._training, self.loader = training, loader
         self.losses: list[torch.Tensor] = []
-        self.labels = torch.empty(0, dtype=torch.int64)  # of the last step
+        self.images, self.labels = torch.empty(0), torch.empty(0, dtype=torch.int64)  # of the last step
 
     def peek(self) -> Batch:
         """The next batch, without training on it."""
@@ -38,5 +38,5 @@ class HostedStep:
 
     def __call__(self) -> None:
         """Queue one step."""
-        images, self.labels = self.loader.next_batch()
-        self.losses.append(self._training.update(images, self.labels))
+        self.images, self.labels = self.loader.next_batch()
+        self.losses.append(self._training.update(self.images, self.labels))

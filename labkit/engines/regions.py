@@ -14,8 +14,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+# How Inductor counts, for each graph, whether its cache on the disk had it.
+_COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def compiler_cache() -> dict[str, int]:
+    """Graphs that this process took from Inductor's cache and graphs that it compiled, so far."""
+    from torch._dynamo.utils import counters
+
+    return {name: int(counters["inductor"][key]) for name, key in _COUNTERS.items()}
 
 
 def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

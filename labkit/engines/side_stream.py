@@ -31,11 +31,16 @@ def join() -> None:
 
 
 def use_side_stream(model: nn.Module) -> None:
-    """Let every convolution and matrix product of the model make its weights' gradients on the side stream."""
+    """Let every convolution and matrix product of the model make its weights' gradients on the side stream.
+
+    For networks in which no such layer is the last before a residual addition (a normalisation stands between in all
+    of the catalogue's): there the gradient that arrives is shared with the skip path, and eager autograd may add to it
+    in place while the side stream reads it. Matrix products take batches of vectors.
+    """
     for module in model.modules():
         if type(module) is nn.Conv2d and module.padding_mode == "zeros":
             module.__class__ = _SideConv2d
-        elif type(module) is nn.Linear:
+        elif type(module) is nn.Linear and module.bias is not None:
             module.__class__ = _SideLinear
 
 

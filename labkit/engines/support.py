@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import torch
 
+from labkit.data.triton_here import why_no_triton
 from labkit.engines import precision
 from labkit.trial import Trial
 
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
 # kernel for all of them.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
-INDUCTOR_CAPABILITY = (7, 0)  # of the kernels that Inductor and this package write in Triton
 
 
 def why_unsupported(trial: Trial) -> str | None:
@@ -23,6 +25,10 @@ def why_unsupported(trial: Trial) -> str | None:
     reason = precision.why_unsupported(trial)
     if reason:
         return reason
+    if trial.loader == "device" and trial.device == "cpu":
+        return "the device's loader is of GPUs: a CPU gathers from the memory map"
+    if trial.batch == 1 and trial.model.startswith("resnet") and trial.image_px == 32 and trial.stem == "imagenet":
+        return "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images"
     if captured and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     if captured and trial.loader != "device":
@@ -35,7 +41,7 @@ def why_unsupported(trial: Trial) -> str | None:
         if trial.precision != "bf16":
             return f"sgd_master keeps BF16 weights beside FP32 ones; the trial trains in {trial.precision}"
     if trial.device == "cuda" and (compiled or trial.optimizer == "sgd_master"):
-        has = torch.cuda.get_device_capability()
-        if has < INDUCTOR_CAPABILITY:
-            return f"Triton compiles for compute capability 7.0 and later, this device has {has[0]}.{has[1]}"
+        return why_no_triton(torch.device("cuda"))
+    if trial.device == "cpu" and compiled and not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        return "Inductor needs a C++ compiler on a CPU, and none is installed"
     return None

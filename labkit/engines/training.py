@@ -111,6 +111,10 @@ class Training:
             return list(self.optimizer.masters)
         return [weight.detach() for weight in self.model.parameters()]
 
+    def statistics(self) -> list[torch.Tensor]:
+        """Running means and variances, in the model's order."""
+        return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
+
     @torch.no_grad()
     def damp(self, factor: float) -> None:
         """Weaken the residual branches of a ResNet by scaling their last normalisation, in place."""

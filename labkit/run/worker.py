@@ -118,7 +118,8 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
         phases[name], mark = now - mark, now
 
     if trial.framework == "torch":
-        if trial.engine != "eager":  # importing Dynamo takes seconds, and an eager trial leaves nothing in it
+        # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
+        if trial.engine != "eager" or "torch._dynamo" in sys.modules:
             reset_compiler()
         free_memory(trial.device)
     if trial.epochs:  # training runs of different passes start from different weights and orders
@@ -169,6 +170,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: _Event
         raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
     epochs: list[Epoch] = []
     workload.restart()
+    quiet_collector()
     for number in range(trial.epochs):
         steps = workload.steps_of_epoch(number)
         train_s, _ = clock.time_block(workload.step, steps)
@@ -201,9 +203,16 @@ def _failed(status: str, reason: str) -> Event:
     return {"status": status, "reason": first[:500]}
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """PyTorch has a type for it on CUDA, and only a message on the CPU."""
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """PyTorch has a type for it on CUDA, and only a message on the CPU.
+
+    One that breaks off the capture of a graph comes as that failure's context.
+    """
+    while error is not None:
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+            return True
+        error = error.__context__
+    return False
 
 
 def _framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:

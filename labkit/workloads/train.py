@@ -2,7 +2,7 @@
 
 The plain loop is what the five papers ran: eager FP32 (TF32 off), one fresh batch a step. Engine, precision, optimiser
 and memory format are fields of the trial; a combination that cannot be trained here is `unsupported`, never run as
-another. What differs from the plain loop is compared with it before anything is timed.
+another. Another engine or optimiser is compared, before anything is timed, with the eager loop in the same precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from labkit.data import DataSet
-from labkit.data.augment import Augment
+from labkit.data.augment import TORCH_FORMATS, Augment
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.in_order import batches_in_order
 from labkit.data.loader import StreamingLoader
@@ -25,6 +25,7 @@ from labkit.data.loaders import AnyLoader, make_loader
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
 from labkit.engines.hosted import HostedStep
+from labkit.engines.regions import compiler_cache
 from labkit.engines.support import why_unsupported
 from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
@@ -34,7 +35,6 @@ from labkit.trial import Trial
 from labkit.workloads import Scores
 
 EVALUATION_BATCH = 500
-MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 def build(trial: Trial, data: DataSet | None) -> TrainWorkload:
@@ -60,15 +60,15 @@ class TrainWorkload:
             model = build_model(
                 trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
             )
-        model = model.to(memory_format=MEMORY_FORMATS[trial.memory_format])
+        model = model.to(memory_format=TORCH_FORMATS[trial.memory_format])
         captured = "graph" in trial.engine
-        self._plain = trial.engine == "eager" and trial.optimizer == "sgd"
+        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd"
         self._reference: Training | None = None
-        if not self._plain:
+        if not self._is_reference:
             as_plain = replace(trial, engine="eager", optimizer="sgd")
             self._reference = Training(as_plain, copy.deepcopy(model), captured=False, restarts=False)
         # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
-        self.training = Training(trial, model, captured=captured, restarts=not self._plain or trial.epochs > 0)
+        self.training = Training(trial, model, captured=captured, restarts=not self._is_reference or trial.epochs > 0)
         self.run = self._drive()
         self._rates = _learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
@@ -127,8 +127,8 @@ class TrainWorkload:
         }
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """The plain steps to compare with, compiling, capturing: whichever the trial needs."""
-        if not self._plain:
+        """The eager steps to compare with, compiling, capturing: whichever the trial needs."""
+        if not self._is_reference:
             yield "reference", self._run_reference
         if "compile" in self.trial.engine:
             yield "compile", self._compile
@@ -139,31 +139,19 @@ class TrainWorkload:
         reference = self._reference
         assert reference is not None
 
-        def one_step() -> tuple[torch.Tensor, torch.Tensor]:
+        def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             images, labels = self.run.peek()
-            return reference.update(images, labels), labels
+            return reference.update(images, labels), images, labels
 
-        self._expected = self._trace(reference, one_step)
+        self._expected = gate.trace(reference, one_step, seed=self.trial.seed)
         self._reference = None
         self.run.rewind()
 
-    def _trace(self, training: Training, one_step: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> gate.Trace:
-        torch.manual_seed(self.trial.seed)
-        training.damp(gate.DAMPING)
-        training.set_learning_rate(gate.LEARNING_RATE)
-        before = [weight.clone() for weight in training.weights()]
-        losses, labels = [], []
-        for _ in range(gate.STEPS):
-            loss, seen = one_step()
-            losses.append(float(loss))
-            labels.append(seen.clone())
-        # On the host, for the same reason as the weights of the beginning.
-        changes = [(w - b).cpu() for w, b in zip(training.weights(), before, strict=True)]
-        return gate.Trace(losses, labels, changes)
-
     def _compile(self) -> None:
         self.training.compile()
+        before = compiler_cache()
         self.run.warm_up()
+        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
         self._forget_steps()
 
     def _capture(self) -> None:
@@ -192,23 +180,23 @@ class TrainWorkload:
         self._step += 1
 
     def check(self) -> None:
-        """A plain step trains: shapes, loss and gradients are right. A tuned one does what the plain one does."""
-        if self._plain:
-            self._check_plain()
+        """An eager step trains: shapes, loss and gradients are right. A tuned one does what the eager one does."""
+        if self._is_reference:
+            self._check_first_step()
             return
 
-        def one_step() -> tuple[torch.Tensor, torch.Tensor]:
+        def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             self.run()
-            return self.run.take_losses(), self.run.labels
+            return self.run.take_losses(), self.run.images, self.run.labels
 
-        tuned = self._trace(self.training, one_step)
+        tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
         self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
         del self._expected
         self._forget_steps()
         if not self.trial.epochs:
             self.training.forget_beginning()
 
-    def _check_plain(self) -> None:
+    def _check_first_step(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
         model, shapes = self.training.model, []
         hook = model.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
@@ -239,7 +227,7 @@ class TrainWorkload:
     def steps_of_epoch(self, epoch: int) -> int:
         """Steps until all training images have been seen `epoch + 1` times, from where the last epoch ended."""
         images, batch = len(self._data.train), self.trial.batch
-        return -(-(epoch + 1) * images // batch) - -(-epoch * images // batch)
+        return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def learning_rate(self) -> float:
         """The learning rate of the step before."""

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import batch_size, batch_size_figures, convergence, engines, key_numbers, quality, summary
+from labkit.analysis import (
+    batch_size,
+    batch_size_figures,
+    convergence,
+    engine_tables,
+    engines,
+    key_numbers,
+    quality,
+    summary,
+)
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
@@ -123,8 +132,8 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "speed_up": lambda r: batch_size_figures.speed_up(r, engines.timed(r)),
     "curves": lambda r: convergence.curves(r, convergence.runs(r)),
     "runs": lambda r: convergence.table(r, convergence.runs(r)),
-    "cost": lambda r: engines.cost_table(r, engines.timed(r)),
-    "gate": lambda r: engines.gate_table(r, engines.timed(r)),
+    "cost": lambda r: engine_tables.cost_table(r, engines.timed(r)),
+    "gate": lambda r: engine_tables.gate_table(r, engines.timed(r)),
     "limitations": lambda r: batch_size.limitations(r, *both(r)),
     "method": lambda r: summary.method_sentence(r, "Done."),
     "failures": summary.failures_table,
@@ -241,7 +250,7 @@ def test_what_an_engine_costs_once_is_cold_in_the_first_pass_and_pays_after_so_m
     records = [blocks(STUDY, plain, n, 64 / 20e-3) for n in PASSES]  # a step of 20 ms
     records += [blocks(STUDY, tuned, n, 64 / 5e-3) for n in PASSES]  # and of 5 ms: 15 ms are saved
     results = of_records(STUDY, records)
-    table = engines.cost_table(results, engines.timed(results))
+    table = engine_tables.cost_table(results, engines.timed(results))
     assert isinstance(table, Table)
     (row,) = table.frame.to_dict("records")
     assert (row["compile cold (s)"], row["compile cached (s)"], row["capture (s)"]) == (45.0, 12.0, 0.5)
@@ -249,7 +258,7 @@ def test_what_an_engine_costs_once_is_cold_in_the_first_pass_and_pays_after_so_m
     assert row["paid after, cached"] == "833 steps, 16.7 s"
     slower = [blocks(STUDY, tuned, n, 64 / 25e-3) for n in PASSES]
     results = of_records(STUDY, [*records[:3], *slower])
-    (row,) = engines.cost_table(results, engines.timed(results)).frame.to_dict("records")  # type: ignore[union-attr]
+    (row,) = engine_tables.cost_table(results, engines.timed(results)).frame.to_dict("records")  # type: ignore[union-attr]
     assert row["paid after, cold"] == "never: it is not faster"
 
 

@@ -132,9 +132,15 @@ def _assert_says(trial: Trial, reason: str | None) -> None:
 # ---- the gate -------------------------------------------------------------------------------------------------------
 
 
-def trace(losses: list[float], changes: list[list[float]], labels: list[list[int]] | None = None) -> gate.Trace:
+def trace(
+    losses: list[float],
+    changes: list[list[float]],
+    labels: list[list[int]] | None = None,
+    statistics: list[list[float]] | None = None,
+) -> gate.Trace:
     seen = labels or [[step, step + 1] for step in range(len(losses))]
-    return gate.Trace(losses, [torch.tensor(one) for one in seen], [torch.tensor(one) for one in changes])
+    tensors = ([torch.tensor(one) for one in part] for part in (seen, changes, statistics or []))
+    return gate.Trace(losses, *tensors)
 
 
 PLAIN = trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]])  # the norm of all changes is 5
@@ -147,6 +153,8 @@ def test_equal_steps_pass_and_the_gate_states_what_it_found_and_allowed() -> Non
         "loss_tolerance": 1e-4,
         "change_difference": 0.0,
         "change_tolerance": 0.05,
+        "worst_difference": 0.0,
+        "worst_tolerance": 0.2,
     }
 
 
@@ -155,7 +163,8 @@ def test_differences_are_relative_the_largest_of_the_losses_and_one_norm_of_all_
     found = gate.compare(PLAIN, tuned, "bf16")
     assert found["loss_difference"] == pytest.approx(0.003)
     assert found["change_difference"] == pytest.approx(0.1)
-    assert (found["loss_tolerance"], found["change_tolerance"]) == TOLERANCES["bf16"]
+    assert found["worst_difference"] == pytest.approx(0.1)
+    assert tuple(found[f"{what}_tolerance"] for what in ("loss", "change", "worst")) == TOLERANCES["bf16"]
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
@@ -166,9 +175,9 @@ def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_ref
         return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
 
     gate.compare(PLAIN, tuned(0.99, 0.99), precision)
-    with pytest.raises(GateError, match=r"tuned step's losses .* differ from the plain one's .* more than"):
+    with pytest.raises(GateError, match=r"tuned engine's loss differs from the plain one's .* more than"):
         gate.compare(PLAIN, tuned(1.01, 0.0), precision)
-    with pytest.raises(GateError, match=r"after 3 steps the tuned weights' change differs .* more than"):
+    with pytest.raises(GateError, match=r"change of all weights together differs .* more than"):
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
 
 
@@ -184,7 +193,7 @@ def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_ref
         (PLAIN, trace([2.0, math.nan, 1.8], [[3.0, 0.0], [0.0, 4.0]]), "not finite: .*tuned 2.0000, nan"),
         (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: plain inf"),
         (PLAIN, trace([2.0, 1.9, 1.8], [[0.0, 0.0], [0.0, 4.0]]), "1 of 2 weights did not move in 3 tuned steps"),
-        (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "change differs"),
+        (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "all weights together differs"),
     ],
     ids=["other images", "the same batch", "tuned not finite", "plain not finite", "still", "weights not a number"],
 )
@@ -197,9 +206,22 @@ def test_a_step_that_did_something_else_is_refused_with_what_it_did(
 
 def test_a_small_weight_that_does_not_move_is_found_beside_large_ones_that_do() -> None:
     plain = trace([2.0, 1.9], [[1e-6], [100.0]])
-    gate.compare(plain, trace([2.0, 1.9], [[2e-6], [100.0]]), "fp32")
+    gate.compare(plain, trace([2.0, 1.9], [[2e-6], [100.0]]), "fp32")  # so small that rounding is all there is
     with pytest.raises(GateError, match="1 of 2 weights did not move"):
         gate.compare(plain, trace([2.0, 1.9], [[0.0], [100.0]]), "fp32")
+
+
+@pytest.mark.parametrize("change", [0.01, -1.0], ids=["hardly moved", "the wrong way"])
+def test_one_weight_that_moves_otherwise_is_found_where_all_together_hide_it(change: float) -> None:
+    plain = trace([2.0, 1.9], [[1.0], [100.0]])
+    with pytest.raises(GateError, match="change of a single weight or running statistic differs"):
+        gate.compare(plain, trace([2.0, 1.9], [[change], [100.0]]), "bf16")
+
+
+def test_running_statistics_that_are_not_updated_are_found() -> None:
+    plain, tuned = (trace([2.0, 1.9], [[1.0]], statistics=[[value]]) for value in (0.3, 0.0))
+    with pytest.raises(GateError, match="running statistic differs"):
+        gate.compare(plain, tuned, "bf16")
 
 
 def test_a_weight_that_the_plain_step_does_not_move_need_not_move() -> None:
@@ -209,7 +231,7 @@ def test_a_weight_that_the_plain_step_does_not_move_need_not_move() -> None:
 
 def test_weights_that_move_in_neither_are_no_agreement() -> None:
     still = trace([2.0, 1.9], [[0.0]])
-    with pytest.raises(GateError, match="nan of its norm"):
+    with pytest.raises(GateError, match="by nan of it"):
         gate.compare(still, copy.deepcopy(still), "fp32")
 
 

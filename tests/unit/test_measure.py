@@ -222,7 +222,7 @@ def run(order, before_each):
 
 def limit():
     step = torch.compile(torch.nn.Linear(4, 2), backend="eager")
-    for batch in range(2, 15):
+    for batch in range(2, 30):
         try:
             step(torch.zeros(batch, 4))
         except torch._dynamo.exc.FailOnRecompileLimitHit:

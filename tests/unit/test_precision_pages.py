@@ -11,6 +11,7 @@ import pytest
 
 from labkit.analysis import (
     convergence,
+    engine_tables,
     engines,
     key_numbers,
     precision,
@@ -146,7 +147,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "activity": lambda r: precision_figures.activity(r, engines.timed(r)),
     "curves": lambda r: convergence.curves(r, convergence.runs(r)),
     "parity": lambda r: precision.parity(r, convergence.runs(r)),
-    "gate": lambda r: engines.gate_table(r, engines.timed(r)),
+    "gate": lambda r: engine_tables.gate_table(r, engines.timed(r)),
     "limitations": lambda r: precision.limitations(r, *both(r)),
     "method": lambda r: summary.method_sentence(r, "Done."),
     "failures": summary.failures_table,
