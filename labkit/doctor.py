@@ -31,6 +31,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     yield from _packages(host)
     if host.gpus:
         yield from _torch_and_gpu(host)
+    yield _compiler(on_gpu=bool(host.gpus))
     free = shutil.disk_usage(ROOT).free
     yield free > REPORT_BYTES, f"Free disk: {free / GIB:.0f} GiB (a quick report wants {REPORT_BYTES / GIB:.0f})."
 
@@ -67,6 +68,16 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "The distribution `pynvml` is deprecated and shadows nvidia-ml-py: pip uninstall pynvml."
     except importlib.metadata.PackageNotFoundError:
         pass
+
+
+def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
+    """Triton builds its launchers with a C compiler, Inductor a CPU's kernels with a C++ one."""
+    wanted = ("cc", "gcc", "clang") if on_gpu else ("g++", "c++", "clang++")
+    found = next((path for name in wanted if (path := shutil.which(name))), None)
+    if found:
+        return True, f"Engines that compile can use {found}."
+    lost = "tuned trials" if on_gpu else "trials with the engine `compile`"
+    return None, f"No compiler ({', '.join(wanted)}): {lost} will be rows marked unsupported. Install gcc or clang."
 
 
 def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
