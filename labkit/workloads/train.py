@@ -26,6 +26,7 @@ from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
 from labkit.engines.hosted import HostedStep
 from labkit.engines.regions import compiler_cache
+from labkit.engines.schedule import learning_rates
 from labkit.engines.support import why_unsupported
 from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
@@ -70,7 +71,7 @@ class TrainWorkload:
         # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
         self.training = Training(trial, model, captured=captured, restarts=not self._is_reference or trial.epochs > 0)
         self.run = self._drive()
-        self._rates = _learning_rates(trial, len(data.train)) if trial.epochs else None
+        self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
         self.flop_per_step: int | None = self._count().flop_training * trial.batch
         self.facts = self._describe()
@@ -260,24 +261,3 @@ class TrainWorkload:
         model.train()
         loss_sum, first, among = (sums / len(split)).tolist()
         return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, len(split))
-
-
-def _learning_rates(trial: Trial, images: int) -> list[float]:
-    """The learning rate of each step of the trial's epochs.
-
-    `one_cycle` rises linearly over the first quarter to the trial's learning rate and falls linearly to almost nothing
-    (Smith & Topin 2018, arXiv:1708.07120; PyTorch's OneCycleLR).
-    """
-    steps = -(-trial.epochs * images // trial.batch)
-    highest = trial.learning_rate
-    if trial.schedule == "constant":
-        return [highest] * steps
-    # PyTorch's own scheduler divides by zero at three steps, so its formula stands here.
-    first, last, peak = highest / 25, highest / 25e4, max(0.25 * (steps + 1) - 1, 0.0)
-
-    def at(step: int) -> float:
-        if step < peak:
-            return first + (highest - first) * step / peak
-        return highest + (last - highest) * (step - peak) / (steps - peak)
-
-    return [at(step) for step in range(steps)]

@@ -31,9 +31,9 @@ from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.engines import gate  # noqa: E402
 from labkit.engines.captured import CapturedStep  # noqa: E402
 from labkit.engines.precision import TOLERANCES  # noqa: E402
+from labkit.engines.schedule import learning_rates  # noqa: E402
 from labkit.engines.support import why_unsupported  # noqa: E402
 from labkit.engines.training import Training  # noqa: E402
-from labkit.workloads import train  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
 
 TUNED = Trial(model="resnet18", classes=10, batch=16, device="cpu", data="digits", optimizer="sgd_fused")
@@ -419,7 +419,7 @@ def test_the_gates_copies_are_gone_when_memory_is_counted(digits: DataSet) -> No
 
 
 def rates(images: int, **fields: Any) -> list[float]:
-    return train._learning_rates(Trial(learning_rate=0.1, **fields), images)
+    return learning_rates(Trial(learning_rate=0.1, **fields), images)
 
 
 def test_one_cycle_rises_over_the_first_quarter_to_the_peak_and_ends_near_zero() -> None:
@@ -468,7 +468,7 @@ def test_each_step_trains_at_its_own_rate_and_the_last_one_is_told(digits: DataS
     for _ in range(6):
         workload.step()
         told.append(workload.learning_rate())
-    assert used == told == train._learning_rates(trial, 1500)
+    assert used == told == learning_rates(trial, 1500)
     assert max(used) <= 0.2 and len(set(used)) == 6
 
 
@@ -513,7 +513,7 @@ def scored_slowly(workload: TrainWorkload, data: DataSet) -> tuple[float, float,
 def test_a_validation_is_what_scoring_each_image_alone_gives(
     monkeypatch: pytest.MonkeyPatch, classes: int, memory_format: str
 ) -> None:
-    monkeypatch.setattr(train, "EVALUATION_BATCH", 20)
+    monkeypatch.setattr("labkit.workloads.train.EVALUATION_BATCH", 20)
     data = small_set(47, classes=classes)  # two full batches and one of seven
     workload = build_workload(replace(TUNED, classes=classes, batch=8, memory_format=memory_format), data)
     assert isinstance(workload, TrainWorkload)
