@@ -67,9 +67,9 @@ def _state(record: Record, *, first: int) -> str:
     graphs = record.facts.get("compiled_regions")
     if not isinstance(graphs, dict):
         return "cold" if record.pass_number == first else "cached"
-    if not graphs["compiled"]:
-        return "cached"
-    return "partly" if graphs["from the cache"] else "cold"
+    if not graphs["from the cache"]:
+        return "cold"
+    return "partly" if graphs["compiled"] else "cached"
 
 
 def _mean(found: dict[int, float], passes: list[int]) -> float | None:

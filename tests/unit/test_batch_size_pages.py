@@ -262,6 +262,28 @@ def test_what_an_engine_costs_once_is_cold_in_the_first_pass_and_pays_after_so_m
     assert row["paid after, cold"] == "never: it is not faster"
 
 
+def test_a_first_pass_that_found_another_trials_graphs_is_not_called_cold() -> None:
+    plain, tuned = Trial(batch=64), Trial(batch=64, **COMPILED)
+    records = [blocks(STUDY, plain, n, 3200.0) for n in PASSES]
+    for number, graphs in ((1, (2, 5)), (2, (0, 7)), (3, (9, 0))):  # compiled, from the cache
+        made = blocks(STUDY, tuned, number, 12_800.0)
+        facts = {**made.facts, "compiled_regions": dict(zip(("compiled", "from the cache"), graphs, strict=True))}
+        records.append(made.model_copy(update={"facts": facts}))
+    results = of_records(STUDY, records)
+    (row,) = engine_tables.cost_table(results, engines.timed(results)).frame.to_dict("records")  # type: ignore[union-attr]
+    found = tuple(row[f"compile {state} (s)"] for state in ("partly cached", "cached", "cold"))
+    assert found == (45.0, 12.0, 12.0), "passes 1, 2 and 3, whichever came first"
+
+
+def test_seeds_that_ended_not_finite_are_counted_where_the_others_mean_stands() -> None:
+    trial = Trial(batch=64, **RUN)
+    losses = ([6.0, 3.0], [6.0, 3.1], [6.0, None])
+    results = of_records(STUDY, [run(STUDY, trial, n, losses[n - 1], 0.2) for n in PASSES])
+    lost = "(1 of 3 seeds ended not finite and are left out)"
+    assert lost in row_of(PARTS["runs"](results).frame, run="ResNet-50")["loss"]
+    assert lost in PARTS["curves"](results).caption
+
+
 def test_with_one_pass_what_is_cached_is_not_known() -> None:
     table = PARTS["cost"](case_of("one pass"))
     assert isinstance(table, Table) and table.frame["compile cached (s)"].isna().all()
