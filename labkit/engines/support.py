@@ -25,12 +25,12 @@ def why_unsupported(trial: Trial) -> str | None:
     reason = precision.why_unsupported(trial)
     if reason:
         return reason
+    if captured and trial.device == "cpu":
+        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     if trial.loader == "device" and trial.device == "cpu":
         return "the device's loader is of GPUs: a CPU gathers from the memory map"
     if trial.batch == 1 and trial.model.startswith("resnet") and trial.image_px == 32 and trial.stem == "imagenet":
         return "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images"
-    if captured and trial.device == "cpu":
-        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     if captured and trial.loader != "device":
         return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     if captured and trial.optimizer == "sgd":
