@@ -122,9 +122,9 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
                 "batch": trial.batch,
                 "engine": engine_name(trial),
                 "precision": trial.precision.upper(),
-                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s"),
+                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "over plain": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
-                "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s"),
+                "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", unit=False),
                 "n": len(results.ok(trial)),
                 "no result": engines.status_without_result(results, trial),
             }

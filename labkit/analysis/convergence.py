@@ -164,10 +164,10 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
         row = {
             "run": run_name(trial, trials),
             "epochs": trial.epochs,
-            "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s"),
+            "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", unit=False),
             "loss": _loss(results, trial),
-            "top-1": with_interval(final(results, trial, "top1"), "top1"),
-            "top-5": with_interval(final(results, trial, "top5"), "top5"),
+            "top-1 (%)": with_interval(final(results, trial, "top1"), "top1", unit=False),
+            "top-5 (%)": with_interval(final(results, trial, "top5"), "top5", unit=False),
             "n": len(results.ok(trial)),
             "no result": engines.status_without_result(results, trial),
         }

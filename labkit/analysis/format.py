@@ -31,12 +31,15 @@ def quantity(value: float | None, metric: str | Metric, digits: int = 3) -> str:
     return f"{number(value * about.scale, digits)} {about.unit}".strip()
 
 
-def with_interval(interval: Interval | None, metric: str | Metric, digits: int = 4) -> str:
-    """Point and 95 % interval: `1,234 images/s [1,200, 1,270]`; without one it says so."""
+def with_interval(interval: Interval | None, metric: str | Metric, digits: int = 4, *, unit: bool = True) -> str:
+    """Point and 95 % interval: `1,234 images/s [1,200, 1,270]`; without one it says so.
+
+    Without `unit`, for a column whose heading names it.
+    """
     about = find_metric(metric) if isinstance(metric, str) else metric
     if interval is None:
         return MISSING
-    point = quantity(interval.point, about, digits)
+    point = quantity(interval.point, about, digits) if unit else number(interval.point * about.scale, digits)
     if interval.low is None or interval.high is None:
         return f"{point} (one pass, no interval)"
     return f"{point} [{number(interval.low * about.scale, digits)}, {number(interval.high * about.scale, digits)}]"

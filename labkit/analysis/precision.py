@@ -122,7 +122,7 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
                 "batch": trial.batch,
                 "engine": engine_name(trial),
                 "precision": trial.precision.upper(),
-                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s"),
+                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "over FP32": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
                 "memory (GiB)": used * memory.scale if used else None,
                 "n": len(results.ok(trial)),

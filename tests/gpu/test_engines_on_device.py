@@ -204,12 +204,32 @@ def test_the_gate_finds_a_step_that_does_something_else(data: DataSet, fault: An
 
 def test_the_gate_finds_a_weight_that_is_never_updated(data: DataSet) -> None:
     workload = prepared(Trial(model="resnet50", batch=64, **TUNED), data)
-    workload.training.optimizer._table[7, 4] = 0
-    with pytest.raises(GateError):
+    workload.training.optimizer._table[-1, 4] = 0  # the last layer's bias has one row
+    with pytest.raises(GateError, match="1 of 161 weights did not move"):
         workload.check()
 
 
-def test_captured_training_learns_and_comes_again_bit_for_bit_after_a_restart() -> None:
+def wrong_sign(model: Any) -> None:
+    model.layer3[2].conv2.weight.register_hook(torch.neg)
+
+
+def statistics_stand_still(model: Any) -> None:
+    model.layer3[2].bn2.momentum = 0.0
+
+
+@pytest.mark.parametrize("fault", [wrong_sign, statistics_stand_still])
+def test_the_gate_finds_what_a_single_layer_does_wrong(data: DataSet, fault: Any) -> None:
+    workload = build_workload(Trial(model="resnet50", batch=64, **{**TUNED, "optimizer": "sgd_fused"}), data)
+    assert isinstance(workload, TrainWorkload)
+    for name, prepare in workload.preparations():
+        if name == "capture":
+            fault(workload.training.model)
+        prepare()
+    with pytest.raises(GateError, match="single weight or running statistic"):
+        workload.check()
+
+
+def test_captured_training_learns_and_comes_again_after_a_restart() -> None:
     digits = open_data("digits")
     trial = Trial(model="resnet18", batch=64, data="digits", classes=10, epochs=4, schedule="one_cycle", **TUNED)
     workload = prepared(trial, digits)

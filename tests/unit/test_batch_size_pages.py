@@ -321,7 +321,7 @@ def test_a_run_that_failed_is_a_row_and_a_sentence_and_so_is_a_trial_that_its_ga
     records = [r for r in run_records() if r.trial["batch"] == 64] + [failed(STUDY, lost, n) for n in PASSES]
     results = of_records(STUDY, [*records, *[failed(STUDY, refused, n, "crashed", why) for n in PASSES]])
     row = row_of(PARTS["runs"](results).frame, run="batch 256")
-    assert (row["no result"], row["top-1"], row["n"]) == ("oom", "–", 0)
+    assert (row["no result"], row["top-1 (%)"], row["n"]) == ("oom", "–", 0)
     assert "Without a result: batch 256 (oom: CUDA out of memory)." in PARTS["curves"](results).caption
     assert f"No result (crashed: {why}): ResNet-50, 64" in said(PARTS["headline"](results))
 

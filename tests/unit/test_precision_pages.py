@@ -213,7 +213,7 @@ def test_where_fp32_failed_there_is_a_rate_and_no_ratio() -> None:
     frame = PARTS["table"](results).frame
     large = frame[(frame["px"] == 224) & (frame["engine"] == "eager")].set_index("precision")
     assert large.loc["FP32", "no result"] == "oom" and large.loc["FP32", "images/s"] == "–"
-    assert large.loc["FP16", "over FP32"] is None and "images/s" in large.loc["FP16", "images/s"]
+    assert large.loc["FP16", "over FP32"] is None and "[" in large.loc["FP16", "images/s"]
     figure = PARTS["throughput"](results)
     assert "Crosses have no result (out of memory: ResNet-50, 256, 224 px, FP32, eager)" in figure.caption
     assert crosses_of(figure) == 1
