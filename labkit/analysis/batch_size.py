@@ -23,19 +23,9 @@ def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) ->
     """The answer first: what a larger batch buys, what a tuned engine does, what accuracy the runs end with."""
     known = [trial for trial in timed if results.ok(trial)]
     if not known and not any(results.ok(trial) for trial in runs):
-        return _nothing(results)
+        return engines.nothing(results)
     said = [_gain(results, known), _tuned(results, known), runs_sentence(results, runs), _failed(results, timed)]
     return Text("\n\n".join(part for part in said if part))
-
-
-def _nothing(results: Results) -> Text:
-    reasons = [record.reason for record in results.failures() if record.reason]
-    if results:
-        return Text(f"No trial gave a result. The first reason: {reasons[0] if reasons else 'not recorded'}.")
-    return Text(
-        f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and how the "
-        f"question will be answered."
-    )
 
 
 def large_over_small(results: Results, trials: Sequence[Trial]) -> list[tuple[Trial, Interval]]:

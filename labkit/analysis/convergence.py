@@ -128,11 +128,11 @@ def ends(results: Results, trials: Sequence[Trial]) -> str:
     said = []
     for trial in trials:
         loss, top1 = final(results, trial, "loss"), final(results, trial, "top1")
-        told = [
-            f"loss {with_interval(loss, 'loss')}{not_finite(results, trial)}" if loss else "a loss that is not finite"
-        ]
+        ended = "a loss that is not finite"
+        if loss:
+            ended = f"loss {with_interval(loss, 'loss')}{not_finite(results, trial)}"
         if top1:
-            said.append(f"{run_name(trial, trials)}: {told[0]}, top-1 {with_interval(top1, 'top1')}")
+            said.append(f"{run_name(trial, trials)}: {ended}, top-1 {with_interval(top1, 'top1')}")
     return "; ".join(said)
 
 

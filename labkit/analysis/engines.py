@@ -110,6 +110,17 @@ def failure(results: Results, trial: Trial) -> str | None:
     return f"{status}: {reason}" if reason else status
 
 
+def nothing(results: Results) -> Text:
+    """The headline of a page whose trials all failed, or of which there are none."""
+    reasons = [record.reason for record in results.failures() if record.reason]
+    if results:
+        return Text(f"No trial gave a result. The first reason: {reasons[0] if reasons else 'not recorded'}.")
+    return Text(
+        f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and how the "
+        f"question will be answered."
+    )
+
+
 def status_without_result(results: Results, trial: Trial) -> str | None:
     """The status of a trial that gave no result, for a column: the reason stands in the table of failures."""
     why = failure(results, trial)

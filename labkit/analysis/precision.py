@@ -50,13 +50,7 @@ def published_ratios(papers: Sequence[Paper], study: str) -> list[PublishedRatio
 def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) -> Text:
     """The answer first: what each precision buys over FP32, and how far the losses of the training runs lie apart."""
     if not any(results.ok(trial) for trial in (*timed, *runs)):
-        reasons = [record.reason for record in results.failures() if record.reason]
-        if results:
-            return Text(f"No trial gave a result. The first reason: {reasons[0] if reasons else 'not recorded'}.")
-        return Text(
-            f"Nothing was measured on {results.profile.title} yet: this page shows what the hardware allows and how "
-            f"the question will be answered."
-        )
+        return engines.nothing(results)
     said = [_gains(results, timed), parity_sentence(results, runs), _unsupported(results, timed)]
     return Text("\n\n".join(part for part in said if part))
 

@@ -230,6 +230,13 @@ def test_running_statistics_that_are_not_updated_are_found() -> None:
         gate.compare(plain, tuned, "bf16")
 
 
+def test_a_statistic_that_is_no_number_is_not_hidden_behind_those_that_are() -> None:
+    plain = trace([2.0, 1.9], [[1.0]], statistics=[[0.3], [0.3], [0.3]])
+    tuned = trace([2.0, 1.9], [[1.0]], statistics=[[0.3], [math.nan], [0.3]])
+    with pytest.raises(GateError, match="running statistic differs from the plain one's by nan"):
+        gate.compare(plain, tuned, "bf16")
+
+
 def test_a_weight_that_the_plain_step_does_not_move_need_not_move() -> None:
     plain = trace([2.0, 1.9], [[0.0], [100.0]])
     assert gate.compare(plain, copy.deepcopy(plain), "fp32")["change_difference"] == 0
