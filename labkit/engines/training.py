@@ -68,7 +68,13 @@ class Training:
     def compile(self) -> None:
         """Let Inductor make the forward and backward pass; it does so in the first step."""
         # Dropout draws PyTorch's own random numbers, so that the gate can compare with the plain step.
-        options = {"fallback_random": True, **(side_stream.INDUCTOR_OPTIONS if self._side_stream else {})}
+        options: dict[str, Any] = {"fallback_random": True}
+        if self.trial.device == "cuda" and self.trial.memory_format == "contiguous":
+            # Inductor would turn convolutions to channels last, which the trial does not say; and PyTorch 2.11 then
+            # expects another layout of some weight gradients than cuDNN returns.
+            options["layout_optimization"] = False
+        if self._side_stream:
+            options |= side_stream.INDUCTOR_OPTIONS
         compile_ = partial(torch.compile, dynamic=False, fullgraph=True, options=options)
         self._loss = loss_function(self.model, compile_)
 
