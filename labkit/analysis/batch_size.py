@@ -110,8 +110,7 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
             {
                 "model": title(trial),
                 "batch": trial.batch,
-                "engine": engine_name(trial),
-                "precision": trial.precision.upper(),
+                "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
                 "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "over plain": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
                 "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", unit=False),

@@ -36,8 +36,8 @@ def cost_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         frame.drop(columns=optional),
         "What an engine costs once, before its first step. Cold: every graph was compiled; cached: Inductor's cache on "
         "the disk had them all, from an earlier pass or from another trial with the same graphs; partly: some. Paid "
-        "after: the steps, and the seconds of training, after which what was saved a step has made up for it, against "
-        f"the plain loop of the same model and batch. {conditions(results, list(trials))}.",
+        "after: the seconds that the plain loop of the same model and batch would have trained when what was saved a "
+        f"step has made up for it. {conditions(results, list(trials))}.",
     )
 
 
@@ -57,8 +57,8 @@ def _cost(results: Results, trial: Trial, beside: Sequence[Trial]) -> dict[str, 
         "compile partly cached (s)": _mean(compiling, by_state["partly"]),
         "compile cached (s)": _mean(compiling, by_state["cached"]),
         "capture (s)": _mean(capturing, passes),
-        "paid after, cold": _paid(_mean(once, by_state["cold"]), saved),
-        "paid after, cached": _paid(_mean(once, by_state["cached"]), saved),
+        "paid after, cold (s)": _paid(_mean(once, by_state["cold"]), saved),
+        "paid after, cached (s)": _paid(_mean(once, by_state["cached"]), saved),
     }
 
 
@@ -91,8 +91,7 @@ def _paid(cost_s: float | None, saved: tuple[float, float] | None) -> str | None
     step_s, gain_s = saved
     if gain_s <= 0:
         return "never: it is not faster"
-    steps = cost_s / gain_s
-    return f"{number(steps)} steps, {number(steps * step_s)} s"
+    return number(cost_s / gain_s * step_s)
 
 
 def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
@@ -106,8 +105,7 @@ def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         for what in ("loss", "change", "worst"):
             seen = [gate[f"{what}_difference"] for gate in found if gate.get(f"{what}_difference") is not None]
             allowed = [gate[f"{what}_tolerance"] for gate in found if gate.get(f"{what}_tolerance") is not None]
-            row[f"{WHAT[what]}, largest difference"] = max(seen, default=None)
-            row[f"{WHAT[what]}, tolerated"] = min(allowed, default=None)
+            row[WHAT[what]] = f"{max(seen):.2g} of {min(allowed):.2g}" if seen and allowed else None
         rows.append({**row, "passes": len(found)})
     if not rows:
         return Text("No trial here was compared with the eager loop: only other engines and optimisers are.")
@@ -115,6 +113,7 @@ def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         pd.DataFrame(rows),
         "The gate of an engine: its first steps beside those of the eager loop in the same precision and memory format "
         "(same weights, same images), as relative differences of the loss, of the change of all weights together, and "
-        "of the single weight or running statistic that differs most; the largest over the passes. A trial beyond a "
-        "tolerance has no result. It says that an engine computes what it should, not what a precision loses.",
+        "of the single weight or running statistic that differs most; the largest over the passes, of what is "
+        "tolerated. A trial beyond a tolerance has no result. It says that an engine computes what it should, not what "
+        "a precision loses.",
     )
