@@ -55,6 +55,22 @@ def recipes(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     return {"plain": dict(PLAIN_ON_GPU if kind == "cuda" else PLAIN), **tuned(kind)}
 
 
+# Inference, on a GPU: batch norm folded, weights and images in BF16, the whole prediction one launch.
+PREDICTED: Recipe = {"engine": "graph", "precision": "bf16", "memory_format": "channels_last"}
+PREDICTED_COMPILED: Recipe = {**PREDICTED, "engine": "compile+graph"}
+# On a CPU: batch norm folded, weights packed for oneDNN by Inductor, which fuses what follows a convolution into it.
+PREDICTED_ON_CPU: Recipe = {"engine": "compile", "memory_format": "channels_last"}
+
+_PREDICTING = MappingProxyType(
+    {"cuda": {"graph": PREDICTED, "compile+graph": PREDICTED_COMPILED}, "cpu": {"compile": PREDICTED_ON_CPU}}
+)
+
+
+def predicting(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
+    """`plain` and the tuned recipes of inference on a kind of device, by the names that a profile's sweeps use."""
+    return {"plain": dict(PLAIN), **{name: dict(recipe) for name, recipe in _PREDICTING[kind].items()}}
+
+
 def is_plain(trial: Trial) -> bool:
     """Whether a trial is the papers' loop: eager, FP32, contiguous, PyTorch's default SGD."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)

@@ -6,16 +6,20 @@ the moment the trial ends. A line that a power loss cut short is no record: it i
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import fcntl
 import hashlib
 import json
 import os
+import sys
+import zlib
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from labkit.errors import LabkitError
 from labkit.observed import Telemetry
@@ -24,6 +28,8 @@ from labkit.trial import Trial, trial_from_dict
 SCHEMA = 1
 PROTOCOL = 2  # raised when what is timed changes: records of another protocol never count as done
 
+PACKED_FROM = 1000  # a longer list of integers stands packed in its line
+
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
 # A trial that ran out of memory or cannot run here will do so again; a crash or a hang may pass, so it is tried anew.
 FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
@@ -31,6 +37,37 @@ FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _unpacked(values: Any) -> Any:
+    """A list of integers from its packed form; anything else as it is."""
+    if not isinstance(values, str):
+        return values
+    return list(_little_endian(array("q", zlib.decompress(base64.b64decode(values, validate=True)))))
+
+
+def _packed(values: list[int]) -> list[int] | str:
+    """A long list of integers as 64-bit little-endian words, compressed, in base64; a short one as it is."""
+    if len(values) <= PACKED_FROM:
+        return values
+    return base64.b64encode(zlib.compress(_little_endian(array("q", values)).tobytes(), 9)).decode()
+
+
+def _little_endian(words: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words
+
+
+class Queries(_Part):
+    """Latencies of queries of `images` images each, one after the other: each began when the last was answered.
+
+    Nanoseconds on the host's clock from handing a query over until its answer is there. Every query is kept.
+    """
+
+    images: int
+    latency_ns: Annotated[list[int], BeforeValidator(_unpacked), PlainSerializer(_packed)]
+    asked_for: int  # how many were planned: fewer were run where their time was up
 
 
 class Blocks(_Part):
@@ -62,6 +99,7 @@ class Blocks(_Part):
     stopped_by: Literal["precision", "time"]
     loss: list[float | None] = []  # mean loss of each timed block, None where it was not finite
     warmup_loss: list[float | None] = []
+    queries: Queries | None = None  # after the timed blocks
 
     @property
     def timed_s(self) -> float:

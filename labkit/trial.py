@@ -22,6 +22,9 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 # lies on the device too, one kernel makes the batch.
 LOADERS = ("indexed", "device")
 SCHEDULES = ("constant", "one_cycle")
+# Of inference. `excluded`: normalised images lie on the device, results stay there; `included`: bytes come from the
+# host's memory and the predicted classes go back.
+COPIES = ("excluded", "included")
 DEVICES = ("cuda", "cpu")
 NO_DATA = "none"  # of workloads that take no images
 
@@ -59,6 +62,8 @@ class Trial:
     loader: str = "indexed"
     epochs: int = 0  # train so many whole epochs, each with a validation, instead of timing blocks of steps
     schedule: str = "constant"  # of the learning rate over these epochs
+    copies: str = "excluded"
+    queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -76,13 +81,14 @@ class Trial:
             ("device", DEVICES),
             ("schedule", SCHEDULES),
             ("loader", LOADERS),
+            ("copies", COPIES),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs"):
+        for name in ("energy_windows", "epochs", "queries"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.epochs and self.energy_windows:
@@ -105,7 +111,17 @@ class Trial:
             parts.append(f"size {self.size}")
         if self.epochs:
             parts.append(f"{self.epochs} epochs")
-        for name in ("image_px", "precision", "engine", "optimizer", "memory_format", "devices", "device", "framework"):
+        for name in (
+            "image_px",
+            "precision",
+            "engine",
+            "optimizer",
+            "memory_format",
+            "copies",
+            "devices",
+            "device",
+            "framework",
+        ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
                 parts.append(str(getattr(self, name)))
         return " ".join(parts)

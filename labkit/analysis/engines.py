@@ -11,7 +11,7 @@ import pandas as pd
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.format import listing
 from labkit.analysis.results import Results
-from labkit.analysis.speed import name_of, title
+from labkit.analysis.speed import OF_MODELS, name_of, title
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
@@ -133,13 +133,14 @@ def conditions(results: Results, trials: Sequence[Trial]) -> str:
         return results.describe()
     engines: dict[tuple[str, str, str], list[str]] = {}
     for trial in trials:
-        how = (trial.precision.upper(), trial.memory_format.replace("_", " "), trial.optimizer)
+        updated = f", {trial.optimizer}" if trial.workload == "train" else ""
+        how = (trial.precision.upper(), trial.memory_format.replace("_", " "), updated)
         engines.setdefault(how, []).append(engine_name(trial))
     by_rest: dict[tuple[str, str, str], list[str]] = {}
     for (precision, layout, optimizer), names in engines.items():  # precisions of one engine stand together
         by_rest.setdefault((listing(list(dict.fromkeys(names))), layout, optimizer), []).append(precision)
     parts = [
-        f"{who} in {listing(list(dict.fromkeys(of)))}, {layout}, {how}" for (who, layout, how), of in by_rest.items()
+        f"{who} in {listing(list(dict.fromkeys(of)))}, {layout}{how}" for (who, layout, how), of in by_rest.items()
     ]
     sizes = listing([f"{px} px" for px in dict.fromkeys(trial.image_px for trial in trials)])
     batches = listing([f"{batch:,}" for batch in sorted({trial.batch for trial in trials})])
@@ -165,7 +166,8 @@ def _some(names: list[str]) -> str:
 
 def plain_of(results: Results, trial: Trial) -> Trial | None:
     """The plain trial of the same model, input and batch; None where there is none."""
-    same = results.trials(workload="train", model=trial.model, image_px=trial.image_px, batch=trial.batch, epochs=0)
+    alike = {name: getattr(trial, name) for name in ("workload", "model", "image_px", "batch", "copies")}
+    same = results.trials(**alike, epochs=0)
     return next((other for other in same if is_plain(other)), None)
 
 
@@ -185,7 +187,7 @@ def left_out(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     """Which engines that compile this scale goes without, and which kinds of trial there are."""
     compiling = [name for name, recipe in tuned(profile.device.kind).items() if "compile" in recipe.get("engine", "")]
     absent = [name for name in compiling if all(trial.engine != name for trial in trials)]
-    names = list(dict.fromkeys(engine_name(trial) for trial in trials if trial.workload == "train"))
+    names = list(dict.fromkeys(engine_name(trial) for trial in trials if trial.workload in OF_MODELS))
     said = f"Engines at scale {scale}: {listing(names)}."
     if absent:
         said += f" Left out at this scale, because compiling takes longer than it may: {listing(absent)}."

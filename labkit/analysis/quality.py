@@ -216,7 +216,7 @@ def _parts(record: Record) -> dict[str, float]:
         "prepare": sum(phases.get(name, 0.0) for name in PREPARING),
         "first step": phases.get("first_step", 0.0),
         "warm-up": phases.get("warmup", 0.0),
-        "timed": phases.get("timed", 0.0),
+        "timed": phases.get("timed", 0.0) + phases.get("queries", 0.0),
         "validate": phases.get("validation", 0.0),
     }
     return {**named, "other": max(record.wall_s - sum(named.values()), 0.0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -166,12 +167,36 @@ def _epoch_s(record: Record) -> float | None:
     return images / rate if rate and images else None
 
 
+PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
+BEYOND = 2  # a percentile with fewer queries beyond it than this is the luck of the slowest
+
+
+def _latency_s(share: float) -> Callable[[Record], float | None]:
+    """The latency that this share of the queries kept (nearest rank, as MLPerf has it); None of too few queries."""
+
+    def of(record: Record) -> float | None:
+        queries = _blocks(record).queries
+        if queries is None or len(queries.latency_ns) * (1 - share) < BEYOND:
+            return None
+        return sorted(queries.latency_ns)[math.ceil(share * len(queries.latency_ns)) - 1] / 1e9
+
+    return of
+
+
+def _first_prediction_s(record: Record) -> float | None:
+    """From an idle process to the first answer: building, compiling, capturing, and the first step itself."""
+    own = record.facts.get("first_step_s")
+    return own + sum(record.phases_s.get(name, 0.0) for name in ("build", "compile", "capture")) if own else None
+
+
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
     "step_s": lambda record: _blocks(record).timed_s / (_blocks(record).steps_per_block * len(_blocks(record).host_s)),
     "epoch_s": _epoch_s,
+    "first_prediction_s": _first_prediction_s,
+    **{name: _latency_s(share) for name, share in PERCENTILES.items()},
 }
 
 

@@ -1,12 +1,13 @@
-"""What the hardware allows: the bound on training throughput from arithmetic and from memory.
+"""What the hardware allows: the bound on throughput, of training or inference, from arithmetic and from memory.
 
     images/s <= min( peak FLOP/s / FLOP per image,  bandwidth / bytes per image )
 
 The bytes are only those that no cache can save: SGD with momentum passes over the weights, gradients and momenta eight
-times a step, whatever the batch, and the images come in once. Activations are left out, because they may stay in a
-cache: the bound is loose on purpose, not a prediction of a good implementation. (Williams et al., CACM 2009.) It counts
-the FLOP of direct convolutions, as everybody does: Winograd's and FFT's need fewer, and weights that stay in a large
-cache are not read from memory, so a fraction above 1 would be possible there; the page says so when it happens.
+times a step, whatever the batch, inference once over the weights, and the images come in once. Activations are left
+out, because they may stay in a cache: the bound is loose on purpose, not a prediction of a good implementation.
+(Williams et al., CACM 2009.) It counts the FLOP of direct convolutions, as everybody does: Winograd's and FFT's need
+fewer, and weights that stay in a large cache are not read from memory, so a fraction above 1 would be possible there;
+the page says so when it happens.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of a training trial takes. Counts per step of `images` images."""
+    """What a step of a trial takes. Counts per step of `images` images."""
 
     images: int
     flop: int
@@ -60,8 +61,9 @@ def measured(results: Results) -> Ceilings:
 
 
 def work_of(results: Results, trial: Trial) -> Work | None:
-    """The work of a recorded training trial; None when no pass of it has a result."""
-    flop, weights = results.fact(trial, "flop_training"), results.fact(trial, "weight_traffic_bytes_per_step")
+    """The work of a recorded trial of a network; None when no pass of it has a result."""
+    flop = results.fact(trial, "flop_forward" if trial.workload == "infer" else "flop_training")
+    weights = results.fact(trial, "weight_traffic_bytes_per_step")
     if flop is None or weights is None:
         return None
     return Work(trial.batch, flop * trial.batch, weights + results.fact(trial, "image_bytes") * trial.batch)
@@ -90,3 +92,17 @@ def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "
     facts = count(model, image_px=image_px)
     weights = int(WEIGHT_PASSES[optimizer] * facts.parameter_bytes)
     return Work(batch, facts.flop_training * batch, weights + 3 * image_px**2 * batch)
+
+
+WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+
+
+def planned_work(trial: Trial) -> Work:
+    """The work of a step of a trial of a network, before anything is measured."""
+    if trial.workload == "train":
+        return model_work(trial.model, trial.batch, image_px=trial.image_px, optimizer=trial.optimizer)
+    facts = count(trial.model, image_px=trial.image_px)
+    size = WEIGHT_BYTES[trial.precision]
+    return Work(
+        trial.batch, facts.flop_forward * trial.batch, size * (facts.parameters + 3 * trial.image_px**2 * trial.batch)
+    )

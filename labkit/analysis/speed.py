@@ -21,7 +21,8 @@ from labkit.recipes import engine_name
 from labkit.trial import Trial
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
-DIFFERING = ("image_px", "precision", "engine", "epochs")  # named where trials differ in them
+DIFFERING = ("workload", "image_px", "precision", "engine", "copies", "epochs")  # named where trials differ in them
+OF_MODELS = {"train": "training", "infer": "inference"}  # the workloads that run a network
 
 
 def throughput_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
@@ -212,8 +213,8 @@ def title(trial: Trial) -> str:
 
 def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
     """A trial in a few words: model and batch, and whatever else differs among `beside`."""
-    if trial.workload == "train":
-        others = [other for other in beside if other.workload == "train"]
+    if trial.workload in OF_MODELS:
+        others = [other for other in beside if other.workload in OF_MODELS]
         said = [word(trial, name) for name in DIFFERING if any(word(o, name) != word(trial, name) for o in others)]
         return ", ".join([title(trial), f"{trial.batch:,}", *said])
     return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial.label())
@@ -221,6 +222,10 @@ def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
 
 def word(trial: Trial, field: str) -> str:
     """One field of a trial as captions and labels write it."""
+    if field == "workload":
+        return OF_MODELS.get(trial.workload, trial.workload)
+    if field == "copies":
+        return f"copies {trial.copies}"
     if field == "precision":
         return trial.precision.upper()
     if field == "engine":

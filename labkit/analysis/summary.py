@@ -15,7 +15,7 @@ from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
 from labkit.analysis.quality import pass_parts, pass_time
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, throughput_table, title, word
+from labkit.analysis.speed import OF_MODELS, conditions, throughput_table, title, word
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.papers import Paper, load_papers
@@ -33,8 +33,8 @@ COMMON_FIELDS = (
     "device",
     "data",
 )  # in the caption where all trials agree
-# Columns only where some trial leaves the default: of engines, and of training runs.
-SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate")
+# Columns only where some trial leaves the default: of engines, of training runs, of inference.
+SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate", "copies", "queries")
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
@@ -66,19 +66,19 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
 
 
 def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
-    """The bound that the profile's nominal peaks set for each training trial, before anything is measured."""
+    """The bound that the profile's nominal peaks set for each trial of a network, before anything is measured."""
     rows = []
     for trial in trials:
-        if trial.workload != "train" or trial.model not in MODELS or trial.epochs:
+        if trial.workload not in OF_MODELS or trial.model not in MODELS or trial.epochs:
             continue
-        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px, optimizer=trial.optimizer)
+        work = roofline.planned_work(trial)
         ceilings = roofline.nominal(profile.peaks, trial.precision)
         # Memory alone would bound a precision that the device has no arithmetic for far too high.
         limit = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
             {
                 "model": title(trial),
-                **{name: word(trial, name) for name in ("image_px", "precision") if _varies(trials, name)},
+                **{name: word(trial, name) for name in ("workload", "image_px", "precision") if _varies(trials, name)},
                 "batch": trial.batch,
                 "GFLOP/image": work.flop / work.images / 1e9,
                 "unavoidable MB/step": work.unavoidable_bytes / 1e6,
@@ -99,7 +99,7 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
 
 
 def _varies(trials: Sequence[Trial], name: str) -> bool:
-    return len({getattr(trial, name) for trial in trials if trial.workload == "train"}) > 1
+    return len({getattr(trial, name) for trial in trials if trial.workload in OF_MODELS}) > 1
 
 
 def throughput_summary(results: Results, trials: list[Trial]) -> Table | Text:

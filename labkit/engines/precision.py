@@ -37,18 +37,21 @@ TOLERANCES = {
 
 def why_unsupported(trial: Trial) -> str | None:
     """Why this device does not train in the trial's precision; None where it does."""
-    precision = trial.precision
-    if precision not in TOLERANCES:
-        return f"the training workload does not train in {precision}"
+    if trial.precision not in TOLERANCES:
+        return f"the training workload does not train in {trial.precision}"
+    if trial.device == "cpu" and trial.precision == "fp16":
+        return "FP16 training needs loss scaling, which PyTorch does on GPUs only: use BF16 on a CPU"
+    return why_not_here(trial)
+
+
+def why_not_here(trial: Trial) -> str | None:
+    """Why this device has no arithmetic of the trial's precision; None where it has."""
     if trial.device == "cpu":
-        if precision == "tf32":
-            return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
-        if precision == "fp16":
-            return "FP16 training needs loss scaling, which PyTorch does on GPUs only: use BF16 on a CPU"
-        return None
-    has, needs = torch.cuda.get_device_capability(), NEEDS_CAPABILITY.get(precision, (0, 0))
+        only_gpus = "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
+        return only_gpus if trial.precision == "tf32" else None
+    has, needs = torch.cuda.get_device_capability(), NEEDS_CAPABILITY.get(trial.precision, (0, 0))
     if has < needs:
-        return f"{precision} needs compute capability {_dotted(needs)}, this device has {_dotted(has)}"
+        return f"{trial.precision} needs compute capability {_dotted(needs)}, this device has {_dotted(has)}"
     return None
 
 

@@ -33,6 +33,26 @@ def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tenso
     def whole(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(model(images).float(), labels)
 
+    def last(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(_classify(model, features).float(), labels)
+
+    return _compiled(model, compile_, whole, last)
+
+
+def logits_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The model's logits, compiled in regions or whole; as it is without `compile_`."""
+
+    def whole(images: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model(images)
+        return result
+
+    return _compiled(model, compile_, whole, lambda features: _classify(model, features))
+
+
+def _compiled(
+    model: Any, compile_: Compile | None, whole: Callable[..., torch.Tensor], last: Callable[..., torch.Tensor]
+) -> Callable[..., torch.Tensor]:
+    """`whole(images, *rest)`, or the same in regions, of which `last(features, *rest)` follows the blocks."""
     if compile_ is None:
         return whole
     if not all(hasattr(model, stage) for stage in STAGES):
@@ -43,19 +63,21 @@ def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tenso
         result: torch.Tensor = model.maxpool(model.relu(model.bn1(model.conv1(images))))
         return result
 
-    def last(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(model.fc(torch.flatten(model.avgpool(features), 1)).float(), labels)
-
     first_region, block_region, last_region = compile_(first), compile_(_through), compile_(last)
 
-    def in_regions(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def in_regions(images: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         features = first_region(images)
         for block in blocks:
             features = block_region(block, features)
-        loss: torch.Tensor = last_region(features, labels)
-        return loss
+        result: torch.Tensor = last_region(features, *rest)
+        return result
 
     return in_regions
+
+
+def _classify(model: Any, features: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = model.fc(torch.flatten(model.avgpool(features), 1))
+    return result
 
 
 def _through(block: nn.Module, features: torch.Tensor) -> torch.Tensor:

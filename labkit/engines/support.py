@@ -1,4 +1,4 @@
-"""Which combinations of a trial's fields can be trained on this device, and why the others cannot."""
+"""Which combinations of a trial's fields can be trained or predicted on this device, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
 
 def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where the trial can be trained."""
-    captured, compiled = "graph" in trial.engine, "compile" in trial.engine
+    captured = "graph" in trial.engine
     if trial.devices != 1:
         return "this version trains on one device"
     if trial.optimizer not in OPTIMIZERS:
@@ -40,8 +40,30 @@ def why_unsupported(trial: Trial) -> str | None:
             return "sgd_master keeps the addresses of gradients, which only stay in a captured step"
         if trial.precision != "bf16":
             return f"sgd_master keeps BF16 weights beside FP32 ones; the trial trains in {trial.precision}"
-    if trial.device == "cuda" and (compiled or trial.optimizer == "sgd_master"):
+    if trial.device == "cuda" and trial.optimizer == "sgd_master":
         return why_no_triton(torch.device("cuda"))
-    if trial.device == "cpu" and compiled and not any(map(shutil.which, ("g++", "c++", "clang++"))):
+    return _why_not_compiled(trial)
+
+
+def why_not_predicted(trial: Trial) -> str | None:
+    """The same of inference."""
+    if trial.devices != 1:
+        return "this version predicts on one device"
+    if trial.precision == "int8":
+        return "this engine has no integers"
+    reason = precision.why_not_here(trial)
+    if reason:
+        return reason
+    if "graph" in trial.engine and trial.device == "cpu":
+        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
+    return _why_not_compiled(trial)
+
+
+def _why_not_compiled(trial: Trial) -> str | None:
+    if "compile" not in trial.engine:
+        return None
+    if trial.device == "cuda":
+        return why_no_triton(torch.device("cuda"))
+    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
         return "Inductor needs a C++ compiler on a CPU, and none is installed"
     return None

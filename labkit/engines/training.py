@@ -122,14 +122,6 @@ class Training:
         return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
 
     @torch.no_grad()
-    def damp(self, factor: float) -> None:
-        """Weaken the residual branches of a ResNet by scaling their last normalisation, in place."""
-        for block in self.model.modules():
-            if hasattr(block, "downsample"):
-                last = block.bn3 if hasattr(block, "bn3") else block.bn2
-                last.weight.mul_(factor)
-
-    @torch.no_grad()
     def restart(self) -> None:
         """Back to the initial weights, statistics and momenta, in place."""
         assert self._initial is not None, "made without restarts"

@@ -2,6 +2,7 @@
 
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import Clock, CudaClock, HostClock
+from labkit.measure.queries import time_queries
 from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "reset_compiler",
     "reset_peak_memory",
     "time_blocks",
+    "time_queries",
 ]

@@ -30,12 +30,13 @@ from labkit.measure import (
     reset_compiler,
     reset_peak_memory,
     time_blocks,
+    time_queries,
 )
 from labkit.profile import Timing
-from labkit.records import Epoch, Epochs, utc_now
+from labkit.records import Epoch, Epochs, Queries, utc_now
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, Trial, trial_from_dict
-from labkit.workloads import Prepared, TrainsEpochs, Workload, build_workload
+from labkit.workloads import AnswersQueries, Prepared, TrainsEpochs, Workload, build_workload
 
 Event = dict[str, Any]
 
@@ -160,8 +161,25 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
     cores_used = used.cores()
     close_phase("blocks")
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
+    if trial.queries:
+        result = result.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
+        close_phase("queries")
     facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
     return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: _Events) -> Queries:
+    """One query after the other, each timed alone, for as long as the blocks may be timed."""
+    if not isinstance(workload, AnswersQueries):
+        raise Unsupported(f"the {trial.workload} workload answers no queries")
+    latencies = time_queries(
+        workload.query,
+        clock,
+        trial.queries,
+        limit_s=timing.timed_s,
+        on_query=lambda share: events.progress("queries", share),
+    )
+    return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: _Events, phases: dict[str, float]) -> Event:

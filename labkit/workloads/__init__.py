@@ -40,6 +40,15 @@ class Prepared(Workload, Protocol):
         ...
 
 
+@runtime_checkable
+class AnswersQueries(Workload, Protocol):
+    """A workload whose steps have an answer that somebody may wait for."""
+
+    def query(self) -> object:
+        """One step; returns when its answer is there."""
+        ...
+
+
 class Scores(NamedTuple):
     """A validation: mean loss (None when it was not finite), accuracies as fractions of 1, how many images."""
 

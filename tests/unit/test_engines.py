@@ -30,6 +30,7 @@ from labkit.data.device_loader import DeviceLoader, HostFed  # noqa: E402
 from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.engines import gate  # noqa: E402
 from labkit.engines.captured import CapturedStep  # noqa: E402
+from labkit.engines.damping import damp  # noqa: E402
 from labkit.engines.precision import TOLERANCES  # noqa: E402
 from labkit.engines.schedule import learning_rates  # noqa: E402
 from labkit.engines.support import why_unsupported  # noqa: E402
@@ -410,7 +411,7 @@ def test_a_training_run_begins_anew_whatever_was_done_before(digits: DataSet, op
 def test_damping_weakens_the_last_normalisation_of_each_residual_branch_and_nothing_else(digits: DataSet) -> None:
     training = build_workload(TUNED, digits).training  # type: ignore[attr-defined]
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
-    training.damp(0.05)
+    damp(training.model, 0.05)
     changed = {name for name, value in training.model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {f"layer{stage}.{block}.bn2.weight" for stage in (1, 2, 3, 4) for block in (0, 1)}
     assert torch.allclose(training.model.layer2[1].bn2.weight, 0.05 * before["layer2.1.bn2.weight"])

@@ -82,6 +82,7 @@ def test_every_field_that_differs_is_in_the_key():
         "device": "cpu",
         "loader": "device",
         "schedule": "one_cycle",
+        "copies": "included",
     }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])

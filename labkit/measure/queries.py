@@ -1,0 +1,43 @@
+"""Queries one after the other, each timed on its own: latencies, of which percentiles mean something.
+
+The next query begins when the last one is answered (MLPerf's SingleStream). A mean over a block of steps would hide the
+slow ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from labkit.measure.clocks import Clock
+
+WARM_UP = 20  # queries before the first that counts: the device was busy otherwise
+
+
+def time_queries(
+    query: Callable[[], object],
+    clock: Clock,
+    count: int,
+    *,
+    limit_s: float,
+    on_query: Callable[[float], None] = lambda _share: None,
+) -> list[int]:
+    """Latencies in nanoseconds of up to `count` queries, at least one, of those that begin within `limit_s` seconds.
+
+    `query` returns when its answer is there. `on_query(share)` is called between queries, outside of any.
+    """
+    warm_up_ends = clock.now_s() + 0.1 * limit_s
+    for _ in range(WARM_UP):
+        query()
+        if clock.now_s() > warm_up_ends:
+            break
+    latencies: list[int] = []
+    began_s = clock.now_s()
+    spent_s = 0.0
+    while not latencies or (len(latencies) < count and spent_s < limit_s):
+        before = time.perf_counter_ns()
+        query()
+        latencies.append(time.perf_counter_ns() - before)
+        spent_s = clock.now_s() - began_s
+        on_query(max(len(latencies) / count, spent_s / limit_s))
+    return latencies

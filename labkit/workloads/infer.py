@@ -1,0 +1,244 @@
+"""Inference: a batch in, its logits out. Throughput from steps that are queued, latency from queries that are awaited.
+
+The weights are the initial ones: what a prediction costs does not depend on them, what it is worth does. Running
+statistics are set from real images and residual branches weakened, so that activations stay finite and rounding small;
+then every engine and precision is held against the plain FP32 network, on the same images.
+
+Copies excluded: normalised images lie on the device and logits stay there. Copies included: bytes come from the host's
+memory, are normalised on the device, and the predicted classes go back.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from labkit.data import DataSet
+from labkit.data.pool import Pool
+from labkit.engines import precision
+from labkit.engines.captured_prediction import CapturedPrediction
+from labkit.engines.damping import damp
+from labkit.engines.predicting import Predictor
+from labkit.engines.regions import compiler_cache
+from labkit.engines.support import why_not_predicted
+from labkit.errors import GateError, Unsupported
+from labkit.models import build as build_model
+from labkit.models import count
+from labkit.trial import Trial
+
+SETTLING_IMAGES = 128  # of which the running statistics are taken
+REFERENCE_PART = 500  # images that the plain network predicts at once
+
+# How far the logits may be from the plain FP32 network's: the norm of the difference over that of the difference
+# between two batches' logits, so that a stale batch is 1 away. On a CPU, BF16 was 0.03 to 0.07 away, of GoogLeNet 0.21.
+TOLERANCES = {"fp32": 1e-3, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35}
+
+
+def build(trial: Trial, data: DataSet | None) -> InferWorkload:
+    """The inference workload of a trial; Unsupported for what this device or version cannot predict."""
+    if data is None:
+        raise GateError("inference needs images: the trial's `data` names none")
+    if reason := why_not_predicted(trial):
+        raise Unsupported(reason)
+    return InferWorkload(trial, data)
+
+
+class InferWorkload:
+    """One model that predicts on one device, driven by the trial's engine."""
+
+    read_loss: Callable[[], float | None] | None = None
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        self.trial = trial
+        self.images_per_step: int | None = trial.batch
+        self.bytes_per_step: int | None = None
+        self._data = data
+        precision.set_modes(trial.precision)
+        model = settled_model(trial, data)
+        self._plain = copy.deepcopy(model)
+        self._predictor = Predictor(trial, model, part=trial.batch)
+        included = trial.copies == "included"
+        self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
+        self._classes = torch.empty(trial.batch, dtype=torch.int64, pin_memory=trial.device == "cuda")
+        self._captured: CapturedPrediction | None = None
+        self._without_memory: list[int] = []
+        cost = self._count()
+        self.flop_per_step: int | None = cost.flop_forward * trial.batch
+        self.logits = torch.empty(0)
+        self.facts = self._describe()
+
+    def _count(self) -> Any:
+        trial = self.trial
+        return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
+
+    def _describe(self) -> dict[str, Any]:
+        trial, data, cost = self.trial, self._data, self._count()
+        return {
+            "parameters": cost.parameters,
+            "parameter_bytes": cost.parameter_bytes,
+            "weight_traffic_bytes_per_step": cost.parameters * self._predictor.dtype.itemsize,  # read once
+            "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
+            "flop_forward": cost.flop_forward,
+            "stem": trial.stem if trial.model.startswith("resnet") else None,
+            "head": trial.head if trial.model.startswith("vgg") else None,
+            "folded": self._predictor.folded,
+            "threads": torch.get_num_threads(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "data_description": data.description,
+            "different_batches": len(self._pool.batches),
+        }
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """The plain network's logits, compiling, capturing: whichever the trial needs."""
+        yield "reference", self._run_reference
+        if "compile" in self.trial.engine:
+            yield "compile", self._compile
+        if "graph" in self.trial.engine:
+            yield "capture", self._capture
+
+    @torch.inference_mode()
+    def _run_reference(self) -> None:
+        """Logits of the plain FP32 network for the first two batches, on the host."""
+        plain = replace(self.trial, engine="eager", precision="fp32", memory_format="contiguous")
+        pool = Pool(plain, self._data, dtype=torch.float32, where="host")
+        precision.set_modes("fp32")
+        torch.backends.cudnn.benchmark = False  # of one step nothing is gained by trying algorithms
+        expected = []
+        for pixels in pool.batches[:2]:
+            parts = [self._plain(pool.ready(part.to(plain.device))).cpu() for part in pixels.split(REFERENCE_PART)]
+            expected.append(torch.cat(parts).float())
+        self._expected = expected
+        del self._plain
+        precision.set_modes(self.trial.precision)
+
+    def _compile(self) -> None:
+        self._predictor.compile()
+        before = compiler_cache()
+        self._in_parts_that_fit(self._eager)
+        self._wait()
+        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        self._pool.rewind()
+
+    def _capture(self) -> None:
+        def capture() -> None:
+            self._captured = CapturedPrediction(self._body, self._pool)
+            self._captured.capture()
+
+        self._in_parts_that_fit(capture)
+        assert self._captured is not None
+        self.facts |= {
+            "memory_bytes": self._captured.memory_bytes,
+            "memory_method": "peak of PyTorch's CUDA allocator while the prediction was captured",
+        }
+        self._pool.rewind()
+
+    def _in_parts_that_fit(self, run: Callable[[], None]) -> None:
+        """Run; where memory does not suffice, again with parts of half the size, down to one image."""
+        while True:
+            try:
+                run()
+                break
+            except torch.OutOfMemoryError:
+                self._without_memory.append(self._predictor.part)
+                if self._predictor.part == 1:
+                    raise
+            self._captured = None
+            if self.trial.device == "cuda":
+                torch.cuda.empty_cache()
+            self._predictor.part = -(-self._predictor.part // 2)
+        if self._without_memory:
+            self.facts["predicted_in_parts_of"] = self._predictor.part
+            self.facts["out_of_memory_at_parts_of"] = self._without_memory
+
+    def _body(self, batch: torch.Tensor) -> torch.Tensor:
+        """Everything that a step does on the device, of a batch that lies there."""
+        if self.trial.copies == "excluded":
+            return self._predictor(batch)
+        logits = self._predictor(self._pool.ready(batch))
+        self._classes.copy_(logits.argmax(dim=1), non_blocking=True)
+        return logits
+
+    def _eager(self) -> None:
+        batch = next(self._pool)
+        self.logits = self._body(batch.to(self.trial.device, non_blocking=True))
+
+    def step(self) -> None:
+        """Queue the prediction of the next batch."""
+        if self._captured is None:
+            self._eager()
+        else:
+            self.logits = self._captured()
+
+    def query(self) -> None:
+        """Predict the next batch and wait for it."""
+        self.step()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self.trial.device == "cuda":
+            torch.cuda.synchronize()
+
+    def check(self) -> None:
+        """The first two batches are predicted as the plain FP32 network predicts them."""
+        began = time.perf_counter()
+        self._in_parts_that_fit(self.query)
+        self.facts["first_step_s"] = time.perf_counter() - began
+        self._pool.rewind()
+        seen = []
+        for _ in range(2):
+            self.query()
+            seen.append((self.logits.float().cpu(), self._classes.clone()))
+        self.facts["gate"] = compare(self._expected, [logits for logits, _ in seen], self.trial)
+        if self.trial.copies == "included":
+            for logits, classes in seen:
+                if not torch.equal(logits.argmax(dim=1), classes):
+                    raise GateError("the classes that came back to the host are not those of the logits")
+        del self._expected
+        self._pool.rewind()
+
+
+@torch.inference_mode()
+def settled_model(trial: Trial, data: DataSet) -> nn.Module:
+    """The trial's model at its initial weights, in evaluation mode, FP32, with running statistics of real images."""
+    torch.manual_seed(trial.seed)
+    with torch.inference_mode(False), torch.device(trial.device):
+        model = build_model(
+            trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
+        )
+        damp(model)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if norms:
+        some = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
+        pool = Pool(some, data, dtype=torch.float32, where="host")
+        for norm in norms:
+            norm.momentum = None  # the mean over batches
+        model.train()
+        model(pool.ready(next(pool).to(trial.device)))
+    return model.eval()
+
+
+def compare(expected: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
+    """How far logits (B, classes) of two batches are from those expected, beside the tolerance; GateError beyond it.
+
+    The unit is the difference between the two batches: a prediction of the other batch is 1 away.
+    """
+    shape = (trial.batch, trial.classes)
+    if any(tuple(logits.shape) != shape for logits in seen):
+        raise GateError(f"{trial.model} gave logits of shapes {[tuple(one.shape) for one in seen]}, expected {shape}")
+    unit = float((expected[0] - expected[1]).norm())
+    if not unit > 0:
+        raise GateError("the plain network predicts the same for two different batches: nothing can be compared")
+    difference = max(float((s - e).norm()) / unit for s, e in zip(seen, expected, strict=True))
+    tolerance = TOLERANCES[trial.precision]
+    if not difference <= tolerance:
+        raise GateError(
+            f"the logits differ from the plain FP32 network's by {difference:.2g} of the difference between two "
+            f"batches, more than {tolerance:g}"
+        )
+    return {"batches": len(seen), "logits_difference": difference, "logits_tolerance": tolerance}
