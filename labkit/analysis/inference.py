@@ -16,6 +16,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name, is_plain
 from labkit.registry import METRICS
+from labkit.statistics import Interval
 from labkit.trial import Trial
 
 SATURATED = 0.9  # of the largest throughput in the sweep
@@ -31,6 +32,12 @@ def predicted(results: Results) -> list[Trial]:
 def with_copies(results: Results) -> list[Trial]:
     """The inference trials whose images come from the host's memory."""
     return engines.in_order(results.trials(workload="infer", copies="included"))
+
+
+def percentile(results: Results, trial: Trial, metric: str) -> Interval | None:
+    """A latency over passes; None where a pass asked too few queries for it: of other passes it were another mean."""
+    values = results.values(trial, metric)
+    return results.interval(trial, metric) if len(values) == len(results.ok(trial)) else None
 
 
 def headline(results: Results, trials: Sequence[Trial]) -> Text:
@@ -52,7 +59,7 @@ def _single(results: Results, known: Sequence[Trial]) -> str:
         times = [
             f"{with_interval(median, 'latency_s')} {engine_name(trial)}"
             for trial in of
-            if (median := results.interval(trial, "latency_s"))
+            if (median := percentile(results, trial, "latency_s"))
         ]
         if times:
             found.append(f"{title(of[0])} {listing(times)}")
@@ -145,14 +152,10 @@ def latency_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     rows = []
     for trial in asked:
         counts = [len(r.blocks.queries.latency_ns) for r in results.ok(trial) if r.blocks and r.blocks.queries]
-        row: dict[str, Any] = {
-            "model": title(trial),
-            "batch": trial.batch,
-            "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
-        }
+        row: dict[str, Any] = {"trial": name_of(trial, asked)}
         for metric, name in PERCENTILE_NAMES.items():
-            row[f"{name} (ms)"] = with_interval(results.interval(trial, metric), metric, unit=False)
-        tail, middle = (results.interval(trial, metric) for metric in ("latency_p99_s", "latency_s"))
+            row[f"{name} (ms)"] = with_interval(percentile(results, trial, metric), metric, unit=False)
+        tail, middle = (percentile(results, trial, metric) for metric in ("latency_p99_s", "latency_s"))
         row["p99 over p50"] = f"{tail.point / middle.point:.3g}x" if tail and middle else None
         row["queries a pass"] = _range(counts)
         rows.append(row)
@@ -207,7 +210,7 @@ def _rate(results: Results, trial: Trial) -> str:
 
 
 def _median(results: Results, trial: Trial) -> str:
-    return with_interval(results.interval(trial, "latency_s"), "latency_s", unit=False)
+    return with_interval(percentile(results, trial, "latency_s"), "latency_s", unit=False)
 
 
 def first_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
@@ -277,7 +280,7 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
 def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:
     """For the index: the shortest latency, the largest throughput, the tail."""
     found = []
-    times = [(t, trial) for trial in trials if trial.batch == 1 and (t := results.interval(trial, "latency_s"))]
+    times = [(t, trial) for trial in trials if trial.batch == 1 and (t := percentile(results, trial, "latency_s"))]
     if times:
         best, trial = min(times, key=lambda pair: pair[0].point)
         found.append(
@@ -291,8 +294,8 @@ def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:
         (tail.point / middle.point, trial)
         for trial in trials
         if trial.batch == 1
-        and (tail := results.interval(trial, "latency_p99_s"))
-        and (middle := results.interval(trial, "latency_s"))
+        and (tail := percentile(results, trial, "latency_p99_s"))
+        and (middle := percentile(results, trial, "latency_s"))
     ]
     if tails:
         share, trial = max(tails, key=lambda pair: pair[0])

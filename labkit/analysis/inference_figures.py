@@ -12,7 +12,7 @@ from labkit.analysis.against_batch import against_batch, bounds, peak
 from labkit.analysis.draw import ENGINES, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.inference import PERCENTILE_NAMES
+from labkit.analysis.inference import PERCENTILE_NAMES, percentile
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, name_of
 from labkit.analysis.table import Text
@@ -43,13 +43,13 @@ def throughput(results: Results, trials: Sequence[Trial]) -> Figure | Text:
 
 def latencies(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """A row a trial that answered single images: its percentiles along a log axis."""
-    asked = [t for t in trials if t.batch == 1 and results.interval(t, "latency_s")]
+    asked = [t for t in trials if t.batch == 1 and percentile(results, t, "latency_s")]
     if not asked:
         return Text("No trial answered single images, so there is no picture of their latency.")
     rows = []
     for trial in asked:
         for metric, name in PERCENTILE_NAMES.items():
-            found = results.interval(trial, metric)
+            found = percentile(results, trial, metric)
             if found:
                 value, low, high = (None if x is None else x * 1e3 for x in (found.point, found.low, found.high))
                 row = {"trial": name_of(trial, asked), "engine": engine_name(trial), "percentile": name}

@@ -1,0 +1,156 @@
+"""How much faster the tuned prediction is than an eager one in the same precision, and how long its slow queries take.
+
+    python benchmarks/eager_inference.py [--case resnet50,32,1 …] [--pairs 5]
+
+The peer is what timm's `benchmark.py` times in inference: weights and one resident random batch in BF16, channels_last,
+`cudnn.benchmark`, eager, under `torch.inference_mode`. Ours is the workbook's trial: batch norm folded, compiled and
+captured, different images in turn, the gate passed, telemetry on beside both. Legs run in turns and in both orders, the
+ratio is formed within a pair; the interval is over pairs. At batch 1 queries are also timed one by one: the 99th
+percentile is to stay within 1.2 of the median.
+
+An aim is met when the interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when
+one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from labkit.data import open_data
+from labkit.measure import CudaClock, free_memory, quiet_collector, reset_compiler, time_queries
+from labkit.models import build as build_model
+from labkit.statistics import log_interval
+from labkit.telemetry.process import TelemetryProcess
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from labkit.workloads.infer import InferWorkload
+
+LEG_S = 0.4
+TAIL = 1.2  # p99 over p50 at batch 1, at most
+QUERIES, QUERIES_S = 10_000, 5.0
+
+
+class Case(NamedTuple):
+    """What is predicted, and how many times the eager throughput the tuned prediction should have."""
+
+    model: str
+    image_px: int
+    batch: int
+    aim: float
+
+
+# Aims: what a bare probe of compiled and captured predictions reached on one H200.
+CASES = (
+    Case("resnet50", 32, 1, 11.0),
+    Case("resnet50", 32, 10_000, 1.45),
+    Case("resnet50", 224, 256, 1.45),
+    Case("vgg16", 32, 1, 3.2),
+    Case("vgg16", 32, 10_000, 1.6),
+)
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
+    parser.add_argument("--pairs", type=int, default=5)
+    options = parser.parse_args()
+    named = [case for case in CASES if f"{case.model},{case.image_px},{case.batch}" in options.case]
+    missed = 0
+    for case in named or CASES:
+        missed += not compare(case, options.pairs)
+    return 1 if missed else 0
+
+
+def compare(case: Case, pairs: int) -> bool:
+    """One case; whether nothing was missed."""
+    data = open_data("synthetic32")
+    trial = Trial(
+        workload="infer",
+        model=case.model,
+        image_px=case.image_px,
+        batch=case.batch,
+        precision="bf16",
+        engine="compile+graph",
+        memory_format="channels_last",
+        data_checksum=data.checksum,
+    )
+    reset_compiler()
+    free_memory("cuda")
+    peer = Peer(trial)
+    ours = build_workload(trial, data)
+    assert isinstance(ours, InferWorkload)
+    began = time.perf_counter()
+    for _, prepare in ours.preparations():
+        prepare()
+    ours.check()
+    took_s = time.perf_counter() - began
+    clock, ratios, rates, ours_rates = CudaClock(), [], [], []
+    with TelemetryProcess([0], log=Path(os.devnull)) as telemetry:
+        telemetry.ready()
+        free_memory("cuda")
+        for pair in range(pairs):
+            leg = {}
+            for name, step in (("peer", peer.step), ("ours", ours.step))[:: 1 if pair % 2 else -1]:
+                one, _ = clock.time_block(step, 3)
+                steps = max(3, int(LEG_S * 3 / one))
+                clock.time_block(step, max(1, steps // 4))
+                seconds, _ = clock.time_block(step, steps)
+                leg[name] = steps * case.batch / seconds
+            rates.append(leg["peer"])
+            ours_rates.append(leg["ours"])
+            ratios.append(leg["ours"] / leg["peer"])
+        quiet_collector()
+        latencies = time_queries(ours.query, clock, QUERIES, limit_s=QUERIES_S) if case.batch == 1 else []
+    ratio, plain, tuned = log_interval(ratios), log_interval(rates), log_interval(ours_rates)
+    assert ratio.low is not None and ratio.high is not None
+    verdict = "met" if ratio.low >= case.aim else "MISSED" if ratio.high < case.aim else "undecided"
+    print(
+        f"{case.model} {case.image_px} px batch {case.batch}: tuned {tuned.point:,.0f} images/s, eager "
+        f"{plain.point:,.0f}: {ratio.point:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}], n = {ratio.n}, aim {case.aim}x "
+        f"{verdict}; prepared in {took_s:.1f} s; gate {ours.facts['gate']['logits_difference']:.3f}",
+        flush=True,
+    )
+    return verdict != "MISSED" and (not latencies or tail_holds(latencies))
+
+
+def tail_holds(latencies_ns: list[int]) -> bool:
+    """Print the percentiles; whether the tail is short."""
+    ordered = sorted(latencies_ns)
+    p50, p99, p999 = (ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.99, 0.999))
+    holds = p99 <= TAIL * p50
+    print(
+        f"    {len(ordered):,} queries: p50 {p50 / 1e3:.0f} us, p99 {p99 / 1e3:.0f}, p99.9 {p999 / 1e3:.0f}; p99 over "
+        f"p50 {p99 / p50:.3f}, bound {TAIL} {'holds' if holds else 'BROKEN'}",
+        flush=True,
+    )
+    return holds
+
+
+class Peer:
+    """timm's inference protocol for one model."""
+
+    def __init__(self, trial: Trial) -> None:
+        torch.backends.cudnn.benchmark = True
+        torch.manual_seed(0)
+        with torch.device("cuda"):
+            model = build_model(trial.model, image_px=trial.image_px).eval()
+            images = torch.randn(trial.batch, 3, trial.image_px, trial.image_px)
+        self.model = model.to(dtype=torch.bfloat16, memory_format=torch.channels_last)
+        self.images = images.to(dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """One prediction of the resident batch."""
+        self.model(self.images)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

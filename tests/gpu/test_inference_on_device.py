@@ -1,0 +1,78 @@
+"""Inference on a real NVIDIA GPU: engines and precisions predict what the plain FP32 network predicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from labkit.data import DataSet, open_data
+from labkit.errors import GateError
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from labkit.workloads.infer import InferWorkload
+
+pytestmark = pytest.mark.gpu
+
+TUNED: dict[str, Any] = {"engine": "graph", "precision": "bf16", "memory_format": "channels_last"}
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=2000, val_images=500)
+
+
+def prepared(data: DataSet, **fields: Any) -> InferWorkload:
+    trial = Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields)
+    workload = build_workload(trial, data)
+    assert isinstance(workload, InferWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vgg16", "googlenet"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "tf32", "engine": "graph"},
+        {"precision": "fp16", "engine": "graph", "memory_format": "channels_last"},
+        TUNED,
+        {**TUNED, "copies": "included"},
+        {"copies": "included", "precision": "bf16"},
+    ],
+    ids=lambda fields: "-".join(fields.values()) or "plain",
+)
+def test_every_engine_and_precision_predicts_what_plain_fp32_predicts(
+    data: DataSet, model: str, fields: dict[str, Any]
+) -> None:
+    workload = prepared(data, model=model, batch=64, **fields)
+    workload.check()
+    assert workload.facts["gate"]["logits_difference"] <= workload.facts["gate"]["logits_tolerance"]
+
+
+def test_a_compiled_and_captured_prediction_is_right_at_224_px_too(data: DataSet) -> None:
+    workload = prepared(data, model="resnet18", image_px=224, batch=8, **{**TUNED, "engine": "compile+graph"})
+    workload.check()
+
+
+def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -> None:
+    workload = prepared(data, model="resnet18", batch=64, **TUNED)
+    workload._pool.batches[1] = workload._pool.batches[0]
+    with pytest.raises(GateError, match="difference between two batches"):
+        workload.check()
+
+
+def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(data: DataSet) -> None:
+    fraction = 2 * 2**30 / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(fraction)
+    try:
+        workload = prepared(data, model="vgg16", batch=4000, engine="graph")
+        workload.check()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert workload.facts["predicted_in_parts_of"] < 4000
+    assert workload.facts["out_of_memory_at_parts_of"][0] == 4000
