@@ -118,7 +118,8 @@ def compare(case: Case, pairs: int) -> bool:
         f"{verdict}; prepared in {took_s:.1f} s; gate {ours.facts['gate']['logits_difference']:.3f}",
         flush=True,
     )
-    return verdict != "MISSED" and (not latencies or tail_holds(latencies))
+    tail = not latencies or tail_holds(latencies)
+    return tail and verdict != "MISSED"
 
 
 def tail_holds(latencies_ns: list[int]) -> bool:

@@ -14,7 +14,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -67,7 +67,6 @@ class InferWorkload:
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
         self._classes = torch.empty(trial.batch, dtype=torch.int64, pin_memory=trial.device == "cuda")
         self._captured: CapturedPrediction | None = None
-        self._without_memory: list[int] = []
         cost = self._count()
         self.flop_per_step: int | None = cost.flop_forward * trial.batch
         self.logits = torch.empty(0)
@@ -109,11 +108,14 @@ class InferWorkload:
         pool = Pool(plain, self._data, dtype=torch.float32, where="host")
         precision.set_modes("fp32")
         torch.backends.cudnn.benchmark = False  # of one step nothing is gained by trying algorithms
-        expected = []
-        for pixels in pool.batches[:2]:
-            parts = [self._plain(pool.ready(part.to(plain.device))).cpu() for part in pixels.split(REFERENCE_PART)]
-            expected.append(torch.cat(parts).float())
-        self._expected = expected
+
+        def run(part: int) -> list[torch.Tensor]:
+            return [
+                torch.cat([self._plain(pool.ready(few.to(plain.device))).cpu() for few in pixels.split(part)])
+                for pixels in pool.batches[:2]
+            ]
+
+        self._expected, _, _ = halve_until_it_fits(run, REFERENCE_PART)
         del self._plain
         precision.set_modes(self.trial.precision)
 
@@ -140,21 +142,16 @@ class InferWorkload:
 
     def _in_parts_that_fit(self, run: Callable[[], None]) -> None:
         """Run; where memory does not suffice, again with parts of half the size, down to one image."""
-        while True:
-            try:
-                run()
-                break
-            except torch.OutOfMemoryError:
-                self._without_memory.append(self._predictor.part)
-                if self._predictor.part == 1:
-                    raise
-            self._captured = None
-            if self.trial.device == "cuda":
-                torch.cuda.empty_cache()
-            self._predictor.part = -(-self._predictor.part // 2)
-        if self._without_memory:
-            self.facts["predicted_in_parts_of"] = self._predictor.part
-            self.facts["out_of_memory_at_parts_of"] = self._without_memory
+
+        def with_parts_of(part: int) -> None:
+            self._predictor.part = part
+            self._captured = None  # what an attempt that failed has taken
+            run()
+
+        _, part, without_memory = halve_until_it_fits(with_parts_of, self._predictor.part)
+        if without_memory:
+            self.facts["predicted_in_parts_of"] = part
+            self.facts.setdefault("out_of_memory_at_parts_of", []).extend(without_memory)
 
     def _body(self, batch: torch.Tensor) -> torch.Tensor:
         """Everything that a step does on the device, of a batch that lies there."""
@@ -187,7 +184,10 @@ class InferWorkload:
     def check(self) -> None:
         """The first two batches are predicted as the plain FP32 network predicts them."""
         began = time.perf_counter()
-        self._in_parts_that_fit(self.query)
+        if self._captured is None:
+            self._in_parts_that_fit(self.query)
+        else:
+            self.query()  # a replay takes no memory
         self.facts["first_step_s"] = time.perf_counter() - began
         self._pool.rewind()
         seen = []
@@ -221,6 +221,24 @@ def settled_model(trial: Trial, data: DataSet) -> nn.Module:
         model.train()
         model(pool.ready(next(pool).to(trial.device)))
     return model.eval()
+
+
+Result = TypeVar("Result")
+
+
+def halve_until_it_fits(run: Callable[[int], Result], part: int) -> tuple[Result, int, list[int]]:
+    """`run(part)`, after each OutOfMemoryError with half of it, down to 1: its result, the part, those that failed."""
+    failed: list[int] = []
+    while True:
+        try:
+            return run(part), part, failed
+        except torch.OutOfMemoryError:
+            if part == 1:
+                raise
+            failed.append(part)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        part = -(-part // 2)
 
 
 def compare(expected: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:

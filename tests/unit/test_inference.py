@@ -1,0 +1,239 @@
+"""Inference: what is predicted, in which parts, and how queries are timed and kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.data import DataSet, open_data
+from labkit.errors import GateError, Unsupported, UserError
+from labkit.measure import HostClock, time_queries
+from labkit.records import PACKED_FROM, Queries
+from labkit.trial import Trial
+from labkit.workloads import AnswersQueries, build_workload
+
+torch = pytest.importorskip("torch")
+
+from labkit.data.pool import Pool  # noqa: E402 - they need torch
+from labkit.engines.folding import fold_batch_norm  # noqa: E402
+from labkit.engines.regions import logits_function  # noqa: E402
+from labkit.engines.support import why_not_predicted  # noqa: E402
+from labkit.models import build as build_model  # noqa: E402
+from labkit.workloads.infer import InferWorkload, compare, halve_until_it_fits, settled_model  # noqa: E402
+
+PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
+
+
+@pytest.fixture(scope="module")
+def digits() -> DataSet:
+    return open_data("digits")
+
+
+def prepared(trial: Trial, data: DataSet) -> InferWorkload:
+    workload = build_workload(trial, data)
+    assert isinstance(workload, InferWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"memory_format": "channels_last"},
+        {"precision": "bf16"},
+        {"copies": "included"},
+        {"model": "vgg16"},
+        {"model": "alexnet", "copies": "included", "memory_format": "channels_last"},
+    ],
+    ids=lambda fields: "-".join(fields.values()) or "plain",
+)
+def test_an_engine_predicts_what_the_plain_network_predicts(digits: DataSet, fields: dict[str, Any]) -> None:
+    workload = prepared(replace(PLAIN, **fields), digits)
+    workload.check()
+    assert isinstance(workload, AnswersQueries)
+    gate = workload.facts["gate"]
+    assert gate["batches"] == 2 and gate["logits_difference"] <= gate["logits_tolerance"]
+    assert workload.facts["first_step_s"] > 0
+    assert workload.flop_per_step == 4 * workload.facts["flop_forward"]
+
+
+def test_queries_see_the_pools_batches_in_turn_and_begin_again_with_the_first(digits: DataSet) -> None:
+    workload = prepared(PLAIN, digits)
+    workload.check()
+    seen = []
+    for _ in range(4):
+        workload.query()
+        seen.append(workload.logits.clone())
+    assert torch.equal(seen[0], seen[3]), "three different batches"
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert not torch.allclose(seen[one], seen[other])
+
+
+def test_with_copies_the_predicted_classes_come_back_to_the_host(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, copies="included"), digits)
+    workload.check()
+    workload.query()
+    assert workload._classes.device.type == "cpu"
+    assert torch.equal(workload._classes, workload.logits.argmax(dim=1))
+
+
+def test_the_gate_finds_weights_that_are_others(digits: DataSet) -> None:
+    workload = prepared(PLAIN, digits)
+    with torch.no_grad():
+        workload._predictor.model.fc.weight.mul_(1.01)
+    with pytest.raises(GateError, match="differ from the plain FP32 network's by"):
+        workload.check()
+
+
+def test_the_gate_finds_a_batch_that_is_not_fresh(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, precision="bf16"), digits)
+    workload._pool.batches[1] = workload._pool.batches[0]
+    with pytest.raises(GateError, match=r"by (0\.99|1) of the difference between two batches"):
+        workload.check()
+
+
+def test_the_gate_finds_logits_that_are_no_numbers_and_outputs_of_another_shape() -> None:
+    expected = [torch.zeros(4, 10), torch.ones(4, 10)]
+    with pytest.raises(GateError, match="by nan"):
+        compare(expected, [torch.full((4, 10), torch.nan), expected[1]], PLAIN)
+    with pytest.raises(GateError, match="shapes"):
+        compare(expected, [torch.zeros(4, 9), torch.ones(4, 9)], PLAIN)
+    with pytest.raises(GateError, match="nothing can be compared"):
+        compare([expected[0]] * 2, expected, PLAIN)
+
+
+@pytest.mark.parametrize(("model", "norms"), [("resnet18", 20), ("googlenet", 57), ("vgg16", 0)])
+def test_folding_leaves_no_batch_norm_and_the_same_outputs(digits: DataSet, model: str, norms: int) -> None:
+    trial = replace(PLAIN, model=model)
+    network = settled_model(trial, digits)
+    images = next(Pool(trial, digits, dtype=torch.float32, where="device"))
+    with torch.inference_mode():
+        before = network(images)
+    with torch.inference_mode(False):
+        assert fold_batch_norm(network) == norms
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in network.modules())
+    with torch.inference_mode():
+        after = network(images)
+    assert torch.allclose(before, after, atol=1e-4 * float(before.abs().max()))
+
+
+def test_a_resnet_is_compiled_by_its_blocks_and_predicts_the_same() -> None:
+    torch.manual_seed(0)
+    model = build_model("resnet18", classes=10).eval()
+    compiled: list[str] = []
+
+    def note(function: Any) -> Any:
+        compiled.append(function.__name__)
+        return function
+
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(logits_function(model, note)(images), model(images))
+    assert len(compiled) == 3, "the beginning, the block, the end"
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_a_part_is_halved_until_it_fits(part: int, limit: int) -> None:
+    def run(size: int) -> int:
+        if size > limit:
+            raise torch.OutOfMemoryError("too much")
+        return size
+
+    result, used, failed = halve_until_it_fits(run, part)
+    assert result == used <= max(limit, 1)
+    assert all(size > limit for size in failed)
+    assert failed == [] if part <= limit else failed[0] == part and used > limit // 2 - 1
+
+
+def test_what_does_not_fit_even_alone_is_out_of_memory() -> None:
+    def run(size: int) -> None:
+        raise torch.OutOfMemoryError(f"{size} is too much")
+
+    with pytest.raises(torch.OutOfMemoryError, match="1 is too much"):
+        halve_until_it_fits(run, 8)
+
+
+def test_a_batch_predicted_in_parts_gives_the_same_logits_and_says_so(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = prepared(replace(PLAIN, batch=10), digits)
+    whole = workload._predictor._logits
+
+    def small_device(images: Any) -> Any:
+        if len(images) > 3:
+            raise torch.OutOfMemoryError("too much")
+        return whole(images)
+
+    monkeypatch.setattr(workload._predictor, "_logits", small_device)
+    workload.check()
+    assert workload.facts["predicted_in_parts_of"] == 3
+    assert workload.facts["out_of_memory_at_parts_of"] == [10, 5]
+    assert workload.facts["gate"]["logits_difference"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"precision": "tf32"}, "tensor cores"),
+        ({"precision": "int8"}, "integers"),
+        ({"engine": "graph"}, "CUDA graphs"),
+        ({"devices": 2}, "one device"),
+    ],
+)
+def test_what_cannot_be_predicted_here_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
+    trial = replace(PLAIN, **fields)
+    assert word in (why_not_predicted(trial) or "")
+    with pytest.raises(Unsupported, match=word):
+        build_workload(trial, digits)
+
+
+def test_a_pool_goes_round_a_split_that_is_smaller_than_a_batch(digits: DataSet) -> None:
+    images = len(digits.val)
+    pool = Pool(replace(PLAIN, batch=images + 5), digits, dtype=torch.float32, where="host")
+    first = next(pool)
+    assert first.shape == (images + 5, 3, 32, 32) and first.dtype == torch.uint8
+    assert torch.equal(first[:5], first[images:])
+    assert np.array_equal(first[0].numpy(), digits.val.images[0])
+    assert not torch.equal(first, next(pool))
+
+
+def test_a_pool_scales_up_and_takes_the_memory_format(digits: DataSet) -> None:
+    trial = replace(PLAIN, image_px=224, memory_format="channels_last", batch=2)
+    images = next(Pool(trial, digits, dtype=torch.bfloat16, where="device"))
+    assert images.shape == (2, 3, 224, 224) and images.dtype == torch.bfloat16
+    assert images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_another_word_for_copies_is_refused() -> None:
+    with pytest.raises(UserError, match="copies"):
+        Trial(workload="infer", copies="maybe")
+    with pytest.raises(UserError, match="queries"):
+        Trial(workload="infer", queries=-1)
+
+
+def test_queries_are_as_many_as_asked_for_or_as_time_allows() -> None:
+    calls = []
+    told: list[float] = []
+    latencies = time_queries(lambda: calls.append(1), HostClock(), 50, limit_s=5, on_query=told.append)
+    assert len(latencies) == 50 and len(calls) > 50, "some before the first that counts"
+    assert told[-1] >= 1
+    slow = time_queries(lambda: time.sleep(0.02), HostClock(), 1000, limit_s=0.1)
+    assert 1 <= len(slow) < 1000
+    assert min(slow) >= 20e6, "nanoseconds"
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=20), st.integers(0, 3))
+def test_latencies_come_back_as_they_were_packed_or_not(few: list[int], times: int) -> None:
+    latencies = (few or [7]) * (1 + times * PACKED_FROM)
+    queries = Queries(images=1, latency_ns=latencies, asked_for=10_000)
+    line = queries.model_dump(mode="json")
+    assert isinstance(line["latency_ns"], str) == (len(latencies) > PACKED_FROM)
+    assert Queries.model_validate(line) == queries
