@@ -63,7 +63,9 @@ data-check: $(INSTALLED)  ## say what the image folder DATA=/folder holds
 	@$(LABKIT) data check
 
 test: $(INSTALLED)  ## run the tests (those that need a GPU are skipped without one)
-	@"$$LABKIT_PYTHON" -m pytest
+	@# two at a time, but not beside a GPU, whose time and energy tests measure
+	@two=; [ -e /dev/nvidia0 ] || ! "$$LABKIT_PYTHON" -c 'import xdist' 2>/dev/null || \
+	  two="-n 2 --dist loadfile --no-loadscope-reorder"; "$$LABKIT_PYTHON" -m pytest $$two
 
 lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .

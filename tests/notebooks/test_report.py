@@ -155,6 +155,18 @@ def test_a_study_with_training_runs_goes_the_whole_way(report: Path, study: str,
     assert read_runs(report)[study].status == "ok"
 
 
+def test_inference_goes_the_whole_way(report: Path) -> None:
+    """Blocks and single queries on a CPU; training stands beside them."""
+    finish(start(*SMOKE, "05_inference"))
+    made = [parse_line(line) for line in lines(report)]
+    assert [record.status for record in made] == ["ok"] * 3, [record.reason for record in made]
+    answered = [one.blocks.queries for one in made if one.blocks and one.blocks.queries]
+    assert sorted(queries.images for queries in answered) == [1, 4]
+    assert all(min(queries.latency_ns) > 0 for queries in answered)
+    assert_complete(report / "05_inference.html", figures=3)
+    assert "SingleStream" in (report / "05_inference.html").read_text(encoding="utf-8")
+
+
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:
     said = finish(start("render", "--hw", "k40m"))
     runs = read_runs(report.parent / "k40m")

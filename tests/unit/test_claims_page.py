@@ -377,7 +377,7 @@ def test_the_study_a_claim_belongs_to_is_that_of_its_records(made: Made, soup: B
         files = {str(link["href"]).rsplit("/", 1)[-1].removesuffix(".jsonl") for link in article.select("tbody a")}
         finding = next(one for one in made[1] if one.claim.id == name)
         assert files <= {finding.claim.study_of(test) for test in finding.claim.tests}
-    assert {TRAINING, POWER} == {
+    assert {TRAINING, POWER} <= {
         str(link["href"]).rsplit("/", 1)[-1].removesuffix(".jsonl") for link in soup.select("tbody a")
     }
     assert any(str(link["href"]).startswith("../h200/records/") for link in soup.select("tbody a"))
