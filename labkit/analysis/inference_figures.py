@@ -68,7 +68,7 @@ def latencies(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         for name in data["percentile"].unique():
             axes.plot([], [], MARKS[name], ls="none", color=theme.ink, ms=7, mew=2, label=name)
         axes.set_yticks(range(len(names)), names)
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("latency of one image, ms (log scale)")
         log_axis(axes, "x")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=4, fontsize=8.5)
