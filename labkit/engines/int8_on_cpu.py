@@ -121,12 +121,17 @@ def _quantised(network: Any, batches: list[torch.Tensor]) -> Any:
     import logging
 
     import nncf
+    import rich
 
     nncf.set_log_level(logging.ERROR)
     samples = nncf.Dataset([images.numpy() for images in batches])
-    return nncf.quantize(
-        network, samples, preset=nncf.QuantizationPreset.PERFORMANCE, subset_size=len(batches), fast_bias_correction=True
-    )
+    preset = nncf.QuantizationPreset.PERFORMANCE
+    console = rich.get_console()  # where NNCF draws its progress bars, which a notebook without a screen must not have
+    was_quiet, console.quiet = console.quiet, True
+    try:
+        return nncf.quantize(network, samples, preset=preset, subset_size=len(batches), fast_bias_correction=True)
+    finally:
+        console.quiet = was_quiet
 
 
 def _import_openvino() -> Any:
