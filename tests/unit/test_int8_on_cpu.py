@@ -17,7 +17,8 @@ from labkit.engines.int8_on_cpu import CompiledNetwork, compile_network, why_uns
 from labkit.models import build  # noqa: E402
 
 BATCH, CLASSES = 16, 10
-SCALE_ERROR = 0.15  # INT8's error over the spread of FP32's logits, root mean squares; 0.05 to 0.09 were seen
+CALIBRATION = range(0, 100, 25)
+LARGEST_ERROR = 0.25  # of INT8 with right ranges; 0.13 was seen, and 0.46 and more with ranges off by a factor of 3
 
 needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
 
@@ -25,9 +26,6 @@ needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(wh
 def images(first: int, count: int) -> torch.Tensor:
     pixels = open_data("digits").train.images[first : first + count]
     return (torch.from_numpy(pixels.copy()).float() / 255 - 0.5) / 0.25
-
-
-CALIBRATION = range(0, 200, 25)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +78,13 @@ def test_fp32_of_the_engine_is_torchs(fp32, unseen, logits):
 @needs_packages
 def test_int8_is_near_fp32_where_its_ranges_are_right(int8, unseen, logits):
     error = relative_error(int8(unseen), logits)
-    assert 1e-4 < error < SCALE_ERROR, "closer would be FP32"
+    assert 1e-4 < error < LARGEST_ERROR, "closer would be FP32"
 
 
 @needs_packages
-@pytest.mark.parametrize("scale", [0.1, 30.0])
+@pytest.mark.parametrize("scale", [0.3, 3.0])
 def test_int8_from_images_of_another_scale_is_not(model, unseen, logits, scale):
-    assert relative_error(compiled(model, "int8", scale=scale)(unseen), logits) > 2 * SCALE_ERROR
+    assert relative_error(compiled(model, "int8", scale=scale)(unseen), logits) > 1.5 * LARGEST_ERROR
 
 
 @needs_packages
@@ -143,18 +141,13 @@ def test_a_missing_package_is_a_reason(monkeypatch, model, package):
         compiled(model, "fp32")
 
 
-def test_importing_the_module_imports_neither_package():
-    program = "import sys, labkit.engines.int8_on_cpu; print({'openvino', 'nncf'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
-
-
 @needs_packages
-def test_no_use_is_reported_to_anyone(tmp_path):
-    """The packages' own report of their use is not even importable, and their bars and messages are not printed."""
+def test_packages_are_imported_late_and_report_their_use_to_nobody(tmp_path):
+    """What would report it is not even importable, and no bars or messages of theirs are printed."""
     program = """
 import sys, torch
 from labkit.engines.int8_on_cpu import compile_network
+print([name for name in ("openvino", "nncf") if name in sys.modules])
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 4)).eval()
 compile_network(model, [torch.randn(4, 3, 8, 8)], precision="int8", batch=2, threads=1)
 import nncf.telemetry
@@ -163,5 +156,5 @@ print([name for name, module in sys.modules.items() if name.startswith("openvino
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split() == ["[]", "[]"]
     assert not (tmp_path / "intel").exists()
