@@ -1,4 +1,4 @@
-"""INT8 on a CPU is at least 1.5x FP32 of the same engine, and that engine's FP32 is the fastest there is to hand.
+"""INT8 on a CPU is at least 1.5x FP32 of the same engine, and PyTorch's FP32 is not faster than that engine's.
 
     python benchmarks/int8_on_cpu.py [--rounds 8] [--threads 2] [--case 32:16 ...]
 

@@ -12,7 +12,7 @@ Known limit: where activations between convolutions are signed (no ReLU before a
 2026.4.1 was seen to stray from what its own rounding in FP32 gives (0.6 against 0.05 of the logits' spread in a network
 of three convolutions). The workbook's networks have a ReLU everywhere.
 
-OpenVINO rather than ONNX Runtime or PyTorch's PT2E: the commit that added this module has the measurements, and
+OpenVINO rather than ONNX Runtime or PyTorch's PT2E: this file's commits have the measurements, and
 `benchmarks/int8_on_cpu.py` measures again what it was chosen by.
 """
 
