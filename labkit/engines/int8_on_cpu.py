@@ -1,0 +1,167 @@
+"""INT8 on a CPU after training, and the same engine's FP32 beside it: OpenVINO, quantised by NNCF.
+
+Weights are quantised per channel and activations per tensor, both symmetric, the activations' ranges from their
+extremes over the calibration images, then biases are corrected (NNCF's defaults). The Dell paper's TensorRT takes
+symmetric ranges too, but chooses them by entropy. Batch norm is folded into convolutions first. On a CPU with AMX or
+AVX512-VNNI convolutions multiply bytes; `layers` says of a compiled network which do.
+
+Two things that the packages do unasked are switched off here: OpenVINO computes "FP32" in BF16 where the CPU has it,
+and both packages send usage statistics to Google as soon as they are imported.
+
+Known limit: where activations between convolutions are signed (no ReLU before a convolution but the first), OpenVINO
+2026.4.1 was seen to stray from what its own rounding in FP32 gives (0.6 against 0.05 of the logits' spread in a network
+of three convolutions). The workbook's networks have a ReLU everywhere.
+
+OpenVINO rather than ONNX Runtime or PyTorch's PT2E: this file's commits have the measurements, and
+`benchmarks/int8_on_cpu.py` measures again what it was chosen by.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from labkit.errors import Unsupported
+
+Precision = Literal["fp32", "int8"]
+PACKAGES = ("openvino", "nncf")
+MULTIPLYING = ("Convolution", "FullyConnected")  # as OpenVINO names the layers that can be quantised
+
+
+def why_unsupported() -> str | None:
+    """The reason, in a sentence without a full stop; None where networks can be quantised here."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"INT8 on a CPU needs {' and '.join(missing)}, not installed here (pip install {' '.join(missing)})"
+    return None
+
+
+class CompiledNetwork:
+    """A network that predicts on the CPU, compiled for one batch size."""
+
+    def __init__(self, compiled: Any, *, precision: Precision, image_shape: tuple[int, ...], batch: int) -> None:
+        self.precision, self.image_shape, self.batch = precision, image_shape, batch
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+
+    def __call__(self, images: torch.Tensor | NDArray[np.float32]) -> torch.Tensor:
+        """Logits (N, classes) in FP32, memory of their own, of float32 images (N, 3, H, W), N from 1 to `batch`.
+
+        Fewer than `batch` take as long as all: the rest is zeros. ValueError for another shape or type.
+        """
+        pixels = images.numpy() if isinstance(images, torch.Tensor) else images
+        if pixels.dtype != np.float32 or pixels.shape[1:] != self.image_shape or not 1 <= len(pixels) <= self.batch:
+            shape = ", ".join(map(str, self.image_shape))
+            raise ValueError(
+                f"wanted float32 images (1..{self.batch}, {shape}), not {pixels.dtype} {tuple(pixels.shape)}"
+            )
+        count = len(pixels)
+        if count < self.batch:
+            pixels = np.concatenate([pixels, np.zeros((self.batch - count, *self.image_shape), np.float32)])
+        logits = self._request.infer([np.ascontiguousarray(pixels)], share_inputs=True)[0]
+        return torch.from_numpy(logits[:count])
+
+    def layers(self) -> dict[str, Counter[str]]:
+        """How many layers of each kind that can be quantised multiply in which type, as the plugin compiled them.
+
+        `{"Convolution": {"u8": 52, "i8": 1}, "FullyConnected": {"u8": 1}}`; the type is the input's.
+        """
+        found: dict[str, Counter[str]] = {}
+        for operation in self._compiled.get_runtime_model().get_ops():
+            facts = operation.get_rt_info()
+            kind = facts["layerType"].astype(str)
+            if kind in MULTIPLYING:
+                found.setdefault(kind, Counter())[facts["runtimePrecision"].astype(str)] += 1
+        return found
+
+
+def compile_network(
+    model: torch.nn.Module,
+    calibration: Iterable[torch.Tensor],
+    *,
+    precision: Precision,
+    batch: int,
+    threads: int,
+) -> CompiledNetwork:
+    """The network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
+
+    `calibration` are float32 batches (n, 3, H, W), all of them kept in memory while INT8's ranges are found (50 batches
+    of 25 images in the Dell paper); of FP32 the first is taken for the images' shape. The model must be on the CPU and
+    in evaluation mode, and is left as it is. ValueError for one in training mode or for no calibration batch,
+    Unsupported where a package is missing. Takes seconds.
+    """
+    reason = why_unsupported()
+    if reason:
+        raise Unsupported(reason)
+    if model.training:
+        raise ValueError("the model is in training mode: call eval() first, or batch norm would follow the batch")
+    batches = list(calibration if precision == "int8" else islice(calibration, 1))
+    if not batches:
+        raise ValueError("no calibration batch was given: ranges and the images' shape come from them")
+    image_shape = tuple(batches[0].shape[1:])
+    openvino = _import_openvino()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of the tracer, on shapes that it takes for constants
+        network = openvino.convert_model(model, example_input=batches[0][:2], input=[-1, *image_shape])
+    _round_pools_down(network)
+    if precision == "int8":
+        network = _quantised(network, batches)
+    network.reshape([batch, *image_shape])
+    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    compiled = openvino.Core().compile_model(network, "CPU", options)
+    return CompiledNetwork(compiled, precision=precision, image_shape=image_shape, batch=batch)
+
+
+def _round_pools_down(network: Any) -> None:
+    """Write max-pools that round their output's size up as ones that round down and pad the end: the same results.
+
+    OpenVINO takes no bytes through the former, and what follows one multiplies FP32: 19 of GoogLeNet's 57 convolutions.
+    """
+    from openvino import opset1
+
+    for pool in network.get_ordered_ops():
+        facts = pool.get_attributes() if pool.get_type_name() == "MaxPool" else {}
+        if not facts.get("rounding_type", "floor").startswith("ceil") or set(facts.get("dilations", [1])) != {1}:
+            continue
+        kernel, strides, begin = facts["kernel"], facts["strides"], facts["pads_begin"]
+        before, after = (port.get_partial_shape() for port in (pool.input(0), pool.output(0)))
+        sides = [(before[axis].get_length(), after[axis].get_length()) for axis in (2, 3)]
+        reach = [(made - 1) * step + width for (_, made), step, width in zip(sides, strides, kernel, strict=True)]
+        end = [max(0, far - had - first) for far, (had, _), first in zip(reach, sides, begin, strict=True)]
+        twin = opset1.max_pool(pool.input_value(0), strides, begin, end, kernel, "floor", "explicit")
+        pool.output(0).replace(twin.output(0))
+
+
+def _quantised(network: Any, batches: list[torch.Tensor]) -> Any:
+    """A copy of OpenVINO's `network` that rounds what enters its convolutions and matrix products to 8 bits."""
+    import logging
+
+    import nncf
+    import rich
+
+    nncf.set_log_level(logging.ERROR)
+    samples = nncf.Dataset([images.numpy() for images in batches])
+    preset = nncf.QuantizationPreset.PERFORMANCE
+    console = rich.get_console()  # where NNCF draws its progress bars, which a notebook without a screen must not have
+    was_quiet, console.quiet = console.quiet, True
+    try:
+        return nncf.quantize(network, samples, preset=preset, subset_size=len(batches), fast_bias_correction=True)
+    finally:
+        console.quiet = was_quiet
+
+
+def _import_openvino() -> Any:
+    """openvino, without the module through which it and NNCF report its use: both do without when it is missing."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
