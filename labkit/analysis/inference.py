@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing, number, percent, with_interval
+from labkit.analysis.format import MISSING, listing, number, percent, with_interval
 from labkit.analysis.results import PERCENTILES, Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.table import Table, Text
@@ -160,11 +160,16 @@ def latency_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         row["queries a pass"] = _range(counts)
         rows.append(row)
     wanted = max(trial.queries for trial in asked)
+    frame = pd.DataFrame(rows, dtype=object)
+    columns = [f"{name} (ms)" for name in PERCENTILE_NAMES.values()]
+    absent = [name for name in columns if (frame[name] == MISSING).all()]
+    frame = frame.drop(columns=[*absent, *(["p99 over p50"] if frame["p99 over p50"].isna().all() else [])])
+    short = f"No trial answered enough for {listing([name.split()[0] for name in absent])}. " if absent else ""
     return Table(
-        pd.DataFrame(rows, dtype=object),
+        frame,
         f"SingleStream: the next query begins when the last is answered (MLPerf's term). Percentiles of every query of "
         f"a pass (nearest rank), then 95 % intervals over passes; a dash: too few queries beyond it. "
-        f"{wanted:,} queries were planned, fewer were asked where their time was up. "
+        f"{wanted:,} queries were planned, fewer were asked where their time was up. {short}"
         f"{engines.conditions(results, asked)}.",
     )
 
