@@ -84,7 +84,7 @@ def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | Non
 
 def of_pass(results: Results, record: Record, metric: str) -> float | None:
     """A metric of telemetry in one pass, in SI units; None where it was not read."""
-    on_gpu = results.profile.device.kind == "cuda"
+    on_gpu = record.trial["device"] == "cuda"
     if metric == "energy_per_image_j":
         return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
     if metric == "net_energy_per_image_j":

@@ -45,6 +45,8 @@ Event = dict[str, Any]
 PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 # A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
 CEILING_SHARE = 0.25
+# Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
+SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
 
 
 def main() -> int:
@@ -169,14 +171,14 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
 
 
 def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: _Events) -> Queries:
-    """One query after the other, each timed alone, for as long as the blocks may be timed."""
+    """One query after the other, each timed alone, as long as the time for them lasts."""
     if not isinstance(workload, AnswersQueries):
         raise Unsupported(f"the {trial.workload} workload answers no queries")
     latencies = time_queries(
         workload.query,
         clock,
         trial.queries,
-        limit_s=timing.timed_s,
+        limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
         on_query=lambda share: events.progress("queries", share),
     )
     return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
