@@ -62,9 +62,11 @@ def main() -> int:
     parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
     parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
-    named = [case for case in CASES if f"{case.model},{case.image_px},{case.batch}" in options.case]
+    known = {f"{case.model},{case.image_px},{case.batch}": case for case in CASES}
+    if unknown := [name for name in options.case if name not in known]:
+        parser.error(f"there is no case {unknown[0]!r}: {' '.join(known)}")
     missed = 0
-    for case in named or CASES:
+    for case in [known[name] for name in options.case] or CASES:
         missed += not compare(case, options.pairs)
     return 1 if missed else 0
 

@@ -39,3 +39,15 @@ def unknown(what: str, given: str, valid: Iterable[str], *, hint: str = "") -> U
     """The error for a name that is not one of `valid`: it lists the valid ones, nearest first."""
     names = ", ".join(nearest_first(given, valid))
     return UserError(f"unknown {what} {given!r}; valid: {names}." + (f" {hint}" if hint else ""))
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory did not suffice. PyTorch has a type for it on CUDA, and only a message on the CPU.
+
+    One that breaks off the capture of a graph comes as that failure's context.
+    """
+    while error is not None:
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+            return True
+        error = error.__context__
+    return False

@@ -43,7 +43,10 @@ def _unpacked(values: Any) -> Any:
     """A list of integers from its packed form; anything else as it is."""
     if not isinstance(values, str):
         return values
-    return list(_little_endian(array("q", zlib.decompress(base64.b64decode(values, validate=True)))))
+    try:
+        return list(_little_endian(array("q", zlib.decompress(base64.b64decode(values, validate=True)))))
+    except zlib.error as error:
+        raise ValueError(f"packed integers that cannot be unpacked: {error}") from error
 
 
 def _packed(values: list[int]) -> list[int] | str:

@@ -24,6 +24,15 @@ PERCENTILE_NAMES = {"latency_s": "p50", "latency_p90_s": "p90", "latency_p99_s":
 assert list(PERCENTILE_NAMES) == list(PERCENTILES)
 
 
+COPIES = {
+    "cuda": "Excluded: normalised images lie on the device, logits stay there. Included: bytes come from the host's "
+    "memory, are normalised on the device (some ten small kernels, which at batch 1 weigh more than the copies), and "
+    "the predicted classes go back; a step's copies wait for the step before.",
+    "cpu": "A CPU copies nothing to itself. Excluded: images are normalised already. Included: they are normalised in "
+    "each step, and the predicted classes are found.",
+}
+
+
 def predicted(results: Results) -> list[Trial]:
     """The inference trials whose images lie on the device, in order; `with_copies` are the others."""
     return engines.in_order(results.trials(workload="infer", copies="excluded"))
@@ -135,12 +144,12 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         )
     frame = pd.DataFrame(rows, dtype=object)
     seldom = [name for name in ("over plain", "in parts of", "no result") if frame[name].isna().all()]
-    method = next((said for trial in trials if (said := results.fact(trial, "memory_method"))), None)
+    methods = list(dict.fromkeys(said for trial in trials if (said := results.fact(trial, "memory_method"))))
     return Table(
         frame.drop(columns=seldom),
         f"Offline, in MLPerf's word: batches are queued one behind the other. "
         f"{engines.conditions(results, list(trials))}. 95 % intervals over passes; ratios are formed within each pass "
-        f"first. Memory: {method or 'not recorded'}.",
+        f"first. Memory, with the batches that lie on the device: {'; or '.join(methods) or 'not recorded'}.",
     )
 
 
@@ -204,9 +213,7 @@ def copies_table(results: Results) -> Table | Text:
         )
     return Table(
         pd.DataFrame(rows, dtype=object),
-        "Copies excluded: normalised images lie on the device, logits stay there. Included: bytes come from the host's "
-        "memory, are normalised on the device, and the predicted classes go back; a step's copies wait for the step "
-        f"before. {results.describe()}.",
+        f"{COPIES[results.profile.device.kind]} {results.describe()}.",
     )
 
 
@@ -241,10 +248,10 @@ def first_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text("No trial says how long its first prediction took.")
     return Table(
         pd.DataFrame(rows, dtype=object),
-        "From the model's building to its first answer, in a process that has the framework loaded; means over passes, "
-        "of which the first may compile what later ones find in the cache. Last column, the gate: the largest distance "
-        "of the logits from the plain FP32 network's on the same images, of what is tolerated; 1 is the distance "
-        "between two batches.",
+        "From building the model to its first answer, in a process that has used the framework and the device before "
+        "(the images and what the gate needs are not counted); means over passes, of which the first may compile what "
+        "later ones find in the cache. Last column, the gate: the largest distance of the logits from the plain FP32 "
+        "network's on the same images, of what is tolerated; 1 is the distance between two batches.",
     )
 
 
@@ -268,10 +275,15 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
             "The weights are initial ones: what a prediction costs does not depend on them, but power does a little, "
             "and no accuracy is claimed here (08_quantization trains its networks)."
         )
-        if len({trial.precision for trial in trials}) > 1:
+        if any(not is_plain(trial) for trial in trials):
             said.append(
-                "Plain and tuned differ in precision too; the tuned engines also fold batch norm into the convolutions."
+                "The tuned engines differ from the plain loop in what the captions name, precision and memory format, "
+                "and they fold batch norm into the convolutions."
             )
+        said.append(
+            "Three batches are predicted in turn; small ones may be read from the device's cache, and a batch of all "
+            "validation images is the same images in another order."
+        )
         small = min(number_ for trial in trials for number_ in (trial.batch,))
         if small == 1:
             said.append(

@@ -172,21 +172,25 @@ BEYOND = 2  # a percentile with fewer queries beyond it than this is the luck of
 
 
 def _latency_s(share: float) -> Callable[[Record], float | None]:
-    """The latency that this share of the queries kept (nearest rank, as MLPerf has it); None of too few queries."""
+    """The latency that this share of the queries kept (nearest rank); None of too few queries."""
 
     def of(record: Record) -> float | None:
         queries = _blocks(record).queries
-        if queries is None or len(queries.latency_ns) * (1 - share) < BEYOND:
+        if queries is None:
             return None
-        return sorted(queries.latency_ns)[math.ceil(share * len(queries.latency_ns)) - 1] / 1e9
+        ordered = sorted(queries.latency_ns)
+        rank = math.ceil(round(share * len(ordered), 6))
+        return ordered[rank - 1] / 1e9 if len(ordered) - rank >= BEYOND else None
 
     return of
 
 
 def _first_prediction_s(record: Record) -> float | None:
-    """From an idle process to the first answer: building, compiling, capturing, and the first step itself."""
-    own = record.facts.get("first_step_s")
-    return own + sum(record.phases_s.get(name, 0.0) for name in ("build", "compile", "capture")) if own else None
+    """From no model to the first answer: building, compiling, capturing, and the first step itself."""
+    build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
+    if build_s is None or first_s is None:
+        return None
+    return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in ("compile", "capture")))
 
 
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {

@@ -11,7 +11,7 @@ from labkit.data.augment import TORCH_FORMATS, Augment, Preparation
 from labkit.data.dataset import DataSet, Split
 from labkit.trial import Trial
 
-BATCHES = 3  # so that no step sees the images of the one before; a device's caches hold none of them anyway
+BATCHES = 3  # so that no step sees the images of the one before; small batches may still come from a cache
 AT_ONCE = 500  # images made ready at a time
 
 
@@ -70,7 +70,7 @@ class Pool:
 
 
 def _firsts(images: int) -> list[int]:
-    """Where each batch begins: apart from each other, also where one batch holds every image."""
+    """Where each batch begins. From a third of the split on they overlap: a batch of all images is the same again."""
     return [k * max(1, images // BATCHES) for k in range(BATCHES)]
 
 

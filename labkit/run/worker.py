@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from labkit.data import DataSet, open_by_checksum
-from labkit.errors import GateError, LabkitError, Unsupported
+from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
 from labkit.measure import (
     Clock,
     CudaClock,
@@ -100,7 +100,7 @@ def _run(trial: Trial, job: _Job, data: _Data, events: _Events) -> Event:
         outcome = _failed("oom", f"out of memory: {error}")
     except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
         traceback.print_exc()
-        outcome = _failed("oom" if _is_out_of_memory(error) else "crashed", f"{type(error).__name__}: {error}")
+        outcome = _failed("oom" if is_out_of_memory(error) else "crashed", f"{type(error).__name__}: {error}")
     took = {"started_at": started_at, "wall_s": time.perf_counter() - began, "phases_s": phases}
     return {**outcome, **took, "windows": windows}
 
@@ -128,6 +128,8 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
     if trial.epochs:  # training runs of different passes start from different weights and orders
         trial = replace(trial, seed=trial.seed + job.pass_number - 1)
     workload = build_workload(trial, data.of(trial))
+    if trial.queries and not isinstance(workload, AnswersQueries):
+        raise Unsupported(f"the {trial.workload} workload answers no queries")
     close_phase("build")
     if isinstance(workload, Prepared):
         for name, prepare in workload.preparations():
@@ -172,8 +174,7 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
 
 def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: _Events) -> Queries:
     """One query after the other, each timed alone, as long as the time for them lasts."""
-    if not isinstance(workload, AnswersQueries):
-        raise Unsupported(f"the {trial.workload} workload answers no queries")
+    assert isinstance(workload, AnswersQueries)
     latencies = time_queries(
         workload.query,
         clock,
@@ -221,18 +222,6 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: _Event
 def _failed(status: str, reason: str) -> Event:
     first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name in it may hold what is no text
     return {"status": status, "reason": first[:500]}
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """PyTorch has a type for it on CUDA, and only a message on the CPU.
-
-    One that breaks off the capture of a graph comes as that failure's context.
-    """
-    while error is not None:
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            return True
-        error = error.__context__
-    return False
 
 
 def _framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:

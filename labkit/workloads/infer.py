@@ -2,7 +2,9 @@
 
 The weights are the initial ones: what a prediction costs does not depend on them, what it is worth does. Running
 statistics are set from real images and residual branches weakened, so that activations stay finite and rounding small;
-then every engine and precision is held against the plain FP32 network, on the same images.
+then every engine and precision is held against the plain FP32 network, on the same images. That says little of a single
+block in half precision, whose rounding is as large, so two more comparisons stand beside it: the network with batch
+norm folded against the plain one in FP32, and the compiled or captured one against itself before, image by image.
 
 Copies excluded: normalised images lie on the device and logits stay there. Copies included: bytes come from the host's
 memory, are normalised on the device, and the predicted classes go back.
@@ -24,10 +26,11 @@ from labkit.data.pool import Pool
 from labkit.engines import precision
 from labkit.engines.captured_prediction import CapturedPrediction
 from labkit.engines.damping import damp
+from labkit.engines.folding import fold_batch_norm
 from labkit.engines.predicting import Predictor
 from labkit.engines.regions import compiler_cache
 from labkit.engines.support import why_not_predicted
-from labkit.errors import GateError, Unsupported
+from labkit.errors import GateError, Unsupported, is_out_of_memory
 from labkit.models import build as build_model
 from labkit.models import count
 from labkit.trial import Trial
@@ -39,11 +42,15 @@ REFERENCE_PART = 500  # images that the plain network predicts at once
 # between two batches' logits, so that a stale batch is 1 away. On a CPU, BF16 was 0.03 to 0.07 away, of GoogLeNet 0.21.
 TOLERANCES = {"fp32": 1e-3, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35}
 
+FOLDED_IMAGES = 64  # on which folding is checked
+ENGINE_TOLERANCES = {"fp32": 1e-3, "tf32": 0.05, "fp16": 0.05, "bf16": 0.2}
+WORST_IMAGE = 4.0  # times that, for the single image that differs most
+
 
 def build(trial: Trial, data: DataSet | None) -> InferWorkload:
     """The inference workload of a trial; Unsupported for what this device or version cannot predict."""
     if data is None:
-        raise GateError("inference needs images: the trial's `data` names none")
+        raise Unsupported("inference needs images: the trial's `data` names none")
     if reason := why_not_predicted(trial):
         raise Unsupported(reason)
     return InferWorkload(trial, data)
@@ -60,9 +67,14 @@ class InferWorkload:
         self.bytes_per_step: int | None = None
         self._data = data
         precision.set_modes(trial.precision)
-        model = settled_model(trial, data)
+        began = time.perf_counter()
+        model = initial_model(trial)
+        build_s = time.perf_counter() - began
+        settle(model, trial, data)
         self._plain = copy.deepcopy(model)
+        began = time.perf_counter()
         self._predictor = Predictor(trial, model, part=trial.batch)
+        build_s += time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
         self._classes = torch.empty(trial.batch, dtype=torch.int64, pin_memory=trial.device == "cuda")
@@ -70,7 +82,7 @@ class InferWorkload:
         cost = self._count()
         self.flop_per_step: int | None = cost.flop_forward * trial.batch
         self.logits = torch.empty(0)
-        self.facts = self._describe()
+        self.facts = {**self._describe(), "build_s": build_s}
 
     def _count(self) -> Any:
         trial = self.trial
@@ -116,8 +128,31 @@ class InferWorkload:
             ]
 
         self._expected, _, _ = halve_until_it_fits(run, REFERENCE_PART)
+        if self._predictor.folded:
+            self._check_folding(pool)
         del self._plain
         precision.set_modes(self.trial.precision)
+        if self.trial.engine != "eager":
+            self._in_parts_that_fit(self._run_uncompiled)
+
+    def _check_folding(self, pool: Pool) -> None:
+        """Folded, in FP32, the network predicts the same: half precision would hide one wrong block."""
+        few = pool.ready(pool.batches[0][:FOLDED_IMAGES].to(self.trial.device))
+        before = self._plain(few)
+        with torch.inference_mode(False):
+            folded = copy.deepcopy(self._plain)
+            fold_batch_norm(folded)
+        apart = float((folded(few) - before).norm() / before.norm())
+        if not apart <= TOLERANCES["fp32"]:
+            raise GateError(f"with batch norm folded the logits differ by {apart:.2g} of their norm")
+
+    def _run_uncompiled(self) -> None:
+        """What the engine's own network gives in its precision before it is compiled or captured."""
+        self._uncompiled = []
+        for batch in self._pool.batches[:2]:
+            images = batch.to(self.trial.device)
+            images = self._pool.ready(images) if self.trial.copies == "included" else images
+            self._uncompiled.append(self._predictor(images).float().cpu())
 
     def _compile(self) -> None:
         self._predictor.compile()
@@ -194,7 +229,11 @@ class InferWorkload:
         for _ in range(2):
             self.query()
             seen.append((self.logits.float().cpu(), self._classes.clone()))
-        self.facts["gate"] = compare(self._expected, [logits for logits, _ in seen], self.trial)
+        logits_seen = [logits for logits, _ in seen]
+        self.facts["gate"] = compare(self._expected, logits_seen, self.trial)
+        if self.trial.engine != "eager":
+            self.facts["gate"] |= compare_engine(self._uncompiled, logits_seen, self.trial)
+            del self._uncompiled
         if self.trial.copies == "included":
             for logits, classes in seen:
                 if not torch.equal(logits.argmax(dim=1), classes):
@@ -203,37 +242,43 @@ class InferWorkload:
         self._pool.rewind()
 
 
-@torch.inference_mode()
-def settled_model(trial: Trial, data: DataSet) -> nn.Module:
-    """The trial's model at its initial weights, in evaluation mode, FP32, with running statistics of real images."""
+def initial_model(trial: Trial) -> nn.Module:
+    """The trial's model at its initial weights, FP32, its residual branches weakened, in evaluation mode."""
     torch.manual_seed(trial.seed)
-    with torch.inference_mode(False), torch.device(trial.device):
+    with torch.device(trial.device):
         model = build_model(
             trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
         )
-        damp(model)
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    if norms:
-        some = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
-        pool = Pool(some, data, dtype=torch.float32, where="host")
-        for norm in norms:
-            norm.momentum = None  # the mean over batches
-        model.train()
-        model(pool.ready(next(pool).to(trial.device)))
+    damp(model)
     return model.eval()
+
+
+@torch.inference_mode()
+def settle(model: nn.Module, trial: Trial, data: DataSet) -> None:
+    """Set a model's running statistics from real images, in place."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
+    some = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
+    pool = Pool(some, data, dtype=torch.float32, where="host")
+    for norm in norms:
+        norm.momentum = None  # the mean over batches
+    model.train()
+    model(pool.ready(next(pool).to(trial.device)))
+    model.eval()
 
 
 Result = TypeVar("Result")
 
 
 def halve_until_it_fits(run: Callable[[int], Result], part: int) -> tuple[Result, int, list[int]]:
-    """`run(part)`, after each OutOfMemoryError with half of it, down to 1: its result, the part, those that failed."""
+    """`run(part)`, with half of it each time that memory did not suffice: its result, the part, those that failed."""
     failed: list[int] = []
     while True:
         try:
             return run(part), part, failed
-        except torch.OutOfMemoryError:
-            if part == 1:
+        except Exception as error:
+            if part == 1 or not is_out_of_memory(error):
                 raise
             failed.append(part)
         if torch.cuda.is_available():
@@ -260,3 +305,25 @@ def compare(expected: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial
             f"batches, more than {tolerance:g}"
         )
     return {"batches": len(seen), "logits_difference": difference, "logits_tolerance": tolerance}
+
+
+def compare_engine(uncompiled: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
+    """The same against the engine's own network before it was compiled or captured, in its own precision.
+
+    Only fusing can change rounding then, so the tolerance is narrower, and no single image may be far away.
+    """
+    difference_of_batches = uncompiled[0] - uncompiled[1]
+    unit, unit_of_image = float(difference_of_batches.norm()), float(difference_of_batches.norm(dim=1).mean())
+    apart = [s - u for s, u in zip(seen, uncompiled, strict=True)]
+    difference = max(float(one.norm()) for one in apart) / unit
+    worst = max(float(one.norm(dim=1).max()) for one in apart) / unit_of_image
+    for what, found, tolerance in (
+        ("logits", difference, ENGINE_TOLERANCES[trial.precision]),
+        ("logits of a single image", worst, WORST_IMAGE * ENGINE_TOLERANCES[trial.precision]),
+    ):
+        if not found <= tolerance:
+            raise GateError(
+                f"compiled or captured, the {what} differ from what they were before by {found:.2g} of the difference "
+                f"between two batches, more than {tolerance:g}"
+            )
+    return {"engine_difference": difference, "engine_worst_image": worst}

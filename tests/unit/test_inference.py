@@ -25,7 +25,7 @@ from labkit.engines.folding import fold_batch_norm  # noqa: E402
 from labkit.engines.regions import logits_function  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
-from labkit.workloads.infer import InferWorkload, compare, halve_until_it_fits, settled_model  # noqa: E402
+from labkit.workloads.infer import InferWorkload, compare, halve_until_it_fits, initial_model, settle  # noqa: E402
 
 PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
 
@@ -93,6 +93,65 @@ def test_the_gate_finds_weights_that_are_others(digits: DataSet) -> None:
         workload.check()
 
 
+def captured_on_a_cpu(workload: InferWorkload) -> None:
+    """Run the gate's part for engines that compile or capture, which a CPU has only with a compiler."""
+    workload.trial = replace(workload.trial, engine="compile")
+    workload._run_uncompiled()
+
+
+@pytest.mark.parametrize(("precision", "differs"), [("fp32", 1e-6), ("bf16", 1e-6)])
+def test_an_honest_engine_is_what_it_was_before(digits: DataSet, precision: str, differs: float) -> None:
+    workload = prepared(replace(PLAIN, precision=precision), digits)
+    captured_on_a_cpu(workload)
+    workload.check()
+    assert workload.facts["gate"]["engine_difference"] <= differs
+    assert workload.facts["gate"]["engine_worst_image"] <= differs
+
+
+def test_the_gate_finds_a_half_precision_engine_that_leaves_the_residual_branches_out(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, precision="bf16"), digits)
+    captured_on_a_cpu(workload)
+    with torch.no_grad():
+        for stage in ("layer1", "layer2", "layer3", "layer4"):
+            for block in getattr(workload._predictor.model, stage):
+                block.bn2.weight.zero_()
+    with pytest.raises(GateError, match="logits differ"):
+        workload.check()
+
+
+def test_the_gate_finds_a_single_image_that_is_wrong(digits: DataSet) -> None:
+    trial = replace(PLAIN, batch=300, precision="bf16")
+    workload = prepared(trial, digits)
+    captured_on_a_cpu(workload)
+    honest = workload._predictor._logits
+
+    def last_is_stale(images: Any) -> Any:
+        logits = honest(images).clone()
+        logits[-1] = logits[0]
+        return logits
+
+    workload._predictor._logits = last_is_stale
+    with pytest.raises(GateError, match="of a single image"):
+        workload.check()
+
+
+def test_folding_that_changes_the_network_is_found(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labkit.workloads import infer
+
+    def wrong(model: Any) -> int:
+        folded = fold_batch_norm(model)
+        with torch.no_grad():
+            model.layer3[1].conv2.weight.zero_()
+        return folded
+
+    monkeypatch.setattr(infer, "fold_batch_norm", wrong)
+    workload = build_workload(PLAIN, digits)
+    assert isinstance(workload, InferWorkload)
+    workload._predictor.folded = 20
+    with pytest.raises(GateError, match="folded"):
+        dict(workload.preparations())["reference"]()
+
+
 def test_the_gate_finds_a_batch_that_is_not_fresh(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     workload._pool.batches[1] = workload._pool.batches[0]
@@ -113,7 +172,8 @@ def test_the_gate_finds_logits_that_are_no_numbers_and_outputs_of_another_shape(
 @pytest.mark.parametrize(("model", "norms"), [("resnet18", 20), ("googlenet", 57), ("vgg16", 0)])
 def test_folding_leaves_no_batch_norm_and_the_same_outputs(digits: DataSet, model: str, norms: int) -> None:
     trial = replace(PLAIN, model=model)
-    network = settled_model(trial, digits)
+    network = initial_model(trial)
+    settle(network, trial, digits)
     images = next(Pool(trial, digits, dtype=torch.float32, where="device"))
     with torch.inference_mode():
         before = network(images)
@@ -237,3 +297,11 @@ def test_latencies_come_back_as_they_were_packed_or_not(few: list[int], times: i
     line = queries.model_dump(mode="json")
     assert isinstance(line["latency_ns"], str) == (len(latencies) > PACKED_FROM)
     assert Queries.model_validate(line) == queries
+
+
+def test_a_packed_list_that_was_damaged_is_no_record_and_no_traceback() -> None:
+    line = Queries(images=1, latency_ns=list(range(2 * PACKED_FROM)), asked_for=1).model_dump(mode="json")
+    packed = line["latency_ns"]
+    line["latency_ns"] = packed[:40] + ("A" if packed[40] != "A" else "B") + packed[41:]
+    with pytest.raises(ValueError, match="latency_ns"):
+        Queries.model_validate(line)

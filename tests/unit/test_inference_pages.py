@@ -36,7 +36,7 @@ def answered(trial: Trial, number: int, *, count: int = 5000, **other: Any) -> R
     assert made.blocks is not None
     queries = Queries(images=trial.batch, latency_ns=latency_ns, asked_for=10_000) if trial.queries else None
     gate = {"batches": 2, "logits_difference": 0.02, "logits_tolerance": 0.35}
-    facts = {**made.facts, "gate": gate, "first_step_s": 0.25, **other}
+    facts = {**made.facts, "gate": gate, "build_s": 0.5, "first_step_s": 0.25, **other}
     return made.model_copy(update={"result": made.blocks.model_copy(update={"queries": queries}), "facts": facts})
 
 

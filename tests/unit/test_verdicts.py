@@ -719,7 +719,9 @@ def test_the_fastest_profile_is_the_one_with_the_most_images_per_second() -> Non
 
 def test_what_runs_in_two_ways_is_compared_at_the_same_batch_too() -> None:
     # `over` and `under` need not differ in every field: the largest batch of inference may be that of training.
-    infer, train = Trial(workload="infer", batch=256), Trial(workload="train", batch=256)
+    # What only training has (its loader), or only inference (queries), does not keep them apart.
+    infer = Trial(workload="infer", batch=256, queries=1000)
+    train = Trial(workload="train", batch=256, loader="device")
     over, under = {"workload": "infer", "batch": "largest"}, {"workload": "train", "batch": 256}
     test = a_test(shape="ratio", metric="utilisation", between=(0.9, 1.1), over=over, under=under)
     finding = found_by(test, shown({infer: near(0.8), train: even(0.8)}, "utilisation"))

@@ -175,8 +175,13 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
 
 
 def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
-    """Sides that are alike in every field but those named (and the content of their data), in order of appearance."""
-    free = set(names)
+    """Sides that are alike in every field but those named (and the content of their data), in order of appearance.
+
+    What is asked after the timed part makes no other trial; nor, between workloads, does what only training has.
+    """
+    free = {*names, "queries"}
+    if "workload" in free:
+        free |= {"loader", "optimizer"}
     found: dict[tuple[Any, ...], list[Side]] = {}
     for side in sides:
         trial = without_data_identity(side.trial)
