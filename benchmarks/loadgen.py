@@ -27,6 +27,7 @@ import torch
 
 from labkit.data import open_data
 from labkit.measure import Clock, CudaClock, HostClock, free_memory, reset_compiler, time_queries
+from labkit.models import MODELS
 from labkit.recipes import predicting
 from labkit.statistics import log_interval
 from labkit.trial import Trial
@@ -52,7 +53,9 @@ def main() -> int:
         return 2
     apart = 0
     for case in options.case:
-        model, batch = case.split(",")
+        model, _, batch = case.partition(",")
+        if model not in MODELS or not batch.isdecimal() or int(batch) < 1:
+            parser.error(f"{case!r} is no MODEL,BATCH, as in resnet50,64; models: {', '.join(MODELS)}")
         apart += compare(model, int(batch), options.device, options.pairs)
     return 1 if apart else 0
 

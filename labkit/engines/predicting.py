@@ -34,6 +34,7 @@ class Predictor:
         self.dtype = DTYPES[trial.precision]
         self.model = model.to(dtype=self.dtype, memory_format=TORCH_FORMATS[trial.memory_format])
         self._logits = logits_function(self.model, None)
+        self.is_compiled = False
 
     def compile(self) -> None:
         """Let Inductor make the forward pass; it does so in the first prediction."""
@@ -46,6 +47,7 @@ class Predictor:
             self._logits = logits_function(self.model, compile_)
         else:
             self._logits = compile_(logits_function(self.model, None))
+        self.is_compiled = True
 
     @torch.inference_mode()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:

@@ -31,6 +31,7 @@ from labkit.engines.predicting import Predictor
 from labkit.engines.regions import compiler_cache
 from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
+from labkit.measure import reset_compiler
 from labkit.models import build as build_model
 from labkit.models import count
 from labkit.trial import Trial
@@ -179,6 +180,9 @@ class InferWorkload:
         """Run; where memory does not suffice, again with parts of half the size, down to one image."""
 
         def with_parts_of(part: int) -> None:
+            if part != self._predictor.part and self._predictor.is_compiled:
+                reset_compiler()  # shapes of parts that did not fit would count towards its limit
+                self._predictor.compile()
             self._predictor.part = part
             self._captured = None  # what an attempt that failed has taken
             run()

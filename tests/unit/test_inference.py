@@ -305,3 +305,20 @@ def test_a_packed_list_that_was_damaged_is_no_record_and_no_traceback() -> None:
     line["latency_ns"] = packed[:40] + ("A" if packed[40] != "A" else "B") + packed[41:]
     with pytest.raises(ValueError, match="latency_ns"):
         Queries.model_validate(line)
+
+
+def test_a_compiled_prediction_is_compiled_anew_for_smaller_parts(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = prepared(PLAIN, digits)
+    compiled: list[int] = []
+    monkeypatch.setattr(workload._predictor, "compile", lambda: compiled.append(workload._predictor.part))
+    workload._predictor.is_compiled = True
+
+    def run() -> None:
+        if workload._predictor.part > 1:
+            raise torch.OutOfMemoryError("too much")
+
+    workload._in_parts_that_fit(run)
+    assert compiled == [4, 2], "before each smaller part, and not before the first"
+    assert workload.facts["predicted_in_parts_of"] == 1
