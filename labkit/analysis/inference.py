@@ -26,8 +26,8 @@ assert list(PERCENTILE_NAMES) == list(PERCENTILES)
 
 COPIES = {
     "cuda": "Excluded: normalised images lie on the device, logits stay there. Included: bytes come from the host's "
-    "memory, are normalised on the device (some ten small kernels, which at batch 1 weigh more than the copies), and "
-    "the predicted classes go back; a step's copies wait for the step before.",
+    "memory, are normalised on the device (small kernels, which are counted with the copies), and the "
+    "predicted classes go back; a step's copies wait for the step before.",
     "cpu": "A CPU copies nothing to itself. Excluded: images are normalised already. Included: they are normalised in "
     "each step, and the predicted classes are found.",
 }
@@ -281,7 +281,7 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
                 "and they fold batch norm into the convolutions."
             )
         said.append(
-            "Three batches are predicted in turn; small ones may be read from the device's cache, and a batch of all "
+            "A few batches are predicted in turn; small ones may be read from the device's cache, and a batch of all "
             "validation images is the same images in another order."
         )
         small = min(number_ for trial in trials for number_ in (trial.batch,))
