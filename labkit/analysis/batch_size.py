@@ -119,9 +119,8 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
             }
         )
     frame = pd.DataFrame(rows, dtype=object)
-    frame = frame.drop(columns=[name for name in ("over plain", "no result") if frame[name].isna().all()])
     return Table(
-        frame,
+        engines.concise(frame, ("over plain", "no result")),
         f"{engines.conditions(results, list(timed))}. 95 % intervals over passes; ratios are formed within each pass "
         f"first. An epoch: the training images at that throughput.",
     )

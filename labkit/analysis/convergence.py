@@ -180,7 +180,7 @@ def table(results: Results, trials: Sequence[Trial], than: Trial | None = None) 
     differences = " Differences are formed within a pass, whose runs have the same seed." if than is not None else ""
     frame = pd.DataFrame(rows, dtype=object)
     return Table(
-        frame.drop(columns=["no result"]) if frame["no result"].isna().all() else frame,
+        engines.concise(frame, ("no result",)),
         f"After the last epoch, means over seeds with 95 % intervals; the training loss is the mean of the last "
         f"epoch's steps.{differences} {_rate(known)} {engines.conditions(results, list(known))}; {NO_ACCURACY}.",
     )

@@ -148,6 +148,16 @@ def conditions(results: Results, trials: Sequence[Trial]) -> str:
     return f"{'; '.join(parts)}; {sizes}, batch {batches}, on {data}; {results.describe()}"
 
 
+def concise(frame: pd.DataFrame, seldom: Sequence[str] = ()) -> pd.DataFrame:
+    """A table without what its caption says of all rows (`conditions`: n, batch, px), and without empty columns.
+
+    Of the columns named in `seldom` those go that hold nothing at all.
+    """
+    once = [name for name in ("n", "batch", "px") if name in frame and frame[name].nunique(dropna=False) == 1]
+    empty = [name for name in seldom if name in frame and frame[name].isna().all()]
+    return frame.drop(columns=[*once, *empty])
+
+
 def failures_sentence(results: Results, trials: Sequence[Trial]) -> str:
     """Which of these have no result, by status, for a caption; empty when all have one."""
     by_status: dict[str, list[str]] = {}

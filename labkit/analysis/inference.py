@@ -143,10 +143,9 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
             }
         )
     frame = pd.DataFrame(rows, dtype=object)
-    seldom = [name for name in ("over plain", "in parts of", "no result") if frame[name].isna().all()]
     methods = list(dict.fromkeys(said for trial in trials if (said := results.fact(trial, "memory_method"))))
     return Table(
-        frame.drop(columns=seldom),
+        engines.concise(frame, ("over plain", "in parts of", "no result")),
         f"Offline, in MLPerf's word: batches are queued one behind the other. "
         f"{engines.conditions(results, list(trials))}. 95 % intervals over passes; ratios are formed within each pass "
         f"first. Memory, with the batches that lie on the device: {'; or '.join(methods) or 'not recorded'}.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from labkit.analysis import convergence, engines, summary
-from labkit.analysis.format import number, with_interval
+from labkit.analysis.format import listing, number, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.table import Table, Text
@@ -58,13 +58,15 @@ def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) ->
 def _gains(results: Results, timed: Sequence[Trial]) -> str:
     data = ratios(results, timed).dropna(subset=["value"])
     said = []
-    for (precision, engine), one in data.groupby(["precision", "engine"], sort=False):
-        rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
-        told = [
-            f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px, batch {row['batch']:,})" for row in rows
-        ]
-        said.append(f"{precision}, {engine}: {' to '.join(told if len(one) > 1 else told[:1])}")
-    return f"Images/s over FP32 of the same engine: {'; '.join(said)}." if said else ""
+    for engine, of_engine in data.groupby("engine", sort=False):
+        gains = []
+        for precision, one in of_engine.groupby("precision", sort=False):
+            rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
+            told = [f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px)" for row in rows]
+            gains.append(f"{precision} {' to '.join(told if len(one) > 1 else told[:1])}")
+        batches = listing([f"{batch:,}" for batch in sorted(set(of_engine["batch"]))])
+        said.append(f"Images/s over FP32's with {engine}, batch {batches}: {'; '.join(gains)}.")
+    return "\n\n".join(said)
 
 
 def parity_sentence(results: Results, runs: Sequence[Trial]) -> str:
@@ -124,10 +126,8 @@ def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
             }
         )
     frame = pd.DataFrame(rows, dtype=object)
-    optional = ("over FP32", "memory (GiB)", "no result")
-    frame = frame.drop(columns=[name for name in optional if frame[name].isna().all()])
     return Table(
-        frame,
+        engines.concise(frame, ("over FP32", "memory (GiB)", "no result")),
         f"{engines.conditions(results, list(timed))}. 95 % intervals over passes. Over FP32: of the trial that differs "
         f"in nothing but precision, within each pass first.",
     )
