@@ -15,7 +15,8 @@ from typing import Any
 
 from labkit.errors import UserError, unknown
 
-ENGINES = ("eager", "compile", "graph", "compile+graph")
+# `openvino` and `cudnn+graph` predict only: another library's engine on a CPU, cuDNN's fused graphs on a GPU.
+ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "cudnn+graph")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
@@ -26,6 +27,8 @@ SCHEDULES = ("constant", "one_cycle")
 # host's memory and the predicted classes go back.
 COPIES = ("excluded", "included")
 DEVICES = ("cuda", "cpu")
+# Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does, so the trial's logits are scored.
+WEIGHTS = ("initial", "trained")
 NO_DATA = "none"  # of workloads that take no images
 
 
@@ -64,6 +67,8 @@ class Trial:
     schedule: str = "constant"  # of the learning rate over these epochs
     copies: str = "excluded"
     queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
+    threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
+    weights: str = "initial"
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -82,13 +87,14 @@ class Trial:
             ("schedule", SCHEDULES),
             ("loader", LOADERS),
             ("copies", COPIES),
+            ("weights", WEIGHTS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs", "queries"):
+        for name in ("energy_windows", "epochs", "queries", "threads"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.epochs and self.energy_windows:
@@ -118,6 +124,8 @@ class Trial:
             "optimizer",
             "memory_format",
             "copies",
+            "weights",
+            "threads",
             "devices",
             "device",
             "framework",

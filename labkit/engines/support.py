@@ -13,11 +13,14 @@ from labkit.trial import Trial
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
 # kernel for all of them.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
+PREDICTING_ONLY = ("openvino", "cudnn+graph")
 
 
 def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where the trial can be trained."""
     captured = "graph" in trial.engine
+    if trial.engine in PREDICTING_ONLY:
+        return f"the engine {trial.engine} predicts, it does not train"
     if trial.devices != 1:
         return "this version trains on one device"
     if trial.optimizer not in OPTIMIZERS:

@@ -15,6 +15,7 @@ from labkit.trial import (
     MEMORY_FORMATS,
     PRECISIONS,
     SCHEDULES,
+    WEIGHTS,
     Trial,
     grid,
     trial_from_dict,
@@ -65,6 +66,8 @@ trials = st.builds(
     loader=st.sampled_from(LOADERS),
     epochs=st.integers(0, 100),
     schedule=st.sampled_from(SCHEDULES),
+    threads=st.integers(0, 256),
+    weights=st.sampled_from(WEIGHTS),
 )
 
 
@@ -83,6 +86,7 @@ def test_every_field_that_differs_is_in_the_key():
         "loader": "device",
         "schedule": "one_cycle",
         "copies": "included",
+        "weights": "trained",
     }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])
