@@ -92,7 +92,7 @@ def this_host() -> Host:
         gpus=gpus,
         driver=driver,
         cpu=_cpu_model(),
-        cpu_cores=_usable_cores(),
+        cpu_cores=usable_cores(),
         cpu_threads=psutil.cpu_count(logical=True) or 1,
         cpu_features=_cpu_features(),
         memory_bytes=psutil.virtual_memory().total,
@@ -205,7 +205,7 @@ def _cpu_features() -> tuple[str, ...]:
     return tuple(name for name in wanted if name in flags)
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
     """Cores this process may run on (an affinity mask or container may allow fewer than the machine has)."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
