@@ -15,8 +15,8 @@ from typing import Any
 
 from labkit.errors import UserError, unknown
 
-# `openvino` and `cudnn+graph` predict only: another library's engine on a CPU, cuDNN's fused graphs on a GPU.
-ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "cudnn+graph")
+# `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
+ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order

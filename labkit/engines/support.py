@@ -13,7 +13,8 @@ from labkit.trial import Trial
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
 # kernel for all of them.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
-PREDICTING_ONLY = ("openvino", "cudnn+graph")
+NEEDS_CAPABILITY_FOR_INT8 = (7, 5)  # Turing: NVIDIA, CUDA C++ Programming Guide, "Warp matrix functions"
+PREDICTING_ONLY = ("openvino", "triton+graph")
 
 
 def why_unsupported(trial: Trial) -> str | None:
@@ -54,16 +55,26 @@ def why_not_predicted(trial: Trial) -> str | None:
         return "this version predicts on one device"
     if trial.engine == "openvino":
         return _why_not_openvino(trial)
-    if trial.engine == "cudnn+graph":
-        return "this version has no cudnn+graph engine"
+    if trial.engine == "triton+graph":
+        return _why_not_int8_on_gpu(trial)
     if trial.precision == "int8":
-        return f"the engine {trial.engine} has no integers: openvino has them on a CPU, cudnn+graph on a GPU"
+        return f"the engine {trial.engine} has no integers: openvino has them on a CPU, triton+graph on a GPU"
     reason = precision.why_not_here(trial)
     if reason:
         return reason
     if "graph" in trial.engine and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     return _why_not_compiled(trial)
+
+
+def _why_not_int8_on_gpu(trial: Trial) -> str | None:
+    if trial.device != "cuda":
+        return "the engine triton+graph is for GPUs"
+    if trial.precision != "int8":
+        return f"the engine triton+graph predicts in int8: compile+graph does in {trial.precision}"
+    if torch.cuda.get_device_capability() < NEEDS_CAPABILITY_FOR_INT8:
+        return "INT8 products on tensor cores need compute capability 7.5 or later"
+    return why_no_triton(torch.device("cuda"))
 
 
 def _why_not_openvino(trial: Trial) -> str | None:

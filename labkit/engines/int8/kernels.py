@@ -1,0 +1,188 @@
+# mypy: disable-error-code="no-untyped-def"
+"""Triton kernels of INT8 networks: images to bytes, convolution with all that follows it, pooling (CUDA).
+
+Activations are int8 (N, H, W, C), channels innermost, so that a convolution is a matrix product whose rows are
+gathered: row m is an output pixel, column k a filter, and the sum runs over window and channels. What follows a
+convolution (scale, bias, the other branch of a residual, ReLU, rounding to bytes) happens on its accumulators, so that
+no activation wider than a byte is ever written. Bytes are symmetric, -127 to 127; halves are rounded up.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def convolve(
+    images,  # int8 (N, H, W, pitch)
+    weights,  # int8 (K, R, S, C)
+    scales,  # float32 (K,): an accumulator's worth in steps of the output
+    biases,  # float32 (K,), in steps of the output
+    other,  # int8 (N, P, Q, K), added before ReLU; `images` again where there is none
+    out,  # int8 or float32 (N, P, Q, K)
+    rows,  # N * P * Q
+    height,
+    width,
+    channels,  # C: how many the window takes of each pixel, and of those behind it where C > pitch
+    out_height,
+    out_width,
+    filters,
+    other_scale,
+    least,  # of the result: 0 with ReLU
+    pitch,  # elements from one pixel to the next
+    window_height,  # R
+    window_width,  # S
+    stride,
+    pad,
+    POINTWISE: tl.constexpr,  # noqa: N803 - whether the window is one pixel
+    PADS: tl.constexpr,  # noqa: N803 - whether windows reach beyond the image
+    WHOLE_BLOCKS: tl.constexpr,  # noqa: N803 - whether BLOCK_C divides C
+    ADDS: tl.constexpr,  # noqa: N803
+    TO_BYTES: tl.constexpr,  # noqa: N803
+    BLOCK_M: tl.constexpr,  # noqa: N803
+    BLOCK_K: tl.constexpr,  # noqa: N803
+    BLOCK_C: tl.constexpr,  # noqa: N803
+):
+    """Bytes, or FP32, of a convolution of bytes, one tile of rows and filters a program."""
+    tiles_of_filters = tl.cdiv(filters, BLOCK_K)
+    tile_m = tl.program_id(0) // tiles_of_filters  # neighbours share their rows, which are the larger operand
+    tile_k = tl.program_id(0) % tiles_of_filters
+    row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = row < rows
+    x = row % out_width
+    y = (row // out_width) % out_height
+    image = (row // (out_width * out_height)).to(tl.int64)
+    top, left = y * stride - pad, x * stride - pad
+    corner = images + ((image * height + top) * width + left) * pitch
+    filter_ = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)
+    is_filter = filter_ < filters
+    of_filter = weights + filter_.to(tl.int64) * (window_height * window_width * channels)
+    block = tl.arange(0, BLOCK_C)
+
+    blocks = tl.cdiv(channels, BLOCK_C)
+    sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32)
+    for step in range(window_height * window_width * blocks):
+        is_image = is_row
+        if POINTWISE:
+            channel = step * BLOCK_C + block
+            pixel, weight = corner, of_filter
+        else:
+            place = step // blocks
+            channel = (step % blocks) * BLOCK_C + block
+            down, right = place // window_width, place % window_width
+            if PADS:
+                in_y = (top + down >= 0) & (top + down < height)
+                is_image = is_row & in_y & (left + right >= 0) & (left + right < width)
+            pixel = corner + (down * width + right) * pitch
+            weight = of_filter + place * channels
+        if WHOLE_BLOCKS:
+            a = tl.load(pixel[:, None] + channel[None, :], mask=is_image[:, None], other=0)
+            b = tl.load(weight[None, :] + channel[:, None], mask=is_filter[None, :], other=0)
+        else:
+            inside = channel < channels
+            a = tl.load(pixel[:, None] + channel[None, :], mask=is_image[:, None] & inside[None, :], other=0)
+            b = tl.load(weight[None, :] + channel[:, None], mask=is_filter[None, :] & inside[:, None], other=0)
+        sums = tl.dot(a, b, sums, out_dtype=tl.int32)
+
+    value = sums.to(tl.float32) * tl.load(scales + filter_, mask=is_filter, other=0.0)[None, :]
+    value += tl.load(biases + filter_, mask=is_filter, other=0.0)[None, :]
+    to = row.to(tl.int64)[:, None] * filters + filter_[None, :]
+    is_out = is_row[:, None] & is_filter[None, :]
+    if ADDS:
+        value += tl.load(other + to, mask=is_out, other=0).to(tl.float32) * other_scale
+    if TO_BYTES:
+        value = tl.minimum(tl.maximum(tl.floor(value + 0.5), least), 127.0)
+        tl.store(out + to, value.to(tl.int8), mask=is_out)
+    else:
+        tl.store(out + to, tl.maximum(value, least), mask=is_out)
+
+
+@triton.jit
+def to_bytes(
+    images,  # (N, 3, HEIGHT, WIDTH) in any floating type, with these strides
+    out,  # int8 (N, ROWS, COLUMNS, CHANNELS), fresh memory: every element is written
+    steps_per_one,  # int8 steps that a 1.0 is
+    elements,
+    stride_n,
+    stride_c,
+    stride_y,
+    stride_x,
+    HEIGHT: tl.constexpr,  # noqa: N803
+    WIDTH: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+    CHANNELS: tl.constexpr,  # noqa: N803
+    FOLD: tl.constexpr,  # noqa: N803 - squares of FOLD x FOLD pixels become channels
+    PAD: tl.constexpr,  # noqa: N803 - black pixels above and to the left
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """Images in floating point as bytes, with squares of pixels as channels and a black edge."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_out = at < elements
+    channel = (at % CHANNELS).to(tl.int32)
+    rest = at // CHANNELS
+    column = (rest % COLUMNS).to(tl.int32)
+    row = ((rest // COLUMNS) % ROWS).to(tl.int32)
+    image = rest // (COLUMNS * ROWS)
+    colour, square = channel % 3, channel // 3
+    y = row * FOLD + square // FOLD - PAD
+    x = column * FOLD + square % FOLD - PAD
+    is_pixel = is_out & (square < FOLD * FOLD) & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
+    value = tl.load(
+        images + image * stride_n + colour * stride_c + y * stride_y + x * stride_x, mask=is_pixel, other=0.0
+    ).to(tl.float32)
+    value = tl.minimum(tl.maximum(tl.floor(value * steps_per_one + 0.5), -127.0), 127.0)
+    tl.store(out + at, value.to(tl.int8), mask=is_out)
+
+
+@triton.jit
+def max_pool(
+    images,  # int8 (N, H, W, C)
+    out,  # int8 (N, P, Q, C)
+    elements,  # of `out`
+    height,
+    width,
+    channels,
+    out_height,
+    out_width,
+    WINDOW: tl.constexpr,  # noqa: N803
+    STRIDE: tl.constexpr,  # noqa: N803
+    PAD: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """The largest byte of each window."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_out = at < elements
+    channel = at % channels
+    rest = at // channels
+    x = (rest % out_width).to(tl.int32) * STRIDE - PAD
+    y = ((rest // out_width) % out_height).to(tl.int32) * STRIDE - PAD
+    image = rest // (out_width * out_height)
+    most = tl.full((BLOCK,), -128, dtype=tl.int8)
+    for down in tl.static_range(WINDOW):
+        for right in tl.static_range(WINDOW):
+            inside = is_out & (y + down >= 0) & (y + down < height) & (x + right >= 0) & (x + right < width)
+            pixel = ((image * height + y + down) * width + x + right) * channels + channel
+            most = tl.maximum(most, tl.load(images + pixel, mask=inside, other=-128))
+    tl.store(out + at, most, mask=is_out)
+
+
+@triton.jit
+def mean(
+    images,  # int8 (N, PIXELS, C)
+    out,  # int8 (N, C)
+    channels,
+    scale,  # steps of the output that one step of the sum is
+    PIXELS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    """The mean of each channel over an image's pixels, as a byte."""
+    channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = channel < channels
+    image = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BLOCK,), dtype=tl.int32)
+    for pixel in range(PIXELS):
+        total += tl.load(images + (image * PIXELS + pixel) * channels + channel, mask=inside, other=0).to(tl.int32)
+    value = tl.minimum(tl.maximum(tl.floor(total.to(tl.float32) * scale + 0.5), -127.0), 127.0)
+    tl.store(out + image * channels + channel, value.to(tl.int8), mask=inside)

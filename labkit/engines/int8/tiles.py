@@ -1,0 +1,76 @@
+"""How a convolution of bytes is cut into programs: the ways worth trying on this device, and the fastest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a convolution is cut: rows, filters and channels of a program, its warps and the loads in flight."""
+
+    rows: int
+    filters: int
+    channels: int
+    warps: int
+    stages: int
+
+
+# Tried in turn, and the fastest is kept. Few rows are what a small batch leaves of a small image.
+FEW_ROWS = (Tile(16, 32, 128, 4, 5), Tile(16, 64, 128, 4, 4), Tile(32, 64, 128, 4, 4), Tile(16, 128, 64, 4, 4))
+MANY_ROWS = (
+    Tile(64, 64, 64, 4, 4),
+    Tile(128, 64, 64, 4, 4),
+    Tile(128, 128, 64, 8, 3),
+    Tile(128, 128, 128, 8, 3),
+    Tile(128, 256, 64, 8, 3),
+    Tile(256, 64, 64, 8, 3),
+)
+FEW = 512
+
+
+def tiles_for(rows: int, filters: int, channels: int) -> list[Tile]:
+    """The tiles worth trying; a block of channels is no wider than the channels are, but at least 32."""
+    widest = max(32, 1 << (channels - 1).bit_length())
+    most = max(16, 1 << (filters - 1).bit_length())
+    found = [
+        Tile(tile.rows, min(tile.filters, most), min(tile.channels, widest), tile.warps, tile.stages)
+        for tile in (FEW_ROWS if rows <= FEW else MANY_ROWS)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def fastest(launch: Callable[[Tile], None], tiles: list[Tile]) -> Tile:
+    """The tile whose launches take the least time of the device, replayed from a CUDA graph; the first
+    while a graph is being captured."""
+    if len(tiles) == 1 or torch.cuda.is_current_stream_capturing():
+        return tiles[0]
+    times: dict[Tile, float] = {}
+    for tile in tiles:
+        try:
+            times[tile] = _time_s(partial(launch, tile))
+        except Exception as error:
+            if type(error).__name__ != "OutOfResources":  # Triton's, of a tile that wants more shared memory
+                raise
+    return min(times, key=times.__getitem__)
+
+
+def _time_s(run: Callable[[], None], times: int = 10) -> float:
+    """Seconds that one run takes, of several in one CUDA graph: their launches would take longer than they do."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            run()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    begin.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3 / times

@@ -1,0 +1,160 @@
+"""INT8 on a real NVIDIA GPU: every kernel gives the integers that PyTorch's exact arithmetic gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from labkit.data import DataSet, open_data
+from labkit.engines.folding import fold_batch_norm
+from labkit.engines.int8.graph import IMAGES, Layer
+from labkit.engines.int8.network import Int8Network
+from labkit.engines.int8.operations import Convolution, FirstConvolution, MaxPool, Mean, Operation
+from labkit.engines.int8.tiles import FEW_ROWS, MANY_ROWS
+from labkit.errors import GateError
+from labkit.models import build
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from labkit.workloads.infer import InferWorkload
+
+pytestmark = pytest.mark.gpu
+
+INT8: dict[str, Any] = {"engine": "triton+graph", "precision": "int8", "memory_format": "channels_last"}
+SEVEN = ["resnet50", "resnet101", "resnet152", "vgg16", "vgg19", "googlenet", "alexnet"]
+
+
+def bytes_(*shape: int) -> torch.Tensor:
+    return torch.randint(-127, 128, shape, dtype=torch.int8, device="cuda")
+
+
+def layer(channels: int, filters: int, window: int, **facts: Any) -> Layer:
+    torch.manual_seed(0)
+    weight = torch.randn(filters, channels, window, window, device="cuda")
+    bias = torch.randn(filters, device="cuda")
+    return Layer("convolution", facts.pop("inputs", (1,)), 2, "some", weight=weight, bias=bias, **facts)
+
+
+def assert_same(operation: Operation, *inputs: torch.Tensor) -> None:
+    """Equal but for sums on the edge between two steps, which may be rounded either way."""
+    seen, expected = operation(*inputs), operation(*inputs, reference=True)
+    assert seen.shape == expected.shape
+    assert seen.dtype == expected.dtype
+    if seen.dtype == torch.int8:
+        apart = (seen.int() - expected.int()).abs()
+        assert int(apart.max()) <= 1
+        assert float((apart > 0).float().mean()) < 1e-4
+    else:
+        torch.testing.assert_close(seen, expected, rtol=1e-5, atol=1e-5)
+
+
+CONVOLUTIONS = [  # channels, filters, window, stride, pad, edge, whether another branch is added, ReLU
+    (64, 256, 1, 1, 0, 14, True, True),
+    (24, 32, 3, 1, 1, 9, False, True),
+    (64, 40, 3, 2, 1, 15, False, False),
+    (48, 16, 5, 1, 2, 6, False, True),
+    (528, 128, 1, 1, 0, 7, False, True),
+    (256, 512, 1, 2, 0, 8, False, False),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize(
+    "tile", [*FEW_ROWS, *MANY_ROWS], ids=lambda tile: f"{tile.rows}x{tile.filters}x{tile.channels}"
+)
+def test_a_convolution_gives_the_integers_whatever_its_tile(case: tuple[Any, ...], tile: Any) -> None:
+    channels, filters, window, stride, pad, edge, adds, relu = case
+    one = Convolution(layer(channels, filters, window, stride=stride, pad=pad, relu=relu), 0.02, 0.5, 0.3)
+    images = bytes_(3, edge, edge, channels)
+    size = one(images, reference=True).shape
+    one.chosen[size[0] * size[1] * size[2]] = tile
+    assert_same(one, images, *([bytes_(*size)] if adds else []))
+
+
+def test_the_logits_stay_in_fp32() -> None:
+    assert_same(Convolution(layer(512, 1000, 1), 0.02, None, None), bytes_(33, 1, 1, 512))
+
+
+def test_a_matrix_product_behind_an_image_takes_it_whole() -> None:
+    assert_same(Convolution(layer(256, 100, 6), 0.02, 0.5, None), bytes_(5, 6, 6, 256))
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "pad", "edge"), [(7, 2, 3, 32), (3, 1, 1, 32), (11, 4, 2, 64), (11, 1, 2, 32)]
+)
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_a_first_convolution_sees_the_images(window: int, stride: int, pad: int, edge: int, kind: torch.dtype) -> None:
+    one = FirstConvolution(layer(3, 64, window, stride=stride, pad=pad, relu=True, inputs=(IMAGES,)), 0.02, 0.5, None)
+    images = torch.randn(3, 3, edge, edge, device="cuda", dtype=kind)
+    assert_same(one, images)
+    assert_same(one, images.contiguous(memory_format=torch.channels_last))
+
+
+@pytest.mark.parametrize(
+    "case", [(3, 2, 1, False, 7), (3, 2, 0, True, 8), (2, 2, 0, True, 5), (3, 1, 1, True, 5)], ids=str
+)
+def test_a_pooling_takes_the_largest_byte(case: tuple[Any, ...]) -> None:
+    window, stride, pad, up, edge = case
+    pool = MaxPool(Layer("max_pool", (1,), 2, "p", window=window, stride=stride, pad=pad, rounds_up=up))
+    assert_same(pool, bytes_(2, edge, edge, 40))
+
+
+def test_a_mean_is_rounded_to_a_byte() -> None:
+    assert_same(Mean(3.0), bytes_(3, 7, 7, 300))
+
+
+@pytest.mark.parametrize("name", SEVEN)
+def test_a_whole_network_gives_the_integers(name: str) -> None:
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        network = build(name, image_px=32, classes=1000)
+        with torch.no_grad():
+            network(torch.randn(64, 3, 32, 32))
+        network.eval()
+        fold_batch_norm(network)
+        int8 = Int8Network(network, [torch.randn(25, 3, 32, 32) for _ in range(4)], image_px=32)
+        images = torch.randn(20, 3, 32, 32)
+    seen, expected = int8(images), int8.reference(images)
+    assert float((seen - expected).norm() / expected.norm()) < 0.01
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=2000, val_images=500)
+
+
+def prepared(data: DataSet, **fields: Any) -> InferWorkload:
+    workload = build_workload(Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields), data)
+    assert isinstance(workload, InferWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.mark.parametrize("model", ["resnet50", "googlenet", "vgg16"])
+def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet, model: str) -> None:
+    workload = prepared(data, model=model, batch=64, **INT8)
+    workload.check()
+    facts = workload.facts
+    assert facts["gate"]["logits_difference"] <= facts["gate"]["logits_tolerance"]
+    assert facts["integer_difference"] < 0.02
+    assert facts["layers"]["Convolution"]["i8"] > 10
+    assert facts["calibration"]["images"] == 1250
+
+
+def test_at_224_px_and_with_the_copies_too(data: DataSet) -> None:
+    prepared(data, model="resnet18", image_px=224, batch=8, **INT8).check()
+    prepared(data, model="resnet18", batch=8, copies="included", **INT8).check()
+
+
+def test_a_kernel_that_is_wrong_is_found(data: DataSet) -> None:
+    trial = Trial(workload="infer", model="resnet18", batch=8, data=data.name, data_checksum=data.checksum, **INT8)
+    workload = build_workload(trial, data)
+    assert isinstance(workload, InferWorkload)
+    with pytest.raises(GateError, match="exact integers"):
+        for name, prepare in workload.preparations():
+            prepare()
+            if name == "calibrate":
+                convolution = workload._predictor._network._layers[5][1]  # type: ignore[attr-defined]
+                convolution.arranged = torch.zeros_like(convolution.arranged)

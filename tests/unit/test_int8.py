@@ -1,0 +1,212 @@
+"""INT8 on a GPU, without one: a network is read into the layers it has, ranges are right, the integers predict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - needs torch
+
+from labkit.engines.folding import fold_batch_norm  # noqa: E402
+from labkit.engines.int8.graph import IMAGES, read  # noqa: E402
+from labkit.engines.int8.network import Int8Network  # noqa: E402
+from labkit.engines.int8.operations import Convolution, FirstConvolution, MaxPool  # noqa: E402
+from labkit.engines.int8.ranges import BINS, best_range, calibrate, groups  # noqa: E402
+from labkit.engines.int8.tiles import FEW, tiles_for  # noqa: E402
+from labkit.errors import Unsupported  # noqa: E402
+from labkit.models import build  # noqa: E402
+
+NETWORKS = ["resnet18", "resnet50", "vgg16", "googlenet", "alexnet"]
+QUANTISED = {"resnet18": 21, "resnet50": 54, "vgg16": 16, "googlenet": 58, "alexnet": 8}  # counted in their papers
+
+
+def pictures(count: int, px: int = 32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, 3, px, px, generator=torch.Generator().manual_seed(seed))
+
+
+def settled(name: str) -> nn.Module:
+    """A network whose batch norms have seen images and are folded."""
+    torch.manual_seed(0)
+    network = build(name, image_px=32, classes=10)
+    with torch.no_grad():
+        for seed in range(4):
+            network(pictures(32, seed=seed))
+    network.eval()
+    fold_batch_norm(network)
+    return network
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_layers_compute_what_the_network_computes(name: str) -> None:
+    network = settled(name)
+    graph = read(network, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(graph.run(pictures(3)), network(pictures(3)), rtol=1e-4, atol=1e-5)
+    assert sum(layer.kind == "convolution" for layer in graph.layers) == QUANTISED[name]
+
+
+def test_a_residual_is_added_by_the_convolution_that_ends_its_block() -> None:
+    graph = read(settled("resnet18"), 32)
+    added = [layer for layer in graph.layers if layer.adds is not None]
+    assert len(added) == 8
+    assert all(layer.relu for layer in added)
+    made = {layer.output: place for place, layer in enumerate(graph.layers)}
+    for layer in added:  # the other branch is ready by then
+        assert made[layer.adds] < made[layer.output]
+
+
+def test_every_value_is_forgotten_after_its_last_use_and_none_before() -> None:
+    graph = read(settled("googlenet"), 32)
+    alive = {IMAGES}
+    for layer, done in zip(graph.layers, graph.last_uses(), strict=True):
+        assert alive >= set(layer.inputs)
+        alive = (alive | {layer.output}) - set(done)
+    assert alive == {graph.result}
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        (nn.Conv2d(3, 6, 3, groups=3), "grouped"),
+        (nn.Conv2d(3, 6, 3, stride=(1, 2)), "differs between its two directions"),
+        (nn.Sequential(nn.Conv2d(3, 6, 3), nn.Sigmoid()), "no 1"),
+        (nn.Sequential(nn.Conv2d(3, 6, 3), nn.MaxPool2d(2, dilation=2)), "dilated"),
+    ],
+)
+def test_a_layer_that_there_is_none_of_is_unsupported(module: nn.Module, what: str) -> None:
+    with pytest.raises(Unsupported, match=what):
+        read(nn.Sequential(module).eval() if isinstance(module, nn.Conv2d) else module.eval(), 32)
+
+
+def test_a_network_in_training_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="training mode"):
+        read(build("resnet18", image_px=32, classes=10), 32)
+
+
+# ---- ranges ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_uniform_distribution_keeps_its_whole_range_and_an_outlier_is_clipped() -> None:
+    uniform = torch.ones(BINS)
+    assert best_range(uniform, 8.0) == pytest.approx(8.0, rel=0.02)
+    magnitudes = torch.randn(200_000, generator=torch.Generator().manual_seed(0)).abs()
+    largest = 20.0  # one value far outside
+    histogram = torch.histc(magnitudes, BINS, 0.0, largest)
+    histogram[-1] += 1
+    assert 3.0 < best_range(histogram, largest) < 8.0
+
+
+def test_the_best_range_beats_its_neighbours_on_the_values_themselves() -> None:
+    values = torch.randn(100_000, generator=torch.Generator().manual_seed(1)).abs() ** 1.5
+    largest = float(values.max())
+
+    def error(most: float) -> float:
+        step = most / 127
+        return float((((values / step).round().clamp(max=127) * step - values) ** 2).sum())
+
+    best = best_range(torch.histc(values, BINS, 0.0, largest), largest)
+    assert error(best) <= 1.02 * min(error(best * factor) for factor in (0.6, 0.8, 1.25, 1.6))
+    assert error(best) < error(largest)
+
+
+def test_what_is_only_moved_keeps_its_range() -> None:
+    graph = read(settled("googlenet"), 32)
+    steps = calibrate(graph, [pictures(16)])
+    for layer in graph.layers:
+        if layer.kind in ("max_pool", "concatenate"):
+            assert {steps[number] for number in layer.inputs} == {steps[layer.output]}
+    assert len(set(groups(graph))) < graph.values
+
+
+def test_without_images_or_with_infinite_activations_there_is_no_range() -> None:
+    graph = read(settled("resnet18"), 32)
+    with pytest.raises(ValueError, match="no calibration images"):
+        calibrate(graph, [])
+    with pytest.raises(ValueError, match="not finite"):
+        calibrate(graph, [pictures(2) * float("inf")])
+
+
+def test_a_value_that_is_always_zero_has_a_step_all_the_same() -> None:
+    graph = read(nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.ReLU(), nn.Conv2d(4, 2, 32)).eval(), 32)
+    steps = calibrate(graph, [torch.zeros(2, 3, 32, 32)])
+    assert all(step > 0 for step in steps.values())
+
+
+# ---- the integers ---------------------------------------------------------------------------------------------------
+
+# INT8 against FP32, of the logits' spread over images; three times as much with ranges that are three times too wide.
+LARGEST_ERROR = {"resnet18": 0.15, "resnet50": 0.3, "alexnet": 0.3}
+
+
+@pytest.mark.parametrize("name", LARGEST_ERROR)
+def test_the_integers_predict_nearly_what_fp32_predicts(name: str) -> None:
+    network = settled(name)
+    images = pictures(16, seed=9)
+    int8 = Int8Network(network, [pictures(25, seed=seed) for seed in range(4)], image_px=32)
+    with torch.no_grad():
+        expected = network(images)
+    apart = int8.reference(images) - expected
+    assert float(apart.norm() / (expected - expected.mean(dim=0)).norm()) < LARGEST_ERROR[name]
+    described = int8.describe()["layers"]
+    assert described["Convolution"]["i8"] + described["FullyConnected"]["i8"] == QUANTISED[name]
+
+
+def test_ranges_that_are_wrong_are_seen_in_the_logits() -> None:
+    network, images = settled("resnet18"), pictures(16, seed=9)
+    with torch.no_grad():
+        expected = network(images)
+    narrow = Int8Network(network, [pictures(25) / 5], image_px=32)
+    assert float((narrow.reference(images) - expected).norm() / (expected - expected.mean(dim=0)).norm()) > 0.3
+
+
+def layer_of(channels: int, filters: int, window: int, **facts: object) -> object:
+    from labkit.engines.int8.graph import Layer
+
+    torch.manual_seed(0)
+    weight = torch.randn(filters, channels, window, window)
+    made = Layer("convolution", (1,), 2, "some", weight=weight, bias=torch.randn(filters))
+    return replace(made, **facts)
+
+
+def test_a_convolution_of_bytes_is_the_rounded_convolution_of_what_they_are_worth() -> None:
+    layer = layer_of(8, 6, 3, stride=2, pad=1, relu=True)
+    one = Convolution(layer, 0.02, 0.5, 0.25)  # type: ignore[arg-type]
+    images = torch.randint(-127, 128, (2, 9, 9, 8), dtype=torch.int8)
+    other = torch.randint(-127, 128, (2, 5, 5, 6), dtype=torch.int8)
+    weight = one.weight.float() * (layer.weight.flatten(1).abs().amax(1) / 127)[:, None, None, None]  # type: ignore[attr-defined]
+    worth = torch.nn.functional.conv2d(images.permute(0, 3, 1, 2) * 0.02, weight, layer.bias, 2, 1)  # type: ignore[attr-defined]
+    worth = (worth + other.permute(0, 3, 1, 2) * 0.25).relu() / 0.5
+    seen = one(images, other, reference=True).permute(0, 3, 1, 2).float()
+    assert (seen - worth.clamp(max=127)).abs().max() <= 0.501
+    assert seen.min() == 0
+
+
+def test_the_weights_of_a_first_convolution_are_those_of_squares_of_pixels() -> None:
+    layer = replace(layer_of(3, 4, 7, stride=2, pad=3), inputs=(IMAGES,))  # type: ignore[type-var]
+    one = FirstConvolution(layer, 0.02, 0.5, None)
+    assert one.arranged.shape == (4, 4, 4, 16)  # 7 pixels in 4 squares of 2; 12 channels, and 4 of zeros
+    assert int(one.arranged[..., 12:].abs().sum()) == 0
+    assert int(one.arranged.to(torch.int64).abs().sum()) == int(one.weight.to(torch.int64).abs().sum())
+    assert torch.equal(one.arranged[:, 1, 2, 3 * 2 : 3 * 3], one.weight[:, :, 3, 4])  # square (1, 2), pixel (1, 0)
+
+
+@pytest.mark.parametrize("edge", [5, 6, 7, 8])
+def test_a_pooling_has_pytorchs_size(edge: int) -> None:
+    for window, stride, pad, up in [(3, 2, 0, True), (3, 2, 1, False), (3, 1, 1, True), (2, 2, 0, True)]:
+        layer = replace(layer_of(1, 1, 1), kind="max_pool", window=window, stride=stride, pad=pad, rounds_up=up)  # type: ignore[type-var]
+        size = nn.MaxPool2d(window, stride, pad, ceil_mode=up)(torch.zeros(1, 1, edge, edge)).shape[-1]
+        assert MaxPool(layer)._size(edge) == size
+
+
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 100_000])
+@pytest.mark.parametrize(("filters", "channels"), [(10, 24), (64, 64), (2048, 512)])
+def test_tiles_are_what_tensor_cores_take_and_no_wider_than_the_product(rows: int, filters: int, channels: int) -> None:
+    tiles = tiles_for(rows, filters, channels)
+    assert len(set(tiles)) == len(tiles) > 0
+    for tile in tiles:
+        assert tile.rows >= 16
+        assert 16 <= tile.filters < max(17, 2 * filters)
+        assert 32 <= tile.channels < max(33, 2 * channels)
