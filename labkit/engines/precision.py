@@ -11,7 +11,7 @@ from labkit.trial import Trial
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # The first generation whose arithmetic units know the format: NVIDIA, CUDA C++ Programming Guide, "Arithmetic".
-NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3)}
+NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "int8": (7, 5)}
 
 
 class Tolerance(NamedTuple):

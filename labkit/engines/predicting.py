@@ -1,14 +1,14 @@
 """A model that predicts: its weights, precision and memory format as a trial has them, driven by the trial's engine.
 
-`make_predictor` gives a trial's predictor. Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`, INT8's
-on a GPU in `int8`:
+`make_predictor` gives a trial's predictor. Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`, kernels
+of our own in `fused`:
 
 eager           the model as it is, in the trial's precision
 compile         batch norm folded, then Inductor: a ResNet by its blocks on a GPU, whole with frozen weights on a CPU
 graph           batch norm folded, then captured in a CUDA graph
 compile+graph   all of it
 openvino        OpenVINO's own network, in bytes where the trial says INT8
-triton+graph    kernels of our own on bytes (`int8`), captured in a CUDA graph
+triton+graph    kernels of our own, a layer each, in bytes or half precision, captured in a CUDA graph
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
 
         return OpenVinoPredictor(trial, model, data, part=trial.batch)
     if trial.engine == "triton+graph":
-        from labkit.engines.int8.prediction import Int8Predictor
+        from labkit.engines.fused.prediction import FusedPredictor
 
-        return Int8Predictor(trial, model, data, part=trial.batch)
+        return FusedPredictor(trial, model, data, part=trial.batch)
     return Predictor(trial, model, part=trial.batch)
 
 

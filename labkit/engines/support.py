@@ -13,7 +13,7 @@ from labkit.trial import Trial
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
 # kernel for all of them.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
-NEEDS_CAPABILITY_FOR_INT8 = (7, 5)  # Turing: NVIDIA, CUDA C++ Programming Guide, "Warp matrix functions"
+FUSED_PRECISIONS = ("int8", "fp16", "bf16")
 PREDICTING_ONLY = ("openvino", "triton+graph")
 
 
@@ -56,7 +56,7 @@ def why_not_predicted(trial: Trial) -> str | None:
     if trial.engine == "openvino":
         return _why_not_openvino(trial)
     if trial.engine == "triton+graph":
-        return _why_not_int8_on_gpu(trial)
+        return _why_not_fused(trial)
     if trial.precision == "int8":
         return f"the engine {trial.engine} has no integers: openvino has them on a CPU, triton+graph on a GPU"
     reason = precision.why_not_here(trial)
@@ -67,13 +67,13 @@ def why_not_predicted(trial: Trial) -> str | None:
     return _why_not_compiled(trial)
 
 
-def _why_not_int8_on_gpu(trial: Trial) -> str | None:
+def _why_not_fused(trial: Trial) -> str | None:
     if trial.device != "cuda":
         return "the engine triton+graph is for GPUs"
-    if trial.precision != "int8":
-        return f"the engine triton+graph predicts in int8: compile+graph does in {trial.precision}"
-    if torch.cuda.get_device_capability() < NEEDS_CAPABILITY_FOR_INT8:
-        return "INT8 products on tensor cores need compute capability 7.5 or later"
+    if trial.precision not in FUSED_PRECISIONS:
+        return f"the engine triton+graph predicts in {', '.join(FUSED_PRECISIONS)}, not in {trial.precision}"
+    if reason := precision.why_not_here(trial):
+        return reason
     return why_no_triton(torch.device("cuda"))
 
 

@@ -131,7 +131,7 @@ def test_a_batch_predicted_in_parts_gives_the_same_logits(digits: DataSet) -> No
         ({"memory_format": "channels_last"}, "memory format"),
         ({"devices": 2}, "one device"),
         ({"engine": "eager", "precision": "int8"}, "no integers"),
-        ({"engine": "triton+graph", "precision": "int8"}, "cudnn"),
+        ({"engine": "triton+graph", "precision": "int8"}, "for GPUs"),
     ],
 )
 def test_what_it_cannot_predict_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:

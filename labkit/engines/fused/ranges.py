@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import torch
 
-from labkit.engines.int8.graph import Graph
+from labkit.engines.fused.graph import Graph
 
 BINS = 2048
 CANDIDATES = 120  # ranges that are tried, from the largest magnitude down

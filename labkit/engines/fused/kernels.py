@@ -1,10 +1,11 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Triton kernels of INT8 networks: images to bytes, convolution with all that follows it, pooling (CUDA).
+"""Triton kernels of whole layers: images to squares, convolution with all that follows it, pooling (CUDA).
 
-Activations are int8 (N, H, W, C), channels innermost, so that a convolution is a matrix product whose rows are
-gathered: row m is an output pixel, column k a filter, and the sum runs over window and channels. What follows a
-convolution (scale, bias, the other branch of a residual, ReLU, rounding to bytes) happens on its accumulators, so that
-no activation wider than a byte is ever written. Bytes are symmetric, -127 to 127; halves are rounded up.
+Activations are (N, H, W, C) in bytes or in half precision, channels innermost, so that a convolution is a matrix
+product whose rows are gathered: row m is an output pixel, column k a filter, and the sum runs over window and channels.
+What follows a convolution (scale, bias, the other branch of a residual, ReLU, rounding) happens on its sums, in FP32,
+so that nothing wider than an activation is ever written. Bytes are symmetric, -127 to 127; halves are rounded up. What
+differs from layer to layer is no constant of a kernel, so that a network needs a dozen of them and not one a layer.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+# Triton would compile anew for each of these that is 1 or a multiple of 16.
+@triton.jit(
+    do_not_specialize=[
+        *("rows", "height", "width", "out_height", "out_width", "window_height", "window_width", "stride", "pad"),
+        *("other_scale", "least"),
+    ]
+)
 def convolve(
-    images,  # int8 (N, H, W, pitch)
-    weights,  # int8 (K, R, S, C)
-    scales,  # float32 (K,): an accumulator's worth in steps of the output
+    images,  # (N, H, W, pitch)
+    weights,  # (K, R, S, C)
+    scales,  # of bytes, float32 (K,): a sum's worth in steps of the output
     biases,  # float32 (K,), in steps of the output
-    other,  # int8 (N, P, Q, K), added before ReLU; `images` again where there is none
-    out,  # int8 or float32 (N, P, Q, K)
+    other,  # (N, P, Q, K), added before ReLU; `images` again where there is none
+    out,  # (N, P, Q, K), of the images' type or float32
     rows,  # N * P * Q
     height,
     width,
@@ -39,12 +46,13 @@ def convolve(
     PADS: tl.constexpr,  # noqa: N803 - whether windows reach beyond the image
     WHOLE_BLOCKS: tl.constexpr,  # noqa: N803 - whether BLOCK_C divides C
     ADDS: tl.constexpr,  # noqa: N803
+    OF_BYTES: tl.constexpr,  # noqa: N803
     TO_BYTES: tl.constexpr,  # noqa: N803
     BLOCK_M: tl.constexpr,  # noqa: N803
     BLOCK_K: tl.constexpr,  # noqa: N803
     BLOCK_C: tl.constexpr,  # noqa: N803
 ):
-    """Bytes, or FP32, of a convolution of bytes, one tile of rows and filters a program."""
+    """A convolution with what follows it, one tile of rows and filters a program."""
     tiles_of_filters = tl.cdiv(filters, BLOCK_K)
     tile_m = tl.program_id(0) // tiles_of_filters  # neighbours share their rows, which are the larger operand
     tile_k = tl.program_id(0) % tiles_of_filters
@@ -61,7 +69,7 @@ def convolve(
     block = tl.arange(0, BLOCK_C)
 
     blocks = tl.cdiv(channels, BLOCK_C)
-    sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32)
+    sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32 if OF_BYTES else tl.float32)
     for step in range(window_height * window_width * blocks):
         is_image = is_row
         if POINTWISE:
@@ -83,9 +91,11 @@ def convolve(
             inside = channel < channels
             a = tl.load(pixel[:, None] + channel[None, :], mask=is_image[:, None] & inside[None, :], other=0)
             b = tl.load(weight[None, :] + channel[:, None], mask=is_filter[None, :] & inside[:, None], other=0)
-        sums = tl.dot(a, b, sums, out_dtype=tl.int32)
+        sums = tl.dot(a, b, sums, out_dtype=tl.int32 if OF_BYTES else tl.float32)
 
-    value = sums.to(tl.float32) * tl.load(scales + filter_, mask=is_filter, other=0.0)[None, :]
+    value = sums.to(tl.float32)
+    if OF_BYTES:
+        value *= tl.load(scales + filter_, mask=is_filter, other=0.0)[None, :]
     value += tl.load(biases + filter_, mask=is_filter, other=0.0)[None, :]
     to = row.to(tl.int64)[:, None] * filters + filter_[None, :]
     is_out = is_row[:, None] & is_filter[None, :]
@@ -95,14 +105,14 @@ def convolve(
         value = tl.minimum(tl.maximum(tl.floor(value + 0.5), least), 127.0)
         tl.store(out + to, value.to(tl.int8), mask=is_out)
     else:
-        tl.store(out + to, tl.maximum(value, least), mask=is_out)
+        tl.store(out + to, tl.maximum(value, least).to(out.dtype.element_ty), mask=is_out)
 
 
-@triton.jit
-def to_bytes(
+@triton.jit(do_not_specialize=["elements"])
+def to_squares(
     images,  # (N, 3, HEIGHT, WIDTH) in any floating type, with these strides
-    out,  # int8 (N, ROWS, COLUMNS, CHANNELS), fresh memory: every element is written
-    steps_per_one,  # int8 steps that a 1.0 is
+    out,  # (N, ROWS, COLUMNS, CHANNELS), fresh memory: every element is written
+    steps_per_one,  # of bytes: steps that a 1.0 is
     elements,
     stride_n,
     stride_c,
@@ -114,10 +124,11 @@ def to_bytes(
     COLUMNS: tl.constexpr,  # noqa: N803
     CHANNELS: tl.constexpr,  # noqa: N803
     FOLD: tl.constexpr,  # noqa: N803 - squares of FOLD x FOLD pixels become channels
-    PAD: tl.constexpr,  # noqa: N803 - black pixels above and to the left
+    PAD: tl.constexpr,  # noqa: N803 - zeros above and to the left
+    TO_BYTES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Images in floating point as bytes, with squares of pixels as channels and a black edge."""
+    """Images in floating point with squares of pixels as channels and an edge of zeros, as bytes or in half."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_out = at < elements
     channel = (at % CHANNELS).to(tl.int32)
@@ -132,14 +143,15 @@ def to_bytes(
     value = tl.load(
         images + image * stride_n + colour * stride_c + y * stride_y + x * stride_x, mask=is_pixel, other=0.0
     ).to(tl.float32)
-    value = tl.minimum(tl.maximum(tl.floor(value * steps_per_one + 0.5), -127.0), 127.0)
-    tl.store(out + at, value.to(tl.int8), mask=is_out)
+    if TO_BYTES:
+        value = tl.minimum(tl.maximum(tl.floor(value * steps_per_one + 0.5), -127.0), 127.0)
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=is_out)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["elements", "height", "width", "out_height", "out_width"])
 def max_pool(
-    images,  # int8 (N, H, W, C)
-    out,  # int8 (N, P, Q, C)
+    images,  # (N, H, W, C)
+    out,  # (N, P, Q, C)
     elements,  # of `out`
     height,
     width,
@@ -149,9 +161,10 @@ def max_pool(
     WINDOW: tl.constexpr,  # noqa: N803
     STRIDE: tl.constexpr,  # noqa: N803
     PAD: tl.constexpr,  # noqa: N803
+    LEAST: tl.constexpr,  # noqa: N803 - of the type, or less
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The largest byte of each window."""
+    """The largest value of each window."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_out = at < elements
     channel = at % channels
@@ -159,30 +172,34 @@ def max_pool(
     x = (rest % out_width).to(tl.int32) * STRIDE - PAD
     y = ((rest // out_width) % out_height).to(tl.int32) * STRIDE - PAD
     image = rest // (out_width * out_height)
-    most = tl.full((BLOCK,), -128, dtype=tl.int8)
+    most = tl.full((BLOCK,), LEAST, dtype=images.dtype.element_ty)
     for down in tl.static_range(WINDOW):
         for right in tl.static_range(WINDOW):
             inside = is_out & (y + down >= 0) & (y + down < height) & (x + right >= 0) & (x + right < width)
             pixel = ((image * height + y + down) * width + x + right) * channels + channel
-            most = tl.maximum(most, tl.load(images + pixel, mask=inside, other=-128))
+            most = tl.maximum(most, tl.load(images + pixel, mask=inside, other=LEAST))
     tl.store(out + at, most, mask=is_out)
 
 
 @triton.jit
 def mean(
-    images,  # int8 (N, PIXELS, C)
-    out,  # int8 (N, C)
+    images,  # (N, PIXELS, C)
+    out,  # (N, C)
     channels,
-    scale,  # steps of the output that one step of the sum is
+    scale,  # what a sum is to be multiplied by
     PIXELS: tl.constexpr,  # noqa: N803
+    OF_BYTES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The mean of each channel over an image's pixels, as a byte."""
+    """The mean of each channel over an image's pixels."""
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = channel < channels
     image = tl.program_id(0).to(tl.int64)
-    total = tl.zeros((BLOCK,), dtype=tl.int32)
+    total = tl.zeros((BLOCK,), dtype=tl.int32 if OF_BYTES else tl.float32)
     for pixel in range(PIXELS):
-        total += tl.load(images + (image * PIXELS + pixel) * channels + channel, mask=inside, other=0).to(tl.int32)
-    value = tl.minimum(tl.maximum(tl.floor(total.to(tl.float32) * scale + 0.5), -127.0), 127.0)
-    tl.store(out + image * channels + channel, value.to(tl.int8), mask=inside)
+        value = tl.load(images + (image * PIXELS + pixel) * channels + channel, mask=inside, other=0)
+        total += value.to(tl.int32 if OF_BYTES else tl.float32)
+    value = total.to(tl.float32) * scale
+    if OF_BYTES:
+        value = tl.minimum(tl.maximum(tl.floor(value + 0.5), -127.0), 127.0)
+    tl.store(out + image * channels + channel, value.to(out.dtype.element_ty), mask=inside)

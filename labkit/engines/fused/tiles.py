@@ -1,9 +1,9 @@
-"""How a convolution of bytes is cut into programs: the ways worth trying on this device, and the fastest of them."""
+"""How a convolution is cut into programs: the ways worth trying on this device, and the fastest of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -11,7 +11,7 @@ import torch
 
 @dataclass(frozen=True)
 class Tile:
-    """How a convolution is cut: rows, filters and channels of a program, its warps and the loads in flight."""
+    """Rows, filters and channels of a program, its warps and the loads in flight."""
 
     rows: int
     filters: int
@@ -33,20 +33,22 @@ MANY_ROWS = (
 FEW = 512
 
 
-def tiles_for(rows: int, filters: int, channels: int) -> list[Tile]:
-    """The tiles worth trying; a block of channels is no wider than the channels are, but at least 32."""
-    widest = max(32, 1 << (channels - 1).bit_length())
+def tiles_for(rows: int, filters: int, channels: int, element_bytes: int) -> list[Tile]:
+    """The tiles worth trying. A block of channels is no wider than the channels are, but at least 32 bytes.
+
+    The channels above are of bytes; of a wider type it is half as many, which take the same memory.
+    """
+    widest, narrowest = 1 << (channels - 1).bit_length(), 32 // element_bytes
     most = max(16, 1 << (filters - 1).bit_length())
-    found = [
-        Tile(tile.rows, min(tile.filters, most), min(tile.channels, widest), tile.warps, tile.stages)
-        for tile in (FEW_ROWS if rows <= FEW else MANY_ROWS)
-    ]
+    found = []
+    for tile in FEW_ROWS if rows <= FEW else MANY_ROWS:
+        deep = max(narrowest, min(tile.channels // element_bytes, widest))
+        found.append(replace(tile, filters=min(tile.filters, most), channels=deep))
     return list(dict.fromkeys(found))
 
 
 def fastest(launch: Callable[[Tile], None], tiles: list[Tile]) -> Tile:
-    """The tile whose launches take the least time of the device, replayed from a CUDA graph; the first
-    while a graph is being captured."""
+    """The tile whose launches take the least time of the device; the first while a graph is being captured."""
     if len(tiles) == 1 or torch.cuda.is_current_stream_capturing():
         return tiles[0]
     times: dict[Tile, float] = {}

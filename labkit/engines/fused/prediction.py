@@ -1,0 +1,85 @@
+"""The fused kernels' predictor of a trial on a GPU: cut for its batch, in bytes calibrated, held against PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from labkit.data import DataSet
+from labkit.engines.calibration import CALIBRATION, calibration_batches
+from labkit.engines.folding import fold_batch_norm
+from labkit.engines.fused.network import FusedNetwork
+from labkit.errors import GateError
+from labkit.trial import Trial
+
+KINDS = {"int8": torch.int8, "fp16": torch.float16, "bf16": torch.bfloat16}
+HELD_IMAGES = 16  # on which the kernels are held against PyTorch's operators
+# Of the logits' norm. In bytes a sum on the edge between two steps may be rounded either way, which later layers carry
+# on: ResNet-50's logits at 224 px were 0.001 away, those of smaller networks 0. Half precision rounds the same sums,
+# added up in another order.
+HELD_WITHIN = {"int8": 0.02, "fp16": 0.02, "bf16": 0.05}
+
+
+class FusedPredictor:
+    """Logits of a batch. `model` is in evaluation mode with FP32 weights and is changed in place.
+
+    Bytes are made of BF16 images, by the first layer. The logits are in FP32.
+    """
+
+    compiles = True
+    has_uncompiled_form = False
+
+    def __init__(self, trial: Trial, model: nn.Module, data: DataSet, *, part: int) -> None:
+        self.part, self.is_compiled = part, False
+        self._trial, self._model, self._data = trial, model, data
+        self._kind = KINDS[trial.precision]
+        self.dtype = torch.bfloat16 if self._kind == torch.int8 else self._kind
+        self.weight_bytes = self._kind.itemsize
+        self.folded = fold_batch_norm(model)
+        self.facts: dict[str, Any] = {}
+        self._network: FusedNetwork | None = None
+        self._is_held = False
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Reading the network, and finding INT8's ranges."""
+        yield "calibrate" if self._kind == torch.int8 else "convert", self._read
+
+    def _read(self) -> None:
+        batches = calibration_batches(self._trial, self._data) if self._kind == torch.int8 else []
+        self._network = FusedNetwork(self._model, self._kind, batches, image_px=self._trial.image_px)
+        if batches:
+            self.facts["calibration"] = {
+                "batches": len(batches),
+                "images": sum(map(len, batches)),
+                "protocol": CALIBRATION,
+            }
+
+    def compile(self) -> None:
+        """The first prediction compiles, tries the tiles, and is held against PyTorch's operators."""
+        self.is_compiled, self._is_held = True, False
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) in FP32 of images (B, 3, H, W) of `dtype`; GateError where a kernel is wrong."""
+        assert self._network is not None, "prepare first"
+        if len(images) <= self.part:
+            logits = self._network(images)
+        else:
+            logits = torch.cat([self._network(part) for part in images.split(self.part)])
+        if not self._is_held:
+            self._hold(images[:HELD_IMAGES], logits[:HELD_IMAGES])
+        return logits
+
+    def _hold(self, images: torch.Tensor, logits: torch.Tensor) -> None:
+        assert self._network is not None
+        expected = self._network.reference(images)
+        apart, tolerance = float((logits - expected).norm() / expected.norm()), HELD_WITHIN[self._trial.precision]
+        if not apart <= tolerance:
+            raise GateError(
+                f"the kernels' logits differ by {apart:.2g} of their norm from those of PyTorch's operators on the "
+                f"same layers, more than {tolerance:g}"
+            )
+        self.facts |= {**self._network.describe(), "kernel_difference": apart}
+        self._is_held = True
