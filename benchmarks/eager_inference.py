@@ -4,9 +4,9 @@
 
 The peer is what timm's `benchmark.py` times in inference: weights and one resident random batch in BF16, channels_last,
 `cudnn.benchmark`, eager, under `torch.inference_mode`. Ours is the workbook's trial: batch norm folded, compiled or
-fused by kernels of our own, captured, different images in turn, the gate passed, telemetry on beside both. Legs run in turns and in both orders, the
-ratio is formed within a pair; the interval is over pairs. At batch 1 queries are also timed one by one: the 99th
-percentile is to stay within 1.2 of the median.
+fused by kernels of our own, captured, different images in turn, the gate passed, telemetry on beside both. Legs run in
+turns and in both orders, the ratio is formed within a pair; the interval is over pairs. At batch 1 queries are also
+timed one by one: the 99th percentile is to stay within 1.2 of the median.
 
 An aim is met when the interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when
 one is missed.

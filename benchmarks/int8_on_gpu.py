@@ -67,7 +67,8 @@ def compare(case: str, pairs: int) -> int:
         gate = workload.facts["gate"]["logits_difference"]
         print(f"    {precision} {engine}: prepared in {time.perf_counter() - began:.1f} s, gate {gate:.3f}", flush=True)
         workloads[precision, engine] = workload
-    clock, rates = CudaClock(), {leg: [] for leg in LEGS}
+    rates: dict[tuple[str, str], list[float]] = {leg: [] for leg in LEGS}
+    clock = CudaClock()
     with TelemetryProcess([0], log=Path(os.devnull)) as telemetry:
         telemetry.ready()
         for pair in range(pairs):
