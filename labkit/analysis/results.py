@@ -209,9 +209,9 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
 
 
 def _share(record: Record, accuracy: Accuracy) -> float | None:
-    """The share of the scored images that were classified rightly."""
+    """The share of the scored images that were classified rightly; else what the workload says of itself."""
     scored = _blocks(record).scored
-    return scored.share(accuracy) if scored else None
+    return scored.share(accuracy) if scored else record.facts.get(accuracy)
 
 
 def _blocks(record: Record) -> Blocks:
