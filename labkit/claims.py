@@ -20,8 +20,8 @@ Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "diff
 
 # What a test may select by or compare along, beside the fields of a trial: whose records, and their chip's generation.
 ACROSS = ("profile", "generation")
-# Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile with
-# the most images/s.
+# Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile or
+# engine with the most images/s (of several fields that name it, the one trial that is fastest).
 LARGEST, SMALLEST, OTHERS, FASTEST = "largest", "smallest", "others", "fastest"
 CHOICES: dict[str, tuple[str, ...]] = {"precision": PRECISIONS, "engine": ENGINES, "device": DEVICES}
 ABOUT = 0.1  # a magnitude is met within ±10 %
@@ -184,5 +184,5 @@ def _check_names(test: Test) -> None:
     for choice in chosen:
         for name, values in choice.items():
             for value in values if isinstance(values, list) else [values]:
-                if name in CHOICES and value not in (*CHOICES[name], OTHERS):
+                if name in CHOICES and value not in (*CHOICES[name], OTHERS, FASTEST):
                     raise ValueError(f"{unknown(f'trial {name}', str(value), CHOICES[name])}")

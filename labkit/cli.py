@@ -23,6 +23,9 @@ Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of p
 StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies, comma-separated; empty = all.")]
 Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
 Data = Annotated[str, typer.Option("--data", envvar="DATA", help="A folder with ImageNet32, or synthetic32 or digits.")]
+Weights = Annotated[
+    str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with weights that a GPU's report has trained.")
+]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on.")]
@@ -31,12 +34,13 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 INTERRUPTED = 130
 
 
-def _request(hw: str, study: str, scale: str, data: str, force: str = "") -> Any:
+def _request(hw: str, study: str, scale: str, data: str, force: str = "", weights: str = "") -> Any:
     from labkit.report.make import Request
 
     if force not in ("", "0", "1"):
         raise unknown("FORCE", force, ["0", "1"])
-    return Request(hw=hw, study=study, scale=check_scale(scale or "quick"), data=data, force=force == "1")
+    wanted = check_scale(scale or "quick")
+    return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights)
 
 
 @app.command()
@@ -46,6 +50,7 @@ def report(
     scale: Scale = "quick",
     data: Data = "",
     force: Force = "",
+    weights: Weights = "",
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
@@ -54,7 +59,7 @@ def report(
 
     if on or nodes:
         raise UserError("ON= and NODES= (reports on a cluster) are not in this version: leave them out.")
-    raise typer.Exit(make_report(_request(hw, study, scale, data, force)))
+    raise typer.Exit(make_report(_request(hw, study, scale, data, force, weights)))
 
 
 @app.command()
@@ -74,12 +79,19 @@ def compare(baseline: Baseline = "") -> None:
 
 
 @app.command()
-def plan(hw: Hw = "", study: StudyName = "", scale: Scale = "quick", data: Data = "", force: Force = "") -> None:
+def plan(
+    hw: Hw = "",
+    study: StudyName = "",
+    scale: Scale = "quick",
+    data: Data = "",
+    force: Force = "",
+    weights: Weights = "",
+) -> None:
     """The trials that a report would run, and the time they should take."""
     from labkit.report.make import make_plan
     from labkit.run.progress import duration
 
-    _, _, plans = make_plan(_request(hw, study, scale, data, force))
+    _, _, plans = make_plan(_request(hw, study, scale, data, force, weights))
     for one in plans:
         print(one.line())
         for trial in one.trials:
@@ -123,7 +135,7 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES", "BASELINE"):
+    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "ON", "NODES", "BASELINE"):
         if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)

@@ -23,6 +23,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from labkit.errors import LabkitError
 from labkit.observed import Telemetry
+from labkit.scored import Scored
 from labkit.trial import Trial, trial_from_dict
 
 SCHEMA = 1
@@ -103,6 +104,7 @@ class Blocks(_Part):
     loss: list[float | None] = []  # mean loss of each timed block, None where it was not finite
     warmup_loss: list[float | None] = []
     queries: Queries | None = None  # after the timed blocks
+    scored: Scored | None = None  # after the queries
 
     @property
     def timed_s(self) -> float:

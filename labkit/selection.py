@@ -6,7 +6,7 @@ of the last plan at a scale, of one protocol and one framework version.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from labkit.records import PROTOCOL, Record, Store, short_hash
 from labkit.registry import PASSES, SCALES
@@ -41,14 +41,23 @@ def at_scale(records: Iterable[Record], scale: str, keys: Iterable[str] | None =
     return [record for record in candidates if record.framework_version == version[record.framework]]
 
 
-def done(records: Iterable[Record], *, scale: str, versions: dict[str, str]) -> set[tuple[str, int]]:
+def done(
+    records: Iterable[Record],
+    *,
+    scale: str,
+    versions: dict[str, str],
+    again: Callable[[Record], bool] = lambda _: False,
+) -> set[tuple[str, int]]:
     """The (key, pass) pairs that need no further measuring at this scale with these framework versions.
 
     `versions` holds the framework versions of now; a record counts only if each framework its trial used is the same.
+    `again` says of an unsupported trial whether what it lacked is here now.
     """
     pairs = set()
     for record in latest(records):
         same = record.framework_version == versions.get(record.framework)
+        if record.status == "unsupported" and again(record):
+            continue
         if record.scale == scale and record.is_final and same:
             pairs.add((record.key, record.pass_number))
     return pairs

@@ -114,6 +114,47 @@ def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> 
     return Interval(math.exp(found.point), low, high, found.n)
 
 
+def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval:
+    """First share minus the second, of two answers to each of the same n questions, with its 95 % interval.
+
+    Only questions answered differently say anything. Wald's interval with half an answer added to each of the four
+    cells, which keeps its coverage when few differ: Agresti & Min (2005), Statistics in Medicine 24:729-740. Raises
+    ValueError for none or unequally many answers.
+    """
+    n, _, only_first, only_second = _paired_counts(first, second)
+    b, c, all_ = only_first + 0.5, only_second + 0.5, n + 2.0
+    half = _Z * math.sqrt(b + c - (b - c) ** 2 / all_) / all_
+    middle = (b - c) / all_
+    return Interval((only_first - only_second) / n, middle - half, middle + half, n)
+
+
+def paired_share_ratio(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval | None:
+    """First share over the second of answers to the same n questions; None where one of them is 0.
+
+    By the delta method on the logarithm, whose variance is (b + c) / ((a + b) (a + c)) with a answered rightly by both,
+    b and c by one alone: Nam & Blackwelder (2002), Statistics in Medicine 21:689-699. Half an answer is added to each
+    cell, as `paired_share_difference` does. Raises ValueError as it does.
+    """
+    n, both, only_first, only_second = _paired_counts(first, second)
+    if both + only_first == 0 or both + only_second == 0:
+        return None
+    a, b, c = both + 0.5, only_first + 0.5, only_second + 0.5
+    half = _Z * math.sqrt((b + c) / ((a + b) * (a + c)))
+    middle = math.log((a + b) / (a + c))
+    point = (both + only_first) / (both + only_second)
+    return Interval(point, math.exp(middle - half), math.exp(middle + half), n)
+
+
+_Z = 1.959963984540054  # the normal distribution's quantile of CONFIDENCE, two-sided
+
+
+def _paired_counts(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """Questions; those answered rightly by both, by the first alone, by the second alone."""
+    if len(first) != len(second) or not len(first):
+        raise ValueError(f"paired answers are to the same questions: {len(first)} and {len(second)} were given")
+    return len(first), int((first & second).sum()), int((first & ~second).sum()), int((~first & second).sum())
+
+
 def _finite(values: Sequence[float]) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=float)
     if not len(array) or not np.all(np.isfinite(array)):

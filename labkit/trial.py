@@ -27,7 +27,7 @@ SCHEDULES = ("constant", "one_cycle")
 # host's memory and the predicted classes go back.
 COPIES = ("excluded", "included")
 DEVICES = ("cuda", "cpu")
-# Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does, so the trial's logits are scored.
+# Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
 WEIGHTS = ("initial", "trained")
 NO_DATA = "none"  # of workloads that take no images
 
@@ -69,6 +69,7 @@ class Trial:
     queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
     threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
     weights: str = "initial"
+    scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -94,7 +95,7 @@ class Trial:
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs", "queries", "threads"):
+        for name in ("energy_windows", "epochs", "queries", "threads", "scored"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.epochs and self.energy_windows:

@@ -14,6 +14,7 @@ import pandas as pd
 from labkit.profile import Profile
 from labkit.records import Blocks, Epoch, Record
 from labkit.registry import Study, find_metric
+from labkit.scored import Accuracy
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 
@@ -201,8 +202,16 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "step_s": lambda record: _blocks(record).timed_s / (_blocks(record).steps_per_block * len(_blocks(record).host_s)),
     "epoch_s": _epoch_s,
     "first_prediction_s": _first_prediction_s,
+    "top1": lambda record: _share(record, "top1"),
+    "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
 }
+
+
+def _share(record: Record, accuracy: Accuracy) -> float | None:
+    """The share of the scored images that were classified rightly; else what the workload says of itself."""
+    scored = _blocks(record).scored
+    return scored.share(accuracy) if scored else record.facts.get(accuracy)
 
 
 def _blocks(record: Record) -> Blocks:

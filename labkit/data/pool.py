@@ -40,7 +40,7 @@ class Pool:
             pinned = self._device.type == "cuda"
             self.batches = [pixels.pin_memory() if pinned else pixels for pixels in chosen]
         else:
-            self.batches = [self._all_ready(pixels) for pixels in chosen]
+            self.batches = [self.all_ready(pixels) for pixels in chosen]
         self._next = 0
 
     def __next__(self) -> torch.Tensor:
@@ -63,7 +63,7 @@ class Pool:
         images = self._prepare(pixels).to(self._dtype)
         return images.contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])
 
-    def _all_ready(self, pixels: torch.Tensor) -> torch.Tensor:
+    def all_ready(self, pixels: torch.Tensor) -> torch.Tensor:
         """The same of a whole batch, in parts: the FP32 images between would take twice its memory and more."""
         parts = [self.ready(part.to(self._device)) for part in pixels.split(AT_ONCE)]
         return torch.cat(parts).contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])

@@ -42,10 +42,14 @@ class CapturedPrediction:
         self._graph = graph
         torch.cuda.synchronize()
 
-    @torch.inference_mode()
     def __call__(self) -> torch.Tensor:
-        """Queue one prediction; the logits are overwritten by the next."""
+        """Queue one prediction of the pool's next batch; the logits are overwritten by the next."""
+        return self.of(next(self._pool))
+
+    @torch.inference_mode()
+    def of(self, batch: torch.Tensor) -> torch.Tensor:
+        """The same of a batch like the pool's."""
         assert self._graph is not None, "call capture() first"
-        self._batch.copy_(next(self._pool), non_blocking=True)
+        self._batch.copy_(batch, non_blocking=True)
         self._graph.replay()
         return self._logits

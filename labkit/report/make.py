@@ -20,6 +20,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
+from labkit.engines.weights_files import check_folder
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT, Host, this_host
 from labkit.matching import detect, require_match
@@ -46,11 +48,13 @@ class Request:
     scale: str = "quick"
     data: str = ""
     force: bool = False
+    weights: str = ""
 
     def command(self, verb: str) -> str:
         """The command that does the same again."""
         # Without FORCE: said again, the command must go on, not begin anew.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
+        given.append(("WEIGHTS", self.weights))
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 
@@ -69,6 +73,8 @@ def choose_profile(hw: str, host: Host) -> Profile:
 def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     """The plan of a report on this machine, checked as far as can be before anything is measured."""
     check_scale(request.scale)
+    if request.weights:  # through the environment, to notebooks and workers
+        os.environ[WEIGHTS_VARIABLE] = str(check_folder(request.weights))
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = chosen_studies(request.study)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.engines.weights_files import lacked_weights
 from labkit.errors import UserError
 from labkit.host import Host
 from labkit.profile import Profile
@@ -62,7 +63,7 @@ def plan_study(
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
     timing, passes = profile.timing_at(scale, study), profile.passes(scale)
     records = [] if force else store.read(study, host.id)
-    finished = done(records, scale=scale, versions=host.versions())
+    finished = done(records, scale=scale, versions=host.versions(), again=lacked_weights)
     missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
     measuring_s = sum(estimate_s(part, timing, records, scale) for part in missing)
     return StudyPlan(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.engines.weights_files import lacked_weights
 from labkit.errors import LabkitError
 from labkit.host import Host, write_host
 from labkit.matching import device_indices
@@ -63,7 +64,7 @@ def measure(
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
 
     def missing_now() -> set[tuple[str, int]]:
-        finished = done(store.read(study, host.id), scale=scale, versions=host.versions())
+        finished = done(store.read(study, host.id), scale=scale, versions=host.versions(), again=lacked_weights)
         return {(trial.key, number) for trial, number in pairs} - finished
 
     if not missing_now():

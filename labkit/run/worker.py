@@ -36,7 +36,15 @@ from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, Queries, utc_now
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, Trial, trial_from_dict
-from labkit.workloads import AnswersQueries, Prepared, TrainsEpochs, Workload, build_workload
+from labkit.workloads import (
+    AnswersQueries,
+    BuildsInPhases,
+    Prepared,
+    ScoresImages,
+    TrainsEpochs,
+    Workload,
+    build_workload,
+)
 
 Event = dict[str, Any]
 
@@ -130,7 +138,12 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
     workload = build_workload(trial, data.of(trial))
     if trial.queries and not isinstance(workload, AnswersQueries):
         raise Unsupported(f"the {trial.workload} workload answers no queries")
+    if trial.scored and not isinstance(workload, ScoresImages):
+        raise Unsupported(f"the {trial.workload} workload scores no images")
     close_phase("build")
+    if isinstance(workload, BuildsInPhases):
+        phases |= workload.build_phases
+        phases["build"] -= sum(workload.build_phases.values())
     if isinstance(workload, Prepared):
         for name, prepare in workload.preparations():
             events.progress(name, 0.0)
@@ -168,6 +181,11 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
     if trial.queries:
         result = result.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
         close_phase("queries")
+    if trial.scored:
+        assert isinstance(workload, ScoresImages)
+        scored = workload.score(lambda share: events.progress("scoring", share))
+        result = result.model_copy(update={"scored": scored})
+        close_phase("scoring")
     facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
     return {"result": result.model_dump(mode="json"), "facts": facts}
 

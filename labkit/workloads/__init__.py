@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.errors import unknown
+from labkit.scored import Scored
 from labkit.trial import Trial
 
 
@@ -49,6 +50,22 @@ class AnswersQueries(Workload, Protocol):
         ...
 
 
+@runtime_checkable
+class BuildsInPhases(Workload, Protocol):
+    """A workload that needs something first which others do not: seconds by name, no part of building it."""
+
+    build_phases: dict[str, float]
+
+
+@runtime_checkable
+class ScoresImages(Workload, Protocol):
+    """A workload whose answers are right or wrong."""
+
+    def score(self, on_share: Callable[[float], None]) -> Scored:
+        """Which of the trial's validation images are answered rightly; `on_share` is told how far it is."""
+        ...
+
+
 class Scores(NamedTuple):
     """A validation: mean loss (None when it was not finite), accuracies as fractions of 1, how many images."""
 
@@ -84,7 +101,7 @@ def build_workload(trial: Trial, data: DataSet | None) -> Workload:
     build: Callable[[Trial, DataSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
-    elif trial.workload in (names := [module.name for module in pkgutil.iter_modules(__path__)]):
+    elif trial.workload in (names := [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]):
         build = importlib.import_module(f"{__name__}.{trial.workload}").build
     else:
         raise unknown("workload", trial.workload, names)

@@ -1,10 +1,9 @@
 """Inference: a batch in, its logits out. Throughput from steps that are queued, latency from queries that are awaited.
 
-The weights are the initial ones: what a prediction costs does not depend on them, what it is worth does. Running
-statistics are set from real images and residual branches weakened, so that activations stay finite and rounding small;
-then every engine and precision is held against the plain FP32 network, on the same images. That says little of a single
-block in half precision, whose rounding is as large, so two more comparisons stand beside it: the network with batch
-norm folded against the plain one in FP32, and the compiled or captured one against itself before, image by image.
+The weights are the initial ones, or trained ones whose answers are scored too (`_weights`). Every engine and precision
+is held against the plain FP32 network, on the same images. That says little of a single block in half precision, whose
+rounding is as large, so two more comparisons stand beside it: the network with batch norm folded against the plain one
+in FP32, and the compiled or captured one against itself before, image by image.
 
 Copies excluded: normalised images lie on the device and logits stay there. Copies included: bytes come from the host's
 memory, are normalised on the device, and the predicted classes go back.
@@ -19,25 +18,25 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from labkit.data import DataSet
 from labkit.data.pool import Pool
+from labkit.data.validation import scoring_split, split_sha256
 from labkit.engines import precision
 from labkit.engines.captured_prediction import CapturedPrediction
-from labkit.engines.damping import damp
 from labkit.engines.folding import fold_batch_norm
 from labkit.engines.predicting import make_predictor
 from labkit.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from labkit.engines.regions import compiler_cache
+from labkit.engines.scoring import score
 from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
 from labkit.measure import reset_compiler
-from labkit.models import build as build_model
 from labkit.models import count
+from labkit.scored import Scored
 from labkit.trial import Trial
+from labkit.workloads._weights import make_network
 
-SETTLING_IMAGES = 128  # of which the running statistics are taken
 REFERENCE_PART = 500  # images that the plain network predicts at once
 
 FOLDED_IMAGES = 64  # on which folding is checked
@@ -47,6 +46,8 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
     """The inference workload of a trial; Unsupported for what this device or version cannot predict."""
     if data is None:
         raise Unsupported("inference needs images: the trial's `data` names none")
+    if trial.scored and trial.weights == "initial":
+        raise Unsupported("initial weights are not scored: their answers mean nothing")
     if reason := why_not_predicted(trial):
         raise Unsupported(reason)
     return InferWorkload(trial, data)
@@ -62,15 +63,14 @@ class InferWorkload:
         self.images_per_step: int | None = trial.batch
         self.bytes_per_step: int | None = None
         self._data = data
+        network = make_network(trial, data)
         precision.set_modes(trial.precision)
+        self.build_phases = network.phases
+        self._weights = network.weights
+        self._plain = copy.deepcopy(network.model)
         began = time.perf_counter()
-        model = initial_model(trial)
-        build_s = time.perf_counter() - began
-        settle(model, trial, data)
-        self._plain = copy.deepcopy(model)
-        began = time.perf_counter()
-        self._predictor = make_predictor(trial, model, data)
-        build_s += time.perf_counter() - began
+        self._predictor = make_predictor(trial, network.model, data)
+        build_s = network.build_s + time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
         self._classes = torch.empty(trial.batch, dtype=torch.int64, pin_memory=trial.device == "cuda")
@@ -99,6 +99,7 @@ class InferWorkload:
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "data_description": data.description,
             "different_batches": len(self._pool.batches),
+            **({"weights": {"sha256": self._weights.sha256, **self._weights.facts}} if self._weights else {}),
             **self._predictor.facts,
         }
 
@@ -218,6 +219,19 @@ class InferWorkload:
         self.step()
         self._wait()
 
+    def score(self, on_share: Callable[[float], None]) -> Scored:
+        """Which of the trial's validation images are classified rightly, by what was timed."""
+        assert self._weights is not None, "build refuses to score initial weights"
+        split = scoring_split(self._data, self.trial.scored)
+        top1, top5 = score(self._predict, split, batch=self.trial.batch, on_share=on_share)
+        self._pool.rewind()
+        return Scored.of(top1, top5, weights_sha256=self._weights.sha256, images_sha256=split_sha256(split))
+
+    def _predict(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Logits of a batch of uint8 images on the host."""
+        batch = pixels if self.trial.copies == "included" else self._pool.all_ready(pixels)
+        return self._captured.of(batch) if self._captured else self._body(batch.to(self.trial.device))
+
     def _wait(self) -> None:
         if self.trial.device == "cuda":
             torch.cuda.synchronize()
@@ -246,32 +260,6 @@ class InferWorkload:
                     raise GateError("the classes that came back to the host are not those of the logits")
         del self._expected
         self._pool.rewind()
-
-
-def initial_model(trial: Trial) -> nn.Module:
-    """The trial's model at its initial weights, FP32, its residual branches weakened, in evaluation mode."""
-    torch.manual_seed(trial.seed)
-    with torch.device(trial.device):
-        model = build_model(
-            trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
-        )
-    damp(model)
-    return model.eval()
-
-
-@torch.inference_mode()
-def settle(model: nn.Module, trial: Trial, data: DataSet) -> None:
-    """Set a model's running statistics from real images, in place."""
-    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    if not norms:
-        return
-    some = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
-    pool = Pool(some, data, dtype=torch.float32, where="host")
-    for norm in norms:
-        norm.momentum = None  # the mean over batches
-    model.train()
-    model(pool.ready(next(pool).to(trial.device)))
-    model.eval()
 
 
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from labkit.host import ROOT
 from labkit.profile import PARAMS
 from tests.unit.test_site import passes_of, put
 
-MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "ON", "NODES", "BASELINE")
+MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "ON", "NODES", "BASELINE")
 
 
 def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -80,6 +80,8 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),
         (["report", "--on", "slurm"], ["ON="]),
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
+        (["report", "--hw", "cpu", "--weights", "/nowhere"], ["WEIGHTS=/nowhere", "not a folder", "<model>-<px>px-"]),
+        (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
         (["render"], ["make render HW="]),
         (["render", "--hw", "../params/h200"], ["unknown HW"]),
         (["data", "check", "/no/such/folder"], ["/no/such/folder"]),

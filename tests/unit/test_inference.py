@@ -26,7 +26,8 @@ from labkit.engines.prediction_gate import compare  # noqa: E402
 from labkit.engines.regions import logits_function  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
-from labkit.workloads.infer import InferWorkload, halve_until_it_fits, initial_model, settle  # noqa: E402
+from labkit.workloads._weights import initial_model, settle  # noqa: E402
+from labkit.workloads.infer import InferWorkload, halve_until_it_fits  # noqa: E402
 
 PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
 

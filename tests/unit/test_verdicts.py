@@ -1425,7 +1425,7 @@ def test_the_printed_int8_accuracies_support_the_claim_about_them() -> None:
         table = table_of(paper, metric)
         for model in table.rows:
             for precision in table.columns:
-                trial = Trial(workload="infer", model=model, precision=precision, image_px=224)
+                trial = Trial(workload="infer", model=model, precision=precision, image_px=224, weights="trained")
                 facts.setdefault(trial, {})[metric] = table.si(model, precision)
     found = [
         made(trial, n, "top1", 0, facts=of, study="08_quantization") for trial, of in facts.items() for n in (1, 2, 3)

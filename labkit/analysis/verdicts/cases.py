@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from labkit.analysis.format import listing, quantity
 from labkit.analysis.observations import why_not
+from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
 from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
 from labkit.analysis.verdicts.words import Kind, metric_name, shown_value
@@ -18,8 +19,14 @@ NO_INTERVAL = "one pass has no interval"
 
 def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
     """The case of two trials, or of two metrics of one."""
-    form = ratio if kind == "ratio" else difference
     sides = (over,) if over is under else (over, under)
+    if over is not under and is_by_image(over, under, test.metric):
+        found = compare_images(over, under, test.metric, as_ratio=kind == "ratio")
+        if found.effect is None:
+            return Case(label, "not testable here", test.metric, kind, sides, reason=found.reason)
+        case = make_case(test, label, kind, found.effect, bounds_of(test), sides)
+        return replace(case, reason="; ".join(said for said in (case.reason, found.note) if said))
+    form = ratio if kind == "ratio" else difference
     return make_case(test, label, kind, form(over, under, test.metric, test.metric_under), bounds_of(test), sides)
 
 

@@ -199,11 +199,17 @@ def pairs(family: list[Side], over: dict[str, Value], under: dict[str, Value]) -
 
 
 def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
+    """The sides that fit; where `fastest` is asked for, of one field or several, the one with the most images/s.
+
+    Where none has a throughput, the first stands for all, and with its reason: but no profile stands for another.
+    """
     fitting = select(family, {name: value for name, value in wanted.items() if value not in (OTHERS, FASTEST)})
-    if wanted.get("profile") != FASTEST:
+    if FASTEST not in wanted.values():
         return fitting
     known = [(rate.point, place) for place, side in enumerate(fitting) if (rate := level(side, "images_per_s"))]
-    return [fitting[max(known)[1]]] if known else []
+    if known:
+        return [fitting[max(known)[1]]]
+    return [] if wanted.get("profile") == FASTEST else fitting[:1]
 
 
 def level(side: Side, metric: str) -> Interval | None:

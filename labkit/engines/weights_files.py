@@ -1,0 +1,145 @@
+"""Trained weights as files: `<model>-<px>px-<hash>.pt`, one for each network, training set and way of training.
+
+They lie in a folder of the user's (WEIGHTS=, LABKIT_WEIGHTS), so that a CPU can score what a GPU has trained, or in the
+cache. The hash is of all that the weights follow from, so a file that is there under its name is the one that is meant;
+what is in it is checked against the SHA-256 that it was written with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.data import cache_dir
+from labkit.errors import LabkitError, UserError
+from labkit.models.catalogue import MODELS
+from labkit.records import Record
+from labkit.trial import Trial
+
+VARIABLE = "LABKIT_WEIGHTS"
+RECIPE_VERSION = 1  # raised with any change to how weights are trained
+FORMAT = 1
+NONE = "no trained weights"  # how the reason of a trial without them begins
+_NAME = re.compile(r"(?P<model>[a-z0-9_]+)-\d+px-[0-9a-f]{16}\.pt")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A network's state (FP32 tensors by name, on the host), its SHA-256, and what is known of its training."""
+
+    state: dict[str, Any]
+    sha256: str
+    facts: dict[str, Any]
+
+
+def weights_folder() -> Path:
+    """Where weights lie: the user's folder, else `weights` in the cache."""
+    own = os.environ.get(VARIABLE)
+    return Path(own).expanduser().absolute() if own else cache_dir() / "weights"
+
+
+def check_folder(given: str) -> Path:
+    """The folder that WEIGHTS= names; UserError where there is none, or nothing in it that could be weights."""
+    folder = Path(given).expanduser()
+    wanted = "files called <model>-<px>px-<16 hexadecimal digits>.pt, as a GPU's report leaves them in its cache"
+    try:
+        if not folder.is_dir():
+            raise UserError(f"WEIGHTS={given[:200]} is not a folder; name one that holds {wanted}.")
+        found = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise UserError(f"WEIGHTS={given[:200]} can't be read: {error}. Name a folder that you can read.") from error
+    if not any(is_name(name) for name in found):
+        there = f"; there is {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else ""
+        raise UserError(f"WEIGHTS={given[:200]} holds no weights: wanted are {wanted}{there}.")
+    return folder.absolute()
+
+
+def is_name(name: str) -> bool:
+    """Whether a file of this name could be weights: its model is one of the catalogue's."""
+    found = _NAME.fullmatch(name)
+    return found is not None and found["model"] in MODELS
+
+
+def file_name(trial: Trial) -> str:
+    """The name of a trial's weights: by the network, the training set and how it is trained."""
+    names = ("model", "image_px", "classes", "stem", "head", "data", "data_checksum", "seed")
+    identity = {name: getattr(trial, name) for name in names} | {"recipe": RECIPE_VERSION}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return f"{trial.model}-{trial.image_px}px-{digest[:16]}.pt"
+
+
+def find_weights(trial: Trial) -> Path | None:
+    """The file with a trial's weights, if there is one."""
+    path = weights_folder() / file_name(trial)
+    return path if path.is_file() else None
+
+
+def why_none(trial: Trial) -> str:
+    """That there are none, where was looked, and what to do: a sentence without a full stop."""
+    of = f"{trial.model} at {trial.image_px} px on {trial.data}"
+    return f"{NONE} for {of}: a GPU trains them, or give a folder with WEIGHTS=… that holds {file_name(trial)}"
+
+
+def lacked_weights(record: Record) -> bool:
+    """Whether a trial was refused for want of weights that are here now: it is tried again."""
+    return (record.reason or "").startswith(NONE) and find_weights(record.as_trial) is not None
+
+
+def state_sha256(state: dict[str, Any]) -> str:
+    """SHA-256 over names, shapes and FP32 values, whatever order or file they come in."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        values = state[name].detach().cpu().contiguous().numpy()
+        digest.update(f"{name} {values.dtype} {values.shape}\n".encode())
+        digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any]) -> Path:
+    """Write a trial's weights; the file appears whole or not at all. UserError where it cannot be written."""
+    import torch
+
+    path = weights_folder() / file_name(trial)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    content = {"format": FORMAT, "sha256": state_sha256(state), "facts": facts, "state": state}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(
+            f"trained weights can't be written to {path.parent} ({error}); set LABKIT_CACHE or WEIGHTS= to a folder "
+            "with room for them."
+        ) from error
+    return path
+
+
+def read_weights(path: Path) -> Weights:
+    """The weights of a file; LabkitError for one that is damaged or none. Nothing in it is executed."""
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        state, sha256, facts = content["state"], str(content["sha256"]), dict(content["facts"])
+        whole = content["format"] == FORMAT and state_sha256(state) == sha256
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise LabkitError(f"{path} can't be read as weights ({_first_line(error)}): remove it.") from error
+    except pickle.UnpicklingError as error:
+        raise LabkitError(f"{path} holds something else than weights: remove it.") from error
+    if not whole:
+        raise LabkitError(f"{path} is damaged: its weights are not those it was written with. Remove it.")
+    return Weights(state, sha256, facts)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]

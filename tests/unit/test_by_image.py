@@ -1,0 +1,175 @@
+"""Accuracies compared image by image: the intervals cover, and what cannot be compared says why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit import claims
+from labkit.analysis.verdicts.by_image import compare_images, is_by_image
+from labkit.analysis.verdicts.evidence import Side, pairs
+from labkit.analysis.verdicts.shapes import SHAPES
+from labkit.records import Record
+from labkit.scored import Scored
+from labkit.statistics import paired_share_difference, paired_share_ratio
+from labkit.trial import Trial
+from tests.unit.made_records import blocks, failed, of_records
+
+STUDY = "08_quantization"
+FP32 = Trial(workload="infer", batch=250, device="cpu", engine="openvino", weights="trained", scored=1000)
+INT8 = replace(FP32, precision="int8")
+DIFFERENCE = claims.Test(
+    shape="difference",
+    metric="top1",
+    over={"precision": "fp32", "engine": "fastest"},
+    under={"precision": "int8", "engine": "fastest"},
+    at_most=0.0018,
+    because="a test",
+)
+
+
+def scored(trial: Trial, number: int, top1: np.ndarray, *, weights: str = "w", images: str = "i") -> Record:
+    made = blocks(STUDY, trial, number, 100.0 if trial.precision == "fp32" else 300.0)
+    assert made.blocks
+    hits = Scored.of(top1, top1, weights_sha256=weights, images_sha256=images)
+    return made.model_copy(update={"result": made.blocks.model_copy(update={"scored": hits})})
+
+
+def answers(right: int, *, images: int = 1000, lost: int = 0) -> np.ndarray:
+    found = np.zeros(images, np.bool_)
+    found[:right] = True
+    found[:lost] = False
+    return found
+
+
+def sides(records: list[Record]) -> list[Side]:
+    results = of_records(STUDY, records, hw="cpu")
+    return [Side(results, trial) for trial in results.by_trial]
+
+
+def judged(records: list[Record], test: claims.Test = DIFFERENCE) -> Any:
+    (case,) = SHAPES[test.shape](test, sides(records))
+    return case
+
+
+CELLS = [  # shares of images: right by both, by the first alone, by the second alone, by none
+    (0.70, 0.003, 0.002, 0.295),
+    (0.50, 0.02, 0.01, 0.47),
+    (0.90, 0.001, 0.0, 0.099),  # the hardest: a few images, all to one side
+    (0.20, 0.10, 0.05, 0.65),
+]
+
+
+@pytest.mark.parametrize("cells", CELLS)
+@pytest.mark.parametrize("images", [500, 10_000])
+def test_paired_intervals_hold_the_truth_in_about_95_of_100_samples(
+    cells: tuple[float, float, float, float], images: int
+) -> None:
+    rng = np.random.default_rng(7)
+    difference, ratio = cells[1] - cells[2], (cells[0] + cells[1]) / (cells[0] + cells[2])
+    held = [0, 0]
+    for drawn in rng.multinomial(images, cells, size=2000):
+        first = np.repeat([True, True, False, False], drawn)
+        second = np.repeat([True, False, True, False], drawn)
+        one, other = paired_share_difference(first, second), paired_share_ratio(first, second)
+        assert other is not None and one.low is not None and one.high is not None
+        held[0] += one.low <= difference <= one.high
+        held[1] += other.low <= ratio <= other.high  # type: ignore[operator]
+    assert all(count / 2000 >= 0.925 for count in held), held
+
+
+def test_a_paired_interval_is_far_narrower_than_that_of_two_samples() -> None:
+    first = answers(700)
+    second = answers(700, lost=2)
+    found = paired_share_difference(first, second)
+    assert found.point == 0.002 and found.n == 1000
+    assert found.low is not None and found.high is not None and found.high - found.low < 0.008, "unpaired: 0.08"
+
+
+def test_networks_that_answer_alike_may_still_differ_on_other_images() -> None:
+    found = paired_share_difference(answers(700), answers(700))
+    assert found.point == 0 and found.low == -found.high != 0  # type: ignore[operator]
+
+
+def test_paired_answers_are_to_the_same_questions() -> None:
+    for form in (paired_share_difference, paired_share_ratio):
+        with pytest.raises(ValueError, match="same questions"):
+            form(answers(1, images=2), answers(1, images=3))
+        with pytest.raises(ValueError, match="same questions"):
+            form(answers(0, images=0), answers(0, images=0))
+    assert paired_share_ratio(answers(0, images=5), answers(1, images=5)) is None
+
+
+def test_the_images_make_the_interval_and_not_the_passes() -> None:
+    records = [scored(trial, n, answers(700, lost=lost)) for trial, lost in ((FP32, 0), (INT8, 1)) for n in (1, 2, 3)]
+    case = judged(records)
+    assert case.effect.n == 1000 and case.effect.point == pytest.approx(0.001)
+    assert case.verdict == "inconclusive", "1,000 images cannot tell 0.1 points from 0.18"
+
+
+def test_enough_images_decide() -> None:
+    def of(lost: int) -> list[Record]:
+        return [
+            scored(trial, 1, answers(35_000, images=50_000, lost=gone)) for trial, gone in ((FP32, 0), (INT8, lost))
+        ]
+
+    assert judged(of(10)).verdict == "replicated"
+    assert judged(of(500)).verdict == "not replicated"
+
+
+def test_a_ratio_is_formed_over_images_too() -> None:
+    test = DIFFERENCE.model_copy(
+        update={"shape": "ratio", "over": DIFFERENCE.under, "under": DIFFERENCE.over, "at_most": 0.99}
+    )
+    lossy = [scored(trial, 1, answers(35_000, images=50_000, lost=gone)) for trial, gone in ((FP32, 0), (INT8, 2000))]
+    case = judged(lossy, test)
+    assert case.verdict == "replicated" and case.effect.point == pytest.approx(33 / 35)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"), [({"weights": "v"}, "the same weights"), ({"images": "j"}, "the same images")]
+)
+def test_other_weights_or_images_are_not_compared(other: dict[str, str], why: str) -> None:
+    case = judged([scored(FP32, 1, answers(700)), scored(INT8, 1, answers(700), **other)])
+    assert case.verdict == "not testable here" and why in case.reason
+    passes = [scored(FP32, 1, answers(700)), scored(FP32, 2, answers(700), **other), scored(INT8, 1, answers(700))]
+    assert why in judged(passes).reason
+
+
+def test_a_network_that_has_learned_nothing_has_nothing_to_lose() -> None:
+    case = judged([scored(trial, 1, answers(5)) for trial in (FP32, INT8)])
+    assert case.verdict == "not testable here" and "too little to lose" in case.reason
+
+
+def test_passes_that_disagree_are_said() -> None:
+    case = judged([scored(FP32, 1, answers(700)), scored(FP32, 2, answers(703)), scored(INT8, 1, answers(700))])
+    assert "passes differ in up to 3 images" in case.reason
+
+
+def test_without_trained_weights_the_claim_is_not_testable_and_says_so() -> None:
+    why = "no trained weights for resnet50 at 32 px on synthetic32: a GPU trains them"
+    case = judged([failed(STUDY, trial, 1, "unsupported", why) for trial in (FP32, INT8)])
+    assert case.verdict == "not testable here" and why in case.reason
+
+
+def test_only_scored_trials_are_compared_by_image() -> None:
+    fp32, int8 = sides([scored(trial, 1, answers(700)) for trial in (FP32, INT8)])
+    assert is_by_image(fp32, int8, "top1") and not is_by_image(fp32, int8, "images_per_s")
+    runs = Trial(epochs=2)
+    side = Side(fp32.results, runs)
+    assert not is_by_image(side, side, "top1"), "of training runs the passes are other seeds"
+    unscored = sides([blocks(STUDY, trial, 1, 100.0) for trial in (FP32, INT8)])
+    assert "no pass scored" in compare_images(*unscored, "top1", as_ratio=False).reason
+
+
+def test_the_fastest_engine_of_each_precision_is_compared() -> None:
+    eager = replace(FP32, engine="eager")
+    slow = blocks(STUDY, eager, 1, 10.0)
+    family = sides([slow, *(scored(trial, 1, answers(700)) for trial in (FP32, INT8))])
+    ((over, under),) = pairs(family, DIFFERENCE.over, DIFFERENCE.under)
+    assert (over.trial, under.trial) == (FP32, INT8)
+    refused = sides([failed(STUDY, trial, 1, "unsupported", "no") for trial in (eager, FP32, INT8)])
+    assert len(pairs(refused, DIFFERENCE.over, DIFFERENCE.under)) == 1, "one row says why"

@@ -1,0 +1,241 @@
+"""Trained weights: made once, found by what they follow from, refused when they are not whole; and what they score."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.data import DataSet, Split, open_data
+from labkit.data.validation import scoring_split, split_sha256
+from labkit.engines import weights_files
+from labkit.engines.weights_files import check_folder, file_name, find_weights, lacked_weights, read_weights
+from labkit.errors import LabkitError, Unsupported, UserError
+from labkit.records import Blocks
+from labkit.scored import Scored, pack, unpack
+from labkit.trial import Trial
+from labkit.workloads import BuildsInPhases, ScoresImages, build_workload
+from tests.unit.made_records import blocks, record_of
+
+torch = pytest.importorskip("torch")
+
+from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402 - they need torch
+from labkit.engines.scoring import score  # noqa: E402
+from labkit.workloads import _weights  # noqa: E402
+from labkit.workloads.infer import InferWorkload  # noqa: E402
+
+TRAINED = Trial(
+    workload="infer", model="resnet18", classes=10, batch=64, device="cpu", data="digits", weights="trained", scored=150
+)
+
+
+@pytest.fixture(scope="module")
+def digits() -> DataSet:
+    return open_data("digits")
+
+
+@pytest.fixture(scope="module")
+def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ResNet-18 as one epoch of digits leaves it, trained as a GPU would, by the plain loop."""
+    folder = tmp_path_factory.mktemp("weights")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(weights_files.VARIABLE, str(folder))
+        patch.setattr(_weights, "TRAINING_DEVICES", ("cpu",))
+        patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+        patch.setattr(_weights, "SCHEDULES", {"resnet18": _weights.Schedule(2, 0.01)})
+        workload = build_workload(TRAINED, digits)
+        assert isinstance(workload, BuildsInPhases) and workload.build_phases["weights"] > 0
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(weights_files.VARIABLE, str(trained))
+    return trained
+
+
+def prepared(trial: Trial, data: DataSet) -> InferWorkload:
+    workload = build_workload(trial, data)
+    assert isinstance(workload, InferWorkload) and isinstance(workload, ScoresImages)
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    return workload
+
+
+def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> None:
+    network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
+    assert network.weights is not None
+    facts = network.weights.facts
+    assert facts["epochs"] == 2 and facts["learning_rate"] == 0.01 and facts["took_s"] > 0
+    assert facts["top1"] > 0.5, "a network that learned nothing has nothing to lose"
+    assert all(value.dtype == torch.float32 for value in network.weights.state.values() if value.is_floating_point())
+    assert not network.model.training
+    assert [path.name for path in here.iterdir()] == [file_name(replace(TRAINED, data_checksum=digits.checksum))]
+
+
+def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSet) -> None:
+    workload = prepared(replace(TRAINED, scored=10_000), digits)
+    shares: list[float] = []
+    scored = workload.score(shares.append)
+    assert scored.images == len(digits.val), "of a set that cannot be made longer, all"
+    assert workload.facts["weights"]["top1"] == pytest.approx(scored.share("top1"), abs=1e-6)
+    assert workload.facts["weights"]["top5"] == pytest.approx(scored.share("top5"), abs=1e-6)
+    assert workload.facts["weights"]["sha256"] == scored.weights_sha256
+    assert shares[-1] == 1 and shares == sorted(shares)
+    assert torch.equal(next(workload._pool), workload._pool.batches[0]), "it leaves the pool at its beginning"
+
+
+@pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+def test_int8_answers_nearly_all_images_as_fp32_does(here: Path, digits: DataSet) -> None:
+    scores = {
+        precision: prepared(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
+        for precision in ("fp32", "int8")
+    }
+    fp32, int8 = scores["fp32"], scores["int8"]
+    assert (fp32.images_sha256, fp32.weights_sha256) == (int8.images_sha256, int8.weights_sha256)
+    assert float((fp32.hits("top1") != int8.hits("top1")).mean()) < 0.05
+
+
+def test_a_cpu_without_weights_says_where_they_come_from(
+    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    with pytest.raises(
+        Unsupported, match=r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
+    ):
+        build_workload(TRAINED, digits)
+
+
+def test_a_trial_refused_for_want_of_weights_is_tried_again_once_they_are_here(
+    here: Path, digits: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = replace(TRAINED, data_checksum=digits.checksum)
+    refused = record_of("08", trial, 1, status="unsupported", reason=weights_files.why_none(trial))
+    assert lacked_weights(refused)
+    assert not lacked_weights(record_of("08", trial, 1, status="unsupported", reason="nncf is missing"))
+    monkeypatch.setenv(weights_files.VARIABLE, "/nowhere")
+    assert not lacked_weights(refused)
+
+
+def test_a_model_without_a_schedule_is_not_trained(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_weights, "SCHEDULES", {})
+    with pytest.raises(Unsupported, match="no schedule"):
+        _weights.train_weights(TRAINED, digits)
+
+
+@pytest.mark.parametrize("fields", [{"model": "vgg16"}, {"image_px": 224}, {"seed": 1}, {"data_checksum": "other"}])
+def test_other_networks_and_data_have_other_files(fields: dict[str, Any]) -> None:
+    assert file_name(replace(TRAINED, **fields)) != file_name(TRAINED)
+    for same in ({"batch": 1}, {"precision": "int8"}, {"engine": "openvino"}, {"scored": 3}, {"device": "cuda"}):
+        assert file_name(replace(TRAINED, **same)) == file_name(TRAINED)
+
+
+def test_a_damaged_file_is_refused_in_words(here: Path, tmp_path: Path) -> None:
+    whole = next(here.iterdir()).read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[:1000])
+    with pytest.raises(LabkitError, match=r"cut\.pt"):
+        read_weights(tmp_path / "cut.pt")
+    content = torch.load(next(here.iterdir()), weights_only=True)
+    content["state"]["fc.bias"] += 1
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(LabkitError, match="damaged"):
+        read_weights(tmp_path / "other.pt")
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    torch.save({"state": Path("/")}, tmp_path / "code.pt")
+    with pytest.raises(LabkitError, match="something else than weights"):
+        read_weights(tmp_path / "code.pt")
+
+
+def test_the_folder_given_is_looked_at_before_anything_runs(here: Path, tmp_path: Path) -> None:
+    assert check_folder(str(here)) == here
+    with pytest.raises(UserError, match="not a folder"):
+        check_folder(str(tmp_path / "none"))
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "lenet-32px-0123456789abcdef.pt").touch()
+    with pytest.raises(UserError, match=r"holds no weights.*<model>-<px>px-.*there is lenet.*notes\.txt"):
+        check_folder(str(tmp_path))
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(weights_files.VARIABLE, raising=False)
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    assert weights_files.weights_folder() == tmp_path / "weights"
+    assert find_weights(TRAINED) is None
+
+
+def test_initial_weights_are_not_scored(digits: DataSet) -> None:
+    with pytest.raises(Unsupported, match="initial weights are not scored"):
+        build_workload(replace(TRAINED, weights="initial"), digits)
+    with pytest.raises(UserError, match="scored is at least 0"):
+        replace(TRAINED, scored=-1)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=70))
+def test_hits_come_back_as_they_were_packed(hits: list[bool]) -> None:
+    assert unpack(pack(np.array(hits)), len(hits)).tolist() == hits
+
+
+def scored(hits: list[bool]) -> Scored:
+    top1 = np.array(hits)
+    return Scored.of(top1, top1 | True, weights_sha256="w", images_sha256="i")
+
+
+def test_a_record_holds_scores_and_refuses_damaged_ones() -> None:
+    one = scored([True, False, True])
+    assert one.share("top1") == 2 / 3 and one.share("top5") == 1
+    values = one.model_dump(mode="json")
+    assert Scored.model_validate(values) == one
+    for wrong in ({"top1_count": 1}, {"images": 30}, {"top1_bits": "AAAA"}, {"top1_bits": "no base64!"}, {"images": 0}):
+        with pytest.raises(ValueError, match=r"bits|base64|no image|Only|Invalid"):
+            Scored.model_validate({**values, **wrong})
+
+
+def test_blocks_carry_scores_as_accuracies(digits: DataSet) -> None:
+    from labkit.analysis.results import value_of
+
+    one = blocks("08", TRAINED, 1, 100.0)
+    assert isinstance(one.result, Blocks) and value_of(one, "top1") is None
+    with_scores = one.model_copy(update={"result": one.result.model_copy(update={"scored": scored([True, False])})})
+    assert value_of(with_scores, "top1") == 0.5 and value_of(with_scores, "top5") == 1
+
+
+def test_a_short_last_batch_is_filled_up_and_left_out() -> None:
+    images = np.arange(7, dtype=np.uint8).repeat(3 * 32 * 32).reshape(7, 3, 32, 32)
+    split = Split(images, np.array([0, 1, 2, 3, 4, 5, 0], dtype=np.int16))
+    sizes = []
+
+    def predict(pixels: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(pixels))
+        return -(torch.arange(10.0)[None] - pixels[:, 0, 0, 0].float()[:, None]).abs()  # image i looks like class i
+
+    top1, top5 = score(predict, split, batch=3, on_share=lambda _: None)
+    assert sizes == [3, 3, 3]
+    assert top1.tolist() == [True] * 6 + [False] and top5.tolist() == [True] * 6 + [False]
+
+
+def test_of_few_classes_the_first_five_are_all() -> None:
+    split = Split(np.zeros((2, 3, 32, 32), np.uint8), np.array([0, 1], dtype=np.int16))
+    top1, top5 = score(lambda pixels: torch.tensor([[0.0, 1.0]] * len(pixels)), split, batch=2, on_share=lambda _: None)
+    assert top1.tolist() == [False, True] and top5.all()
+
+
+def test_a_longer_validation_split_begins_with_the_sets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    data = open_data("synthetic32", train_images=200, val_images=100)
+    longer = scoring_split(data, 300)
+    assert len(longer) == 300 and np.array_equal(longer.images[:100], data.val.images)
+    fewer = scoring_split(data, 40)
+    assert len(fewer) == 40 and np.array_equal(fewer.images, data.val.images[:40])
+    assert split_sha256(fewer) != split_sha256(data.val) != split_sha256(longer)
+    assert split_sha256(Split(longer.images[:100], longer.labels[:100])) == split_sha256(data.val)
+    other_seed = open_data("synthetic32", train_images=200, val_images=100, seed=1)
+    with pytest.raises(LabkitError, match="not the first of the longer split"):
+        scoring_split(other_seed, 300)
