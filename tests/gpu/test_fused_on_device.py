@@ -46,13 +46,18 @@ def convolution(kind: torch.dtype, one: Layer, *, is_last: bool = False) -> Conv
 
 def arithmetic(kind: torch.dtype, one: Layer, *, is_last: bool = False) -> Arithmetic:
     if kind == torch.int8:
-        return in_bytes(one, 0.02, None if is_last else 0.5, 0.3)
+        return in_bytes(one, 0.02, None, 0.3, out=torch.float32) if is_last else in_bytes(one, 0.02, 0.5, 0.3)
     return in_half(one, kind, is_last=is_last)
 
 
 def assert_same(operation: Operation, *inputs: torch.Tensor) -> None:
     """Bytes are equal but for sums on the edge between two steps, which may be rounded either way."""
-    seen, expected = operation(*inputs), operation(*inputs, reference=True)
+    pairs = operation(*inputs), operation(*inputs, reference=True)
+    for seen, expected in zip(*(one if isinstance(one, tuple) else (one,) for one in pairs), strict=True):
+        assert_alike(seen, expected)
+
+
+def assert_alike(seen: torch.Tensor, expected: torch.Tensor) -> None:
     assert seen.shape == expected.shape
     assert seen.dtype == expected.dtype
     if seen.dtype == torch.int8:
@@ -79,7 +84,7 @@ def check(kind: torch.dtype, case: tuple[Any, ...], tile: Tile | None) -> None:
     channels, filters, window, stride, pad, edge, adds, relu = case
     one = convolution(kind, layer(channels, filters, window, stride=stride, pad=pad, relu=relu))
     images = some(kind, 3, edge, edge, channels)
-    size = one(images, reference=True).shape
+    size = one(images, reference=True).shape  # type: ignore[union-attr]
     rows = size[0] * size[1] * size[2]
     one.chosen[rows] = tile or tiles_for(rows, filters, channels, images.element_size())[0]
     assert_same(one, images, *([some(kind, *size)] if adds else []))
@@ -102,8 +107,15 @@ def test_it_does_so_whatever_its_tile(tile: Tile) -> None:
 def test_the_logits_stay_in_fp32(kind: torch.dtype) -> None:
     last = convolution(kind, layer(512, 1000, 1), is_last=True)
     images = some(kind, 33, 1, 1, 512)
-    assert last(images).dtype == torch.float32
     assert_same(last, images)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_what_is_added_later_is_written_in_fp16_too(relu: bool) -> None:
+    images, other = bytes_(3, 7, 7, 64), torch.randn(3, 7, 7, 256, device="cuda").half()
+    one = layer(64, 256, 1, relu=relu)
+    assert_same(Convolution(one, in_bytes(one, 0.02, 0.5, widens=True)), images, other)
+    assert_same(Convolution(one, in_bytes(one, 0.02, None, out=torch.float16)), images, other)
 
 
 @OF_KIND
@@ -134,7 +146,8 @@ def test_a_pooling_takes_the_largest(kind: torch.dtype, case: tuple[Any, ...]) -
 
 @OF_KIND
 def test_a_mean_is_rounded_as_the_rest(kind: torch.dtype) -> None:
-    assert_same(Mean(3.0), some(kind, 3, 7, 7, 300))
+    assert_same(Mean(3.0, kind), some(kind, 3, 7, 7, 300))
+    assert_same(Mean(0.3, torch.int8), some(torch.float16, 3, 7, 7, 300))
 
 
 @pytest.mark.parametrize("name", ["resnet50", "googlenet", "alexnet"])

@@ -9,13 +9,16 @@ import torch
 from labkit.engines.fused.graph import Layer
 from labkit.engines.fused.ranges import STEPS
 
+# Where a result is cut: bytes symmetric, FP16 at its largest number, which an activation must not turn into infinity.
+MOST = {torch.int8: float(STEPS), torch.float16: 65504.0, torch.float32: float("inf")}
+
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """`result = max(sums * scales + biases + other * other_scale, least)`, rounded to `out`; filters are the last axis.
+    """`result = sums * scales + biases + other * other_scale`, cut to `least` and `most` and rounded to `out`.
 
-    The weight (K, C, R, S) is int8, float16 or bfloat16, the scales and biases (K,) are float32. Of bytes everything is
-    in steps of the output.
+    The weight (K, C, R, S) is int8, float16 or bfloat16, the scales and biases (K,) are float32. Where the output is
+    bytes everything is in its steps, each worth `step`, and `widens` says whether it is wanted in FP16 beside them.
     """
 
     weight: torch.Tensor
@@ -23,25 +26,38 @@ class Arithmetic:
     biases: torch.Tensor
     other_scale: float
     least: float
+    most: float
     out: torch.dtype
+    step: float = 1.0
+    widens: bool = False
 
 
-def in_bytes(layer: Layer, step_in: float, step_out: float | None, step_other: float | None) -> Arithmetic:
-    """Symmetric per filter; the steps are what one of the input, the output and the added value is worth.
-
-    Without a step of the output the result stays in FP32.
+def in_bytes(
+    layer: Layer,
+    step_in: float,
+    step_out: float | None,
+    step_other: float | None = None,
+    *,
+    out: torch.dtype = torch.int8,
+    widens: bool = False,
+) -> Arithmetic:
+    """Products of bytes, symmetric per filter. The steps are what one of the input, the output and the added value is
+    worth; an added value in FP16 has none (None), nor has an output that is not in bytes.
     """
     assert layer.weight is not None
     per_filter = layer.weight.flatten(1).abs().amax(dim=1).clamp(min=1e-12) / STEPS
     step = 1.0 if step_out is None else step_out
-    lowest = float("-inf") if step_out is None else -float(STEPS)
+    most = MOST[out]
     return Arithmetic(
         weight=(layer.weight / per_filter[:, None, None, None]).round().clamp(-STEPS, STEPS).to(torch.int8),
         scales=(per_filter.double() * step_in / step).float(),
         biases=(_bias(layer).double() / step).float(),
-        other_scale=(step_other or 0.0) / step,
-        least=0.0 if layer.relu else lowest,
-        out=torch.float32 if step_out is None else torch.int8,
+        other_scale=(1.0 if step_other is None else step_other) / step,
+        least=0.0 if layer.relu else -most,
+        most=most,
+        out=out,
+        step=step,
+        widens=widens,
     )
 
 
@@ -54,6 +70,7 @@ def in_half(layer: Layer, kind: torch.dtype, *, is_last: bool) -> Arithmetic:
         biases=_bias(layer).float(),
         other_scale=1.0,
         least=0.0 if layer.relu else float("-inf"),
+        most=float("inf"),
         out=torch.float32 if is_last else kind,
     )
 

@@ -18,7 +18,7 @@ import triton.language as tl
 @triton.jit(
     do_not_specialize=[
         *("rows", "height", "width", "out_height", "out_width", "window_height", "window_width", "stride", "pad"),
-        *("other_scale", "least"),
+        *("other_scale", "least", "most", "worth"),
     ]
 )
 def convolve(
@@ -27,7 +27,8 @@ def convolve(
     scales,  # of bytes, float32 (K,): a sum's worth in steps of the output
     biases,  # float32 (K,), in steps of the output
     other,  # (N, P, Q, K), added before ReLU; `images` again where there is none
-    out,  # (N, P, Q, K), of the images' type or float32
+    out,  # (N, P, Q, K)
+    wide,  # float16 (N, P, Q, K): the result before it is rounded to bytes; `out` again where it is not wanted
     rows,  # N * P * Q
     height,
     width,
@@ -37,6 +38,8 @@ def convolve(
     filters,
     other_scale,
     least,  # of the result: 0 with ReLU
+    most,
+    worth,  # of a step of the output, for `wide`
     pitch,  # elements from one pixel to the next
     window_height,  # R
     window_width,  # S
@@ -48,6 +51,7 @@ def convolve(
     ADDS: tl.constexpr,  # noqa: N803
     OF_BYTES: tl.constexpr,  # noqa: N803
     TO_BYTES: tl.constexpr,  # noqa: N803
+    WIDENS: tl.constexpr,  # noqa: N803
     BLOCK_M: tl.constexpr,  # noqa: N803
     BLOCK_K: tl.constexpr,  # noqa: N803
     BLOCK_C: tl.constexpr,  # noqa: N803
@@ -101,11 +105,12 @@ def convolve(
     is_out = is_row[:, None] & is_filter[None, :]
     if ADDS:
         value += tl.load(other + to, mask=is_out, other=0).to(tl.float32) * other_scale
+    if WIDENS:
+        exact = tl.minimum(tl.maximum(value, least) * worth, 65504.0)
+        tl.store(wide + to, exact.to(tl.float16), mask=is_out)
     if TO_BYTES:
-        value = tl.minimum(tl.maximum(tl.floor(value + 0.5), least), 127.0)
-        tl.store(out + to, value.to(tl.int8), mask=is_out)
-    else:
-        tl.store(out + to, tl.maximum(value, least).to(out.dtype.element_ty), mask=is_out)
+        value = tl.floor(value + 0.5)
+    tl.store(out + to, tl.minimum(tl.maximum(value, least), most).to(out.dtype.element_ty), mask=is_out)
 
 
 @triton.jit(do_not_specialize=["elements"])
@@ -189,6 +194,7 @@ def mean(
     scale,  # what a sum is to be multiplied by
     PIXELS: tl.constexpr,  # noqa: N803
     OF_BYTES: tl.constexpr,  # noqa: N803
+    TO_BYTES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
     """The mean of each channel over an image's pixels."""
@@ -200,6 +206,6 @@ def mean(
         value = tl.load(images + (image * PIXELS + pixel) * channels + channel, mask=inside, other=0)
         total += value.to(tl.int32 if OF_BYTES else tl.float32)
     value = total.to(tl.float32) * scale
-    if OF_BYTES:
+    if TO_BYTES:
         value = tl.minimum(tl.maximum(tl.floor(value + 0.5), -127.0), 127.0)
     tl.store(out + image * channels + channel, value.to(out.dtype.element_ty), mask=inside)

@@ -2,8 +2,9 @@
 
 In bytes weights are symmetric per filter, activations symmetric per value (`ranges`), and every convolution and matrix
 product multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers; scale, bias, the other branch of a
-residual and ReLU are applied to it in FP32 before it is rounded. Only the logits stay in FP32. `reference` computes the
-same with PyTorch's operators, on any device and slowly: what the kernels are held against.
+residual and ReLU are applied to it in FP32 before it is rounded. What a residual adds, and what the last mean is taken
+of, is kept in FP16 beside the bytes: rounded to bytes in every block, the errors of 50 blocks add up. The logits are in
+FP32. `reference` computes the same with PyTorch's operators, on any device and slowly: the kernels are held against it.
 
 Triton rather than cuDNN or TensorRT: the whole of what follows a convolution goes into its kernel, nothing has to be
 installed beside PyTorch, and the kernels can be read. The first convolution, whose three channels are too few for
@@ -20,7 +21,7 @@ import torch
 from torch import nn
 
 from labkit.engines.fused.arithmetic import Arithmetic, in_bytes, in_half
-from labkit.engines.fused.graph import IMAGES, Layer, read
+from labkit.engines.fused.graph import IMAGES, Graph, Layer, read
 from labkit.engines.fused.operations import (
     Concatenate,
     Convolution,
@@ -50,6 +51,7 @@ class FusedNetwork:
         graph = read(model, image_px)
         self.steps = calibrate(graph, calibration) if kind == torch.int8 else dict.fromkeys(range(graph.values), 1.0)
         self._result, self._last_uses = graph.result, graph.last_uses()
+        self._in_bytes, self._wide = _uses(graph) if kind == torch.int8 else (set(), set())
         made = [(layer, self._operation(layer)) for layer in graph.layers]
         # The FP32 weights are needed no more.
         self._layers = [(replace(layer, weight=None, bias=None), operation) for layer, operation in made]
@@ -62,7 +64,8 @@ class FusedNetwork:
                 return FirstConvolution(layer, arithmetic, step_in)
             return Convolution(layer, arithmetic)
         if layer.kind == "mean":
-            return Mean(step_in / self.steps[layer.output])
+            wide = layer.inputs[0] in self._wide
+            return Mean((1.0 if wide else step_in) / self.steps[layer.output], self.kind)
         if layer.kind == "max_pool":
             return MaxPool(layer)
         return Resample(layer.edge) if layer.kind == "resample" else Concatenate()
@@ -71,13 +74,12 @@ class FusedNetwork:
         is_last = layer.output == self._result
         if self.kind != torch.int8:
             return in_half(layer, self.kind, is_last=is_last)
-        steps, other = self.steps, layer.adds
-        return in_bytes(
-            layer,
-            steps[layer.inputs[0]],
-            None if is_last else steps[layer.output],
-            None if other is None else steps[other],
-        )
+        step_in = self.steps[layer.inputs[0]]
+        step_other = None if layer.adds is None or layer.adds in self._wide else self.steps[layer.adds]
+        wide = layer.output in self._wide
+        if is_last or (wide and layer.output not in self._in_bytes):
+            return in_bytes(layer, step_in, None, step_other, out=torch.float32 if is_last else torch.float16)
+        return in_bytes(layer, step_in, self.steps[layer.output], step_other, widens=wide)
 
     @torch.inference_mode()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
@@ -91,12 +93,19 @@ class FusedNetwork:
 
     def _run(self, images: torch.Tensor, *, reference: bool) -> torch.Tensor:
         values = {IMAGES: images}
+        wide: dict[int, torch.Tensor] = {}
         for (layer, operation), done in zip(self._layers, self._last_uses, strict=True):
+            as_wide = {layer.adds} | (set(layer.inputs) if layer.kind == "mean" else set())
             numbers = (*layer.inputs, *(() if layer.adds is None else (layer.adds,)))
-            inputs = [values[number] for number in numbers]
-            values[layer.output] = operation(*inputs, reference=reference)
+            inputs = [(wide if number in as_wide and number in wide else values)[number] for number in numbers]
+            result = operation(*inputs, reference=reference)
+            if isinstance(result, tuple):
+                values[layer.output], wide[layer.output] = result
+            else:
+                values[layer.output] = result
             for number in done:
-                del values[number]
+                values.pop(number, None)
+                wide.pop(number, None)
         return values[self._result].flatten(1)
 
     def describe(self) -> dict[str, Any]:
@@ -107,3 +116,15 @@ class FusedNetwork:
             "layers": {"Convolution": {name: len(multiplying) - products}, "FullyConnected": {name: products}},
             "tiles": {layer: [asdict(tile) for tile in one.chosen.values()] for layer, one in multiplying},
         }
+
+
+def _uses(graph: Graph) -> tuple[set[int], set[int]]:
+    """The values that are multiplied or moved, which needs bytes, and those of convolutions that are added or averaged.
+
+    A pooling's result is bytes whatever happens to it.
+    """
+    moved = {number for layer in graph.layers if layer.kind != "mean" for number in layer.inputs}
+    added = {layer.adds for layer in graph.layers if layer.adds is not None}
+    averaged = {layer.inputs[0] for layer in graph.layers if layer.kind == "mean"}
+    convolved = {layer.output for layer in graph.layers if layer.kind == "convolution"}
+    return moved, (added | averaged) & convolved

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 from torch.nn import functional
 
-from labkit.engines.fused.arithmetic import Arithmetic
+from labkit.engines.fused.arithmetic import MOST, Arithmetic
 from labkit.engines.fused.graph import Layer
 from labkit.engines.fused.ranges import STEPS
 from labkit.engines.fused.tiles import Tile, fastest, tiles_for
@@ -18,26 +19,31 @@ ROW_BYTES = 64  # a first convolution's window is widened by zeros until its row
 _ELEMENTS = 1024  # that a program of the simple kernels makes
 
 
+Result: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
 class Operation(ABC):
     """A layer. Of bytes both ways give the same integers; where a sum lies on the edge of rounding, one step apart."""
 
-    def __call__(self, *inputs: torch.Tensor, reference: bool = False) -> torch.Tensor:
+    def __call__(self, *inputs: torch.Tensor, reference: bool = False) -> Result:
         """By a kernel, on a GPU; for `reference` by PyTorch's operators, on any device, slowly."""
         return self._by_pytorch(*inputs) if reference else self._by_kernel(*inputs)
 
     @abstractmethod
-    def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor: ...
+    def _by_kernel(self, *inputs: torch.Tensor) -> Result: ...
 
     @abstractmethod
-    def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor: ...
+    def _by_pytorch(self, *inputs: torch.Tensor) -> Result: ...
 
 
 class Convolution(Operation):
-    """(N, P, Q, K) of (N, H, W, C), and of a (N, P, Q, K) that is added: bias, addition and ReLU before rounding."""
+    """(N, P, Q, K) of (N, H, W, C), and of a (N, P, Q, K) that is added: bias, addition and ReLU before rounding.
+
+    Where the arithmetic widens, the result in bytes and the same in FP16.
+    """
 
     def __init__(self, layer: Layer, arithmetic: Arithmetic) -> None:
-        self.scales, self.biases = arithmetic.scales, arithmetic.biases
-        self.other_scale, self.least, self.out = arithmetic.other_scale, arithmetic.least, arithmetic.out
+        self.arithmetic = arithmetic
         self.stride, self.pad, self.is_product = layer.stride, layer.pad, layer.is_product
         self.chosen: dict[int, Tile] = {}  # by the rows of the product, which a batch decides
         self.weight = arithmetic.weight.contiguous(memory_format=torch.channels_last)
@@ -47,24 +53,29 @@ class Convolution(Operation):
         """The weights as the kernel reads them: (K, R, S, C)."""
         return self.weight.permute(0, 2, 3, 1)
 
-    def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def _by_pytorch(self, *inputs: torch.Tensor) -> Result:
         images, *added = inputs
         # Sums of products of bytes are integers far below 2**53: exact in double precision.
         wide = torch.float64 if self.weight.dtype == torch.int8 else torch.float32
         sums = functional.conv2d(
             images.permute(0, 3, 1, 2).to(wide), self.weight.to(wide), stride=self.stride, padding=self.pad
         ).permute(0, 2, 3, 1)
-        value = sums.float() * self.scales + self.biases
+        numbers = self.arithmetic
+        value = sums.float() * numbers.scales + numbers.biases
         for other in added:
-            value = value + other.float() * self.other_scale
-        return rounded(value.clamp(min=self.least), self.out).contiguous()
+            value = value + other.float() * numbers.other_scale
+        result = rounded(value.clamp(numbers.least, numbers.most), numbers.out).contiguous()
+        if not numbers.widens:
+            return result
+        exact = value.clamp(min=numbers.least) * numbers.step
+        return result, exact.clamp(max=MOST[torch.float16]).half().contiguous()
 
     def _out_size(self, height: int, width: int) -> tuple[int, int]:
         _, _, r, s = self.weight.shape
         p, q = ((edge + 2 * self.pad - size) // self.stride + 1 for edge, size in ((height, r), (width, s)))
         return p, q
 
-    def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def _by_kernel(self, *inputs: torch.Tensor) -> Result:
         _, height, width, channels = inputs[0].shape
         _, _, r, s = self.weight.shape
         out_size = self._out_size(height, width)
@@ -79,27 +90,29 @@ class Convolution(Operation):
         channels: int,
         stride: int,
         pad: int,
-    ) -> torch.Tensor:
+    ) -> Result:
         images, *added = inputs
         n, height, width, pitch = images.shape
         (p, q), (r, s) = out_size, window
         rows, filters = n * p * q, len(self.weight)
-        out = torch.empty((n, p, q, filters), dtype=self.out, device=images.device)
-        of_bytes = images.dtype == torch.int8
+        numbers = self.arithmetic
+        out = torch.empty((n, p, q, filters), dtype=numbers.out, device=images.device)
+        wide = torch.empty_like(out, dtype=torch.float16) if numbers.widens else out
 
         def launch(tile: Tile) -> None:
             from labkit.engines.fused.kernels import convolve
 
             convolve[(-(-rows // tile.rows) * -(-filters // tile.filters),)](
-                *(images, self.arranged, self.scales, self.biases, added[0] if added else images, out),
-                *(rows, height, width, channels, p, q, filters, self.other_scale, self.least),
-                *(pitch, r, s, stride, pad),
+                *(images, self.arranged, numbers.scales, numbers.biases, added[0] if added else images, out, wide),
+                *(rows, height, width, channels, p, q, filters),
+                *(numbers.other_scale, numbers.least, numbers.most, numbers.step, pitch, r, s, stride, pad),
                 POINTWISE=r == s == 1,
                 PADS=pad > 0,
                 WHOLE_BLOCKS=channels % tile.channels == 0,
                 ADDS=bool(added),
-                OF_BYTES=of_bytes,
-                TO_BYTES=self.out == torch.int8,
+                OF_BYTES=images.dtype == torch.int8,
+                TO_BYTES=numbers.out == torch.int8,
+                WIDENS=numbers.widens,
                 BLOCK_M=tile.rows,
                 BLOCK_K=tile.filters,
                 BLOCK_C=tile.channels,
@@ -110,7 +123,7 @@ class Convolution(Operation):
         if rows not in self.chosen:
             self.chosen[rows] = fastest(launch, tiles_for(rows, filters, channels, images.element_size()))
         launch(self.chosen[rows])
-        return out
+        return (out, wide) if numbers.widens else out
 
 
 class FirstConvolution(Convolution):
@@ -137,13 +150,13 @@ class FirstConvolution(Convolution):
         self.window = (rows, columns)
         return folded.contiguous()
 
-    def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def _by_pytorch(self, *inputs: torch.Tensor) -> Result:
         images, *added = inputs
         kind = self.weight.dtype
         pixels = rounded(images.float() * self.steps_per_one, kind) if kind == torch.int8 else images.to(kind)
         return super()._by_pytorch(pixels.permute(0, 2, 3, 1), *added)
 
-    def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def _by_kernel(self, *inputs: torch.Tensor) -> Result:
         from labkit.engines.fused.kernels import to_squares
 
         images, *added = inputs
@@ -194,31 +207,32 @@ class MaxPool(Operation):
 
 
 class Mean(Operation):
-    """The mean over all pixels: (N, 1, 1, C) of (N, H, W, C).
+    """The mean over all pixels: (N, 1, 1, C) of (N, H, W, C), rounded to `out`.
 
-    `steps` is what a step of the input is in steps of the output, of bytes; else 1.
+    `steps` is what one of the input is in steps of the output.
     """
 
-    def __init__(self, steps: float) -> None:
-        self.steps = steps
+    def __init__(self, steps: float, out: torch.dtype) -> None:
+        self.steps, self.out = steps, out
 
     def _scale(self, images: torch.Tensor) -> float:
         return self.steps / float(images.shape[1] * images.shape[2])
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
-        (images,) = inputs
-        total = images.float().sum((1, 2), keepdim=True)  # of bytes exact up to 2**24, which is 131,072 pixels
-        return rounded(total * self._scale(images), images.dtype)
+        total = inputs[0].float().sum((1, 2), keepdim=True)  # of bytes exact up to 2**24, which is 131,072 pixels
+        return rounded(total * self._scale(inputs[0]), self.out)
 
     def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
         from labkit.engines.fused.kernels import mean
 
         (images,) = inputs
         n, height, width, channels = images.shape
-        out = torch.empty((n, 1, 1, channels), dtype=images.dtype, device=images.device)
+        out = torch.empty((n, 1, 1, channels), dtype=self.out, device=images.device)
         block = 256
         mean[(n, -(-channels // block))](
-            *(images, out, channels, self._scale(images), height * width, images.dtype == torch.int8), BLOCK=block
+            *(images, out, channels, self._scale(images), height * width),
+            *(images.dtype == torch.int8, self.out == torch.int8),
+            BLOCK=block,
         )
         return out
 

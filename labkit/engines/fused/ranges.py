@@ -1,8 +1,10 @@
 """How much a step of each INT8 activation is worth: ranges from calibration images, symmetric, one for a whole value.
 
 A range is not the largest magnitude seen but the one whose rounding and clipping together make the smallest squared
-error over the calibration images (TensorRT, which the Dell paper used, chooses by the entropy of the same histogram).
-Values that are only moved, by a pooling or a concatenation, share a range with where they go.
+error, relative to each image's own activations: a few images whose activations are a hundred times larger than the
+others' would otherwise set a step at which nothing is left of the others (TensorRT, which the Dell paper used, guards
+against them by the entropy of a histogram). Values that are only moved, by a pooling or a concatenation, share a range
+with where they go.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ import torch
 
 from labkit.engines.fused.graph import Graph
 
-BINS = 2048
-CANDIDATES = 120  # ranges that are tried, from the largest magnitude down
-SMALLEST = 0.1  # of the largest magnitude
 STEPS = 127
+OCTAVES, BINS_OF_OCTAVE = 20, 64  # of the histogram of magnitudes, from the largest one down
+TRIED_OCTAVES, TRIED_OF_OCTAVE = 12, 16  # ranges, likewise
 _MOVING = ("max_pool", "resample", "concatenate")
 
 
@@ -41,11 +42,12 @@ def calibrate(graph: Graph, batches: Iterable[torch.Tensor]) -> dict[int, float]
     ranges = {number: float(most) for number, most in largest.items()}
     if any(not 0 <= most < float("inf") for most in ranges.values()):
         raise ValueError("an activation is not finite on the calibration images")
-    histograms = {number: torch.zeros(BINS, device=images[0].device) for number in ranges}
+    bins = OCTAVES * BINS_OF_OCTAVE
+    histograms = {number: torch.zeros(bins, dtype=torch.float64, device=images[0].device) for number in ranges}
 
     def see_all(number: int, value: torch.Tensor) -> None:
         if most := ranges[group[number]]:
-            histograms[group[number]] += torch.histc(value.abs().float(), BINS, 0.0, most)
+            histograms[group[number]] += histogram(value, most)
 
     for batch in images:
         graph.run(batch, see_all)
@@ -53,11 +55,25 @@ def calibrate(graph: Graph, batches: Iterable[torch.Tensor]) -> dict[int, float]
     return {number: steps[group[number]] or 1.0 for number in range(graph.values)}  # of a value that is always 0
 
 
-def best_range(histogram: torch.Tensor, largest: float) -> float:
-    """The range with the smallest squared error over magnitudes whose `histogram` reaches from 0 to `largest`."""
-    counts = histogram.double()
-    centers = (torch.arange(len(counts), device=counts.device) + 0.5) * (largest / len(counts))
-    tried = torch.linspace(SMALLEST, 1.0, CANDIDATES, device=counts.device, dtype=torch.float64) * largest
+def histogram(value: torch.Tensor, largest: float) -> torch.Tensor:
+    """Magnitudes of (n, ...) in bins that are octaves' parts, `largest` in the last; each of the n counts the same.
+
+    Float64 (OCTAVES * BINS_OF_OCTAVE,). What is smaller than all bins is left out: it is rounded to 0 either way.
+    """
+    magnitudes = value.flatten(1).abs().float()
+    weights = (1 / (magnitudes**2).sum(dim=1, keepdim=True).clamp(min=1e-30)).expand_as(magnitudes)
+    place = ((magnitudes / largest).clamp(min=1e-30).log2() + OCTAVES) * BINS_OF_OCTAVE
+    seen = place >= 0
+    bins = OCTAVES * BINS_OF_OCTAVE
+    return torch.bincount(place[seen].long().clamp(max=bins - 1), weights[seen].double(), minlength=bins)
+
+
+def best_range(counts: torch.Tensor, largest: float) -> float:
+    """The range with the smallest squared error over magnitudes with this histogram."""
+    place = torch.arange(len(counts), device=counts.device, dtype=torch.float64)
+    centers = largest * 2 ** ((place + 0.5) / BINS_OF_OCTAVE - OCTAVES)
+    down = torch.arange(TRIED_OCTAVES * TRIED_OF_OCTAVE, device=counts.device, dtype=torch.float64) / TRIED_OF_OCTAVE
+    tried = largest * 2**-down
     step = tried[:, None] / STEPS
     rounded = (centers / step).round().clamp(max=STEPS) * step
     errors = ((rounded - centers) ** 2 * counts).sum(dim=1)
