@@ -20,8 +20,8 @@ OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of 
 COMPILE_S = 15.0
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of a scored trial
-TRAIN_WEIGHTS_S = 20.0  # on a GPU, once
-REFUSED_S = 0.4
+TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
+REFUSED_S = 0.4  # of a trial that lacks its weights
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
