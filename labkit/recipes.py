@@ -80,6 +80,20 @@ def predicting(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     return {"plain": dict(PLAIN), **{name: dict(recipe) for name, recipe in _PREDICTING[kind].items()}}
 
 
+# INT8 after training. On a GPU cuDNN's fused integer convolutions, which take channels last; on a CPU OpenVINO.
+_QUANTISED = MappingProxyType(
+    {
+        "cuda": {"engine": "cudnn+graph", "precision": "int8", "memory_format": "channels_last"},
+        "cpu": {**PREDICTED_BY_OPENVINO, "precision": "int8"},
+    }
+)
+
+
+def quantised(kind: Literal["cuda", "cpu"]) -> Recipe:
+    """Inference in INT8 on a kind of device."""
+    return dict(_QUANTISED[kind])
+
+
 def is_plain(trial: Trial) -> bool:
     """Whether a trial is the papers' loop: eager, FP32, contiguous, PyTorch's default SGD."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)

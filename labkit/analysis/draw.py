@@ -17,6 +17,8 @@ ENGINES: dict[str, tuple[int, str, str]] = {
     "graph": (1, "s", "--"),
     "compile": (2, "^", ":"),
     "compile+graph": (2, "^", "-."),
+    "openvino": (3, "P", "--"),
+    "cudnn+graph": (4, "X", "-."),
 }
 TICKS = 7  # so many numbers fit under a panel
 Bars = list[list[float]]

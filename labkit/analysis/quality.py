@@ -21,7 +21,8 @@ DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
 MEASURING = ("first step", "warm-up", "timed")
 PARTS = ("start", "pauses", "build", "prepare", "first step", "warm-up", "timed", "validate", "other")
-PREPARING = ("reference", "compile", "capture")  # phases before an engine's first step
+# Phases before an engine's first step.
+PREPARING = ("weights", "reference", "convert", "calibrate", "compile", "capture")
 
 
 def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
@@ -204,7 +205,7 @@ def pass_parts(results: Results) -> pd.DataFrame:
         )
     columns = ["pass", *(f"{part} (s)" for part in PARTS), "total (s)", "share measuring"]
     data = pd.DataFrame(rows, columns=columns)
-    seldom = [f"{part} (s)" for part in ("prepare", "validate")]  # of tuned trials and of training runs
+    seldom = [f"{part} (s)" for part in ("prepare", "validate")]  # of tuned trials; of training runs and scored trials
     return data.drop(columns=[name for name in seldom if not data[name].any()])
 
 
@@ -217,7 +218,7 @@ def _parts(record: Record) -> dict[str, float]:
         "first step": phases.get("first_step", 0.0),
         "warm-up": phases.get("warmup", 0.0),
         "timed": phases.get("timed", 0.0) + phases.get("queries", 0.0),
-        "validate": phases.get("validation", 0.0),
+        "validate": phases.get("validation", 0.0) + phases.get("scoring", 0.0),
     }
     return {**named, "other": max(record.wall_s - sum(named.values()), 0.0)}
 

@@ -80,6 +80,11 @@ def find_weights(trial: Trial) -> Path | None:
     return path if path.is_file() else None
 
 
+def can_train(trial: Trial) -> bool:
+    """Whether the trial's device trains its weights itself; on a CPU that would take hours."""
+    return trial.device == "cuda"
+
+
 def why_none(trial: Trial) -> str:
     """That there are none, where was looked, and what to do: a sentence without a full stop."""
     of = f"{trial.model} at {trial.image_px} px on {trial.data}"

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from labkit.engines.weights_files import can_train, find_weights
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S
 from labkit.profile import Timing
 from labkit.records import Record
@@ -17,6 +18,10 @@ STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
 # Of a trial that compiles: about 30 s in a first pass and 7 s from the cache in later ones, spread over three.
 COMPILE_S = 15.0
+CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
+SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of a scored trial
+TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
+REFUSED_S = 0.4  # of a trial that lacks its weights
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
@@ -43,10 +48,16 @@ def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record
 
 
 def planned_s(trial: Trial, timing: Timing) -> float:
-    """Seconds of a trial of which nothing is known yet: what is built and compiled, warmed up, timed."""
-    compile_s = COMPILE_S if trial.engine.startswith("compile") else 0.0
+    """Seconds of a trial of which nothing is known yet: what is built and compiled, warmed up, timed, scored."""
+    once_s = COMPILE_S if trial.engine.startswith("compile") else 0.0
+    once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
+    if trial.weights == "trained" and find_weights(trial) is None:
+        if not can_train(trial):
+            return REFUSED_S
+        once_s += TRAIN_WEIGHTS_S
     warmup_s = 0.0 if trial.epochs else timing.warmup_s
-    return OVERHEAD_S + compile_s + warmup_s + timed_s(trial, timing)
+    scoring_s = trial.scored / SCORED_PER_S[trial.device]
+    return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s
 
 
 def timed_s(trial: Trial, timing: Timing) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from labkit.data import DataSet, open_data
+from labkit.engines import weights_files
 from labkit.errors import GateError
 from labkit.trial import Trial
 from labkit.workloads import build_workload
@@ -76,3 +78,23 @@ def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(dat
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert workload.facts["predicted_in_parts_of"] < 4000
     assert workload.facts["out_of_memory_at_parts_of"][0] == 4000
+
+
+@pytest.mark.parametrize("model", ["resnet18", "vgg16", "googlenet", "alexnet"])
+def test_weights_are_trained_once_and_scored_by_every_engine_alike(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few passes over the handwritten digits are enough to tell them apart; rounding changes few answers."""
+    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    digits = open_data("digits")
+    scored: dict[str, Any] = {"weights": "trained", "scored": len(digits.val), "classes": digits.classes, "batch": 64}
+    first = prepared(digits, model=model, **scored)
+    assert first.build_phases["weights"] > 0 and len(list(tmp_path.iterdir())) == 1
+    plain = first.score(lambda _: None)
+    assert plain.share("top1") > 0.5
+    again = prepared(digits, model=model, **scored, **TUNED)
+    again.check()
+    captured = again.score(lambda _: None)
+    assert again.build_phases["weights"] < first.build_phases["weights"], "from the file"
+    assert (captured.weights_sha256, captured.images_sha256) == (plain.weights_sha256, plain.images_sha256)
+    assert float((captured.hits("top1") != plain.hits("top1")).mean()) < 0.05

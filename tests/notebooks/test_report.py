@@ -22,6 +22,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from labkit.analysis.table import Text
+from labkit.engines.openvino_on_cpu import why_unsupported
 from labkit.host import ROOT
 from labkit.records import parse_line
 from labkit.registry import STUDIES
@@ -165,6 +166,24 @@ def test_inference_goes_the_whole_way(report: Path) -> None:
     assert all(min(queries.latency_ns) > 0 for queries in answered)
     assert_complete(report / "05_inference.html", figures=3)
     assert "SingleStream" in (report / "05_inference.html").read_text(encoding="utf-8")
+
+
+def test_quantization_goes_the_whole_way(report: Path) -> None:
+    """FP32 and INT8 of one engine beside the plain loop; without trained weights accuracy is refused in words."""
+    finish(start(*SMOKE, "08_quantization"))
+    made = [parse_line(line) for line in lines(report)]
+    timed = [one for one in made if one.trial["weights"] == "initial"]
+    assert len(made) == 5 and len(timed) == 3
+    if why_unsupported() is None:
+        assert {one.status for one in timed} == {"ok"}, [one.reason for one in timed]
+        (int8,) = (one for one in timed if one.trial["precision"] == "int8")
+        assert int8.facts["layers"]["Convolution"].keys() <= {"u8", "i8"} and int8.phases_s["calibrate"] > 0
+    refused = [one for one in made if one.trial["weights"] == "trained"]
+    assert {one.status for one in refused} == {"unsupported"}
+    assert all("no trained weights" in (one.reason or "") for one in refused)
+    assert_complete(report / "08_quantization.html", figures=3)
+    text = (report / "08_quantization.html").read_text(encoding="utf-8")
+    assert "Traceback" not in text and "no trained weights" in text
 
 
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:

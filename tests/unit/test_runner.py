@@ -27,7 +27,15 @@ from labkit.records import PROTOCOL, Store
 from labkit.report import plan
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
-from labkit.run.plan import COMPILE_S, EPOCH_S, order_seed
+from labkit.run.plan import (
+    CALIBRATE_S,
+    COMPILE_S,
+    EPOCH_S,
+    REFUSED_S,
+    SCORED_PER_S,
+    order_seed,
+    planned_s,
+)
 from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 
@@ -286,6 +294,20 @@ def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> Non
     assert planned(epochs=10) - planned(epochs=5) == pytest.approx(5 * EPOCH_S["cpu"])
     on_gpu = planned(epochs=10, device="cuda") - planned(epochs=5, device="cuda")
     assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
+
+
+def test_calibrating_scoring_and_training_weights_are_planned_and_a_refusal_takes_no_time() -> None:
+    timing = tiny_profile().timing_at("smoke")
+
+    def planned(**fields: object) -> float:
+        return planned_s(replace(trial(), workload="infer", **fields), timing)  # type: ignore[arg-type]
+
+    assert planned(precision="int8") - planned() == pytest.approx(CALIBRATE_S["cpu"])
+    on_gpu: dict[str, object] = {"device": "cuda", "weights": "trained"}
+    scoring = planned(**on_gpu, scored=20_000) - planned(**on_gpu)
+    assert scoring == pytest.approx(20_000 / SCORED_PER_S["cuda"])
+    assert planned(**on_gpu) > planned(device="cuda"), "its weights are trained first"
+    assert planned(weights="trained", scored=50_000) == REFUSED_S, "a CPU without weights says so at once"
 
 
 @pytest.fixture

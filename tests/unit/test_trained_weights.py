@@ -45,7 +45,7 @@ def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(weights_files.VARIABLE, str(folder))
-        patch.setattr(_weights, "TRAINING_DEVICES", ("cpu",))
+        patch.setattr(_weights, "can_train", lambda _: True)
         patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
         patch.setattr(_weights, "SCHEDULES", {"resnet18": _weights.Schedule(2, 0.01)})
         workload = build_workload(TRAINED, digits)
