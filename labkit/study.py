@@ -127,13 +127,16 @@ class OpenStudy:
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         return grid(**{**device, **known, **axes})
 
-    def ceilings(self) -> list[Trial]:
-        """The trials that measure this device's own ceilings: an FP32 matrix product and a copy in its memory."""
-        cuda = self.profile.device.kind == "cuda"
-        edge, copied_bytes = (8192, 2**32) if cuda else (2048, 2**28)
+    def ceilings(self, device: str | None = None) -> list[Trial]:
+        """The trials that measure a device's own ceilings: an FP32 matrix product and a copy in its memory.
+
+        `device` is `cuda` or `cpu`, without it what the profile is of.
+        """
+        kind = device or self.profile.device.kind
+        edge, copied_bytes = (8192, 2**32) if kind == "cuda" else (2048, 2**28)
         return [
-            *self.trials(workload="matmul", size=edge, data=NO_DATA),
-            *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA),
+            *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind),
+            *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA, device=kind),
         ]
 
     def measure(self, trials: Sequence[Trial]) -> Results:

@@ -72,7 +72,7 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
         if trial.workload not in OF_MODELS or trial.model not in MODELS or trial.epochs:
             continue
         work = roofline.planned_work(trial)
-        ceilings = roofline.nominal(profile.peaks, trial.precision)
+        ceilings = roofline.nominal_of(profile, trial)
         # Memory alone would bound a precision that the device has no arithmetic for far too high.
         limit = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
@@ -324,7 +324,7 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
                 setup = f"{paper.setup.framework} on {paper.setup.data}"
                 said.append(f"'{paper.citation.title}' trained with {setup}; this page has {here}.")
         threads = results.fact(trials[0], "threads")
-        if results.profile.device.kind == "cpu" and threads:
+        if trials[0].device == "cpu" and threads:
             said.append(f"The CPU worked with {threads} threads.")
     if results and not results.measured_here:
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")

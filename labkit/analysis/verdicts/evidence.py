@@ -120,7 +120,7 @@ def in_pass(results: Results, record: Record, metric: str) -> float | None:
 
 def _power_fraction(results: Results, record: Record) -> float | None:
     power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
-    if power_w is None or limit is None:
+    if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
         return None
     return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
 
@@ -139,7 +139,7 @@ def _training_90_epochs_s(_: Results, record: Record) -> float | None:
 
 def _roofline_fraction(results: Results, record: Record) -> float | None:
     rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
-    limit = roofline.bound(work, roofline.measured(results)) if work else None
+    limit = roofline.bound(work, roofline.measured(results, record.trial["device"])) if work else None
     return rate / limit.images_per_s if rate is not None and limit else None
 
 
