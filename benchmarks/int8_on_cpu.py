@@ -22,7 +22,7 @@ from torch.fx.experimental.optimization import fuse
 from torch.nn import functional
 
 from labkit.data import open_data
-from labkit.engines.int8_on_cpu import compile_network, why_unsupported
+from labkit.engines.openvino_on_cpu import compile_network, why_unsupported
 from labkit.host import this_host
 from labkit.models import build
 from labkit.statistics import log_interval

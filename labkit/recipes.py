@@ -60,9 +60,14 @@ PREDICTED: Recipe = {"engine": "graph", "precision": "bf16", "memory_format": "c
 PREDICTED_COMPILED: Recipe = {**PREDICTED, "engine": "compile+graph"}
 # On a CPU: batch norm folded, weights packed for oneDNN by Inductor, which fuses what follows a convolution into it.
 PREDICTED_ON_CPU: Recipe = {"engine": "compile", "memory_format": "channels_last"}
+# OpenVINO's own network, in the same precision: what INT8 in that engine has to be compared with.
+PREDICTED_BY_OPENVINO: Recipe = {"engine": "openvino"}
 
 _PREDICTING = MappingProxyType(
-    {"cuda": {"graph": PREDICTED, "compile+graph": PREDICTED_COMPILED}, "cpu": {"compile": PREDICTED_ON_CPU}}
+    {
+        "cuda": {"graph": PREDICTED, "compile+graph": PREDICTED_COMPILED},
+        "cpu": {"compile": PREDICTED_ON_CPU, "openvino": PREDICTED_BY_OPENVINO},
+    }
 )
 
 

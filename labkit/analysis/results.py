@@ -162,6 +162,7 @@ def value_of(record: Record, metric: str) -> float | None:
 
 # What an engine does once, before a trial is timed: the worker times each apart.
 PREPARATIONS = {"compile_s": "compile", "capture_s": "capture"}
+BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 
 def _epoch_s(record: Record) -> float | None:
@@ -189,11 +190,11 @@ def _latency_s(share: float) -> Callable[[Record], float | None]:
 
 
 def _first_prediction_s(record: Record) -> float | None:
-    """From no model to the first answer: building, compiling, capturing, and the first step itself."""
+    """From no model to the first answer: building, calibrating, compiling, capturing, and the first step itself."""
     build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
     if build_s is None or first_s is None:
         return None
-    return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in ("compile", "capture")))
+    return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 
 
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {

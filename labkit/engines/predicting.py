@@ -1,19 +1,24 @@
 """A model that predicts: its weights, precision and memory format as a trial has them, driven by the trial's engine.
 
+`make_predictor` gives a trial's predictor. Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`:
+
 eager           the model as it is, in the trial's precision
 compile         batch norm folded, then Inductor: a ResNet by its blocks on a GPU, whole with frozen weights on a CPU
 graph           batch norm folded, then captured in a CUDA graph
 compile+graph   all of it
+openvino        OpenVINO's own network, in bytes where the trial says INT8
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
 from labkit.engines.folding import fold_batch_norm
 from labkit.engines.regions import logits_function
@@ -22,19 +27,66 @@ from labkit.trial import Trial
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-class Predictor:
-    """Logits of a batch. `model` is in evaluation mode with FP32 weights and is changed in place.
+class Predicts(Protocol):
+    """Logits of a batch, whatever predicts them.
 
-    A batch is predicted in parts of at most `part` images, which is the whole batch unless memory forbids it.
+    A batch is predicted in parts of at most `part` images, which is the whole batch unless memory forbids it. `dtype`
+    is that of the images it takes, `weight_bytes` what one weight takes when it is read. `compiles` says whether
+    `compile` is to be called before the first prediction, and again whenever `part` changes; `has_uncompiled_form`
+    whether it predicts before that too, which the compiled or captured prediction is then held against.
     """
+
+    part: int
+    dtype: torch.dtype
+    weight_bytes: int
+    folded: int
+    compiles: bool
+    is_compiled: bool
+    has_uncompiled_form: bool
+    facts: dict[str, Any]
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Names and calls of what comes before `compile`, in order."""
+        ...
+
+    def compile(self) -> None:
+        """Make what predicts `part` images at a time; at the latest in the first prediction."""
+        ...
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
+        ...
+
+
+def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
+    """What predicts as the trial says. `model` is in evaluation mode with FP32 weights and may be changed in place.
+
+    `data` has the training images that an engine calibrates with.
+    """
+    if trial.engine == "openvino":
+        from labkit.engines.openvino_prediction import OpenVinoPredictor
+
+        return OpenVinoPredictor(trial, model, data, part=trial.batch)
+    return Predictor(trial, model, part=trial.batch)
+
+
+class Predictor:
+    """PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
 
     def __init__(self, trial: Trial, model: nn.Module, *, part: int) -> None:
         self.trial, self.part = trial, part
         self.folded = fold_batch_norm(model) if trial.engine != "eager" else 0
         self.dtype = DTYPES[trial.precision]
+        self.weight_bytes = self.dtype.itemsize
+        self.compiles, self.has_uncompiled_form = "compile" in trial.engine, trial.engine != "eager"
+        self.facts: dict[str, Any] = {}
         self.model = model.to(dtype=self.dtype, memory_format=TORCH_FORMATS[trial.memory_format])
         self._logits = logits_function(self.model, None)
         self.is_compiled = False
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Nothing but compiling."""
+        return ()
 
     def compile(self) -> None:
         """Let Inductor make the forward pass; it does so in the first prediction."""

@@ -7,7 +7,7 @@ import shutil
 import torch
 
 from labkit.data.triton_here import why_no_triton
-from labkit.engines import precision
+from labkit.engines import openvino_on_cpu, precision
 from labkit.trial import Trial
 
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
@@ -52,14 +52,30 @@ def why_not_predicted(trial: Trial) -> str | None:
     """The same of inference."""
     if trial.devices != 1:
         return "this version predicts on one device"
+    if trial.engine == "openvino":
+        return _why_not_openvino(trial)
+    if trial.engine == "cudnn+graph":
+        return "this version has no cudnn+graph engine"
     if trial.precision == "int8":
-        return "this engine has no integers"
+        return f"the engine {trial.engine} has no integers: openvino has them on a CPU, cudnn+graph on a GPU"
     reason = precision.why_not_here(trial)
     if reason:
         return reason
     if "graph" in trial.engine and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     return _why_not_compiled(trial)
+
+
+def _why_not_openvino(trial: Trial) -> str | None:
+    if trial.device != "cpu":
+        return "the engine openvino is for CPUs"
+    if trial.precision not in openvino_on_cpu.PRECISIONS:
+        return f"OpenVINO on a CPU predicts in {', '.join(openvino_on_cpu.PRECISIONS)}, not in {trial.precision}"
+    if trial.copies == "included":
+        return "with copies included the engine openvino is not built: images lie on the CPU anyway"
+    if trial.memory_format != "contiguous":
+        return "OpenVINO chooses its own memory format and takes contiguous images"
+    return openvino_on_cpu.why_unsupported(trial.precision)  # type: ignore[arg-type]
 
 
 def _why_not_compiled(trial: Trial) -> str | None:

@@ -124,7 +124,7 @@ def _measure(trial: Trial, job: _Job, data: _Data, events: _Events, phases: dict
 
     if trial.framework == "torch":
         # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
-        if trial.engine != "eager" or "torch._dynamo" in sys.modules:
+        if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
             reset_compiler()
         free_memory(trial.device)
     if trial.epochs:  # training runs of different passes start from different weights and orders

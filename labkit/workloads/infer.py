@@ -27,7 +27,8 @@ from labkit.engines import precision
 from labkit.engines.captured_prediction import CapturedPrediction
 from labkit.engines.damping import damp
 from labkit.engines.folding import fold_batch_norm
-from labkit.engines.predicting import Predictor
+from labkit.engines.predicting import make_predictor
+from labkit.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from labkit.engines.regions import compiler_cache
 from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
@@ -39,13 +40,7 @@ from labkit.trial import Trial
 SETTLING_IMAGES = 128  # of which the running statistics are taken
 REFERENCE_PART = 500  # images that the plain network predicts at once
 
-# How far the logits may be from the plain FP32 network's: the norm of the difference over that of the difference
-# between two batches' logits, so that a stale batch is 1 away. On a CPU, BF16 was 0.03 to 0.07 away, of GoogLeNet 0.21.
-TOLERANCES = {"fp32": 1e-3, "tf32": 0.1, "fp16": 0.1, "bf16": 0.35}
-
 FOLDED_IMAGES = 64  # on which folding is checked
-ENGINE_TOLERANCES = {"fp32": 1e-3, "tf32": 0.05, "fp16": 0.05, "bf16": 0.2}
-WORST_IMAGE = 4.0  # times that, for the single image that differs most
 
 
 def build(trial: Trial, data: DataSet | None) -> InferWorkload:
@@ -74,7 +69,7 @@ class InferWorkload:
         settle(model, trial, data)
         self._plain = copy.deepcopy(model)
         began = time.perf_counter()
-        self._predictor = Predictor(trial, model, part=trial.batch)
+        self._predictor = make_predictor(trial, model, data)
         build_s += time.perf_counter() - began
         included = trial.copies == "included"
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
@@ -94,7 +89,7 @@ class InferWorkload:
         return {
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
-            "weight_traffic_bytes_per_step": cost.parameters * self._predictor.dtype.itemsize,  # read once
+            "weight_traffic_bytes_per_step": cost.parameters * self._predictor.weight_bytes,  # read once
             "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
             "flop_forward": cost.flop_forward,
             "stem": trial.stem if trial.model.startswith("resnet") else None,
@@ -104,12 +99,14 @@ class InferWorkload:
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "data_description": data.description,
             "different_batches": len(self._pool.batches),
+            **self._predictor.facts,
         }
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """The plain network's logits, compiling, capturing: whichever the trial needs."""
+        """The plain network's logits, calibrating, compiling, capturing: whichever the trial needs."""
         yield "reference", self._run_reference
-        if "compile" in self.trial.engine:
+        yield from self._predictor.preparations()
+        if self._predictor.compiles:
             yield "compile", self._compile
         if "graph" in self.trial.engine:
             yield "capture", self._capture
@@ -133,7 +130,7 @@ class InferWorkload:
             self._check_folding(pool)
         del self._plain
         precision.set_modes(self.trial.precision)
-        if self.trial.engine != "eager":
+        if self._predictor.has_uncompiled_form:
             self._in_parts_that_fit(self._run_uncompiled)
 
     def _check_folding(self, pool: Pool) -> None:
@@ -157,10 +154,13 @@ class InferWorkload:
 
     def _compile(self) -> None:
         self._predictor.compile()
-        before = compiler_cache()
+        by_inductor = "compile" in self.trial.engine
+        before = compiler_cache() if by_inductor else {}
         self._in_parts_that_fit(self._eager)
         self._wait()
-        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        if by_inductor:
+            self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
+        self.facts |= self._predictor.facts
         self._pool.rewind()
 
     def _capture(self) -> None:
@@ -181,7 +181,9 @@ class InferWorkload:
 
         def with_parts_of(part: int) -> None:
             if part != self._predictor.part and self._predictor.is_compiled:
-                reset_compiler()  # shapes of parts that did not fit would count towards its limit
+                if "compile" in self.trial.engine:
+                    reset_compiler()  # shapes of parts that did not fit would count towards its limit
+                self._predictor.part = part
                 self._predictor.compile()
             self._predictor.part = part
             self._captured = None  # what an attempt that failed has taken
@@ -235,7 +237,7 @@ class InferWorkload:
             seen.append((self.logits.float().cpu(), self._classes.clone()))
         logits_seen = [logits for logits, _ in seen]
         self.facts["gate"] = compare(self._expected, logits_seen, self.trial)
-        if self.trial.engine != "eager":
+        if self._predictor.has_uncompiled_form:
             self.facts["gate"] |= compare_engine(self._uncompiled, logits_seen, self.trial)
             del self._uncompiled
         if self.trial.copies == "included":
@@ -288,46 +290,3 @@ def halve_until_it_fits(run: Callable[[int], Result], part: int) -> tuple[Result
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         part = -(-part // 2)
-
-
-def compare(expected: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
-    """How far logits (B, classes) of two batches are from those expected, beside the tolerance; GateError beyond it.
-
-    The unit is the difference between the two batches: a prediction of the other batch is 1 away.
-    """
-    shape = (trial.batch, trial.classes)
-    if any(tuple(logits.shape) != shape for logits in seen):
-        raise GateError(f"{trial.model} gave logits of shapes {[tuple(one.shape) for one in seen]}, expected {shape}")
-    unit = float((expected[0] - expected[1]).norm())
-    if not unit > 0:
-        raise GateError("the plain network predicts the same for two different batches: nothing can be compared")
-    difference = max(float((s - e).norm()) / unit for s, e in zip(seen, expected, strict=True))
-    tolerance = TOLERANCES[trial.precision]
-    if not difference <= tolerance:
-        raise GateError(
-            f"the logits differ from the plain FP32 network's by {difference:.2g} of the difference between two "
-            f"batches, more than {tolerance:g}"
-        )
-    return {"batches": len(seen), "logits_difference": difference, "logits_tolerance": tolerance}
-
-
-def compare_engine(uncompiled: list[torch.Tensor], seen: list[torch.Tensor], trial: Trial) -> dict[str, Any]:
-    """The same against the engine's own network before it was compiled or captured, in its own precision.
-
-    Only fusing can change rounding then, so the tolerance is narrower, and no single image may be far away.
-    """
-    difference_of_batches = uncompiled[0] - uncompiled[1]
-    unit, unit_of_image = float(difference_of_batches.norm()), float(difference_of_batches.norm(dim=1).mean())
-    apart = [s - u for s, u in zip(seen, uncompiled, strict=True)]
-    difference = max(float(one.norm()) for one in apart) / unit
-    worst = max(float(one.norm(dim=1).max()) for one in apart) / unit_of_image
-    for what, found, tolerance in (
-        ("logits", difference, ENGINE_TOLERANCES[trial.precision]),
-        ("logits of a single image", worst, WORST_IMAGE * ENGINE_TOLERANCES[trial.precision]),
-    ):
-        if not found <= tolerance:
-            raise GateError(
-                f"compiled or captured, the {what} differ from what they were before by {found:.2g} of the difference "
-                f"between two batches, more than {tolerance:g}"
-            )
-    return {"engine_difference": difference, "engine_worst_image": worst}

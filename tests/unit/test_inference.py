@@ -22,10 +22,11 @@ torch = pytest.importorskip("torch")
 
 from labkit.data.pool import Pool  # noqa: E402 - they need torch
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
+from labkit.engines.prediction_gate import compare  # noqa: E402
 from labkit.engines.regions import logits_function  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
-from labkit.workloads.infer import InferWorkload, compare, halve_until_it_fits, initial_model, settle  # noqa: E402
+from labkit.workloads.infer import InferWorkload, halve_until_it_fits, initial_model, settle  # noqa: E402
 
 PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
 
@@ -95,7 +96,7 @@ def test_the_gate_finds_weights_that_are_others(digits: DataSet) -> None:
 
 def captured_on_a_cpu(workload: InferWorkload) -> None:
     """Run the gate's part for engines that compile or capture, which a CPU has only with a compiler."""
-    workload.trial = replace(workload.trial, engine="compile")
+    workload._predictor.has_uncompiled_form = True
     workload._run_uncompiled()
 
 
@@ -320,5 +321,5 @@ def test_a_compiled_prediction_is_compiled_anew_for_smaller_parts(
             raise torch.OutOfMemoryError("too much")
 
     workload._in_parts_that_fit(run)
-    assert compiled == [4, 2], "before each smaller part, and not before the first"
+    assert compiled == [2, 1], "for each smaller part, and not for the first"
     assert workload.facts["predicted_in_parts_of"] == 1

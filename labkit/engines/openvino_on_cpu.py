@@ -1,4 +1,4 @@
-"""INT8 on a CPU after training, and the same engine's FP32 beside it: OpenVINO, quantised by NNCF.
+"""OpenVINO on a CPU: a network in FP32, in BF16 where the CPU has it, or in INT8, quantised after training by NNCF.
 
 Weights are quantised per channel and activations per tensor, both symmetric, the activations' ranges from their
 extremes over the calibration images, then biases are corrected (NNCF's defaults). The Dell paper's TensorRT takes
@@ -19,12 +19,14 @@ OpenVINO rather than ONNX Runtime or PyTorch's PT2E: this file's commits have th
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from importlib.metadata import version
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -32,17 +34,32 @@ from numpy.typing import NDArray
 
 from labkit.errors import Unsupported
 
-Precision = Literal["fp32", "int8"]
+Precision = Literal["fp32", "bf16", "int8"]
+PRECISIONS = get_args(Precision)
+HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}  # of what is not multiplied in bytes
 PACKAGES = ("openvino", "nncf")
 MULTIPLYING = ("Convolution", "FullyConnected")  # as OpenVINO names the layers that can be quantised
 
 
-def why_unsupported() -> str | None:
-    """The reason, in a sentence without a full stop; None where networks can be quantised here."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+def why_unsupported(precision: Precision = "int8") -> str | None:
+    """The reason, in a sentence without a full stop; None where networks can be predicted in `precision` here."""
+    needed = PACKAGES if precision == "int8" else PACKAGES[:1]
+    missing = [name for name in needed if not _is_installed(name)]
     if missing:
-        return f"INT8 on a CPU needs {' and '.join(missing)}, not installed here (pip install {' '.join(missing)})"
+        how = f"pip install {' '.join(missing)}"
+        return f"OpenVINO in {precision} needs {' and '.join(missing)}, not installed here ({how})"
+    if precision == "bf16" and "BF16" not in _import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        return "this CPU has no arithmetic of BF16 (AVX512-BF16 or AMX)"
     return None
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that are installed."""
+    return {name: version(name) for name in PACKAGES if _is_installed(name)}
 
 
 class CompiledNetwork:
@@ -95,28 +112,39 @@ def compile_network(
     """The network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
 
     `calibration` are float32 batches (n, 3, H, W), all of them kept in memory while INT8's ranges are found (50 batches
-    of 25 images in the Dell paper); of FP32 the first is taken for the images' shape. The model must be on the CPU and
-    in evaluation mode, and is left as it is. ValueError for one in training mode or for no calibration batch,
-    Unsupported where a package is missing. Takes seconds.
+    of 25 images in the Dell paper); of other precisions the first is taken for the images' shape. The model must be on
+    the CPU and in evaluation mode, and is left as it is. ValueError for one in training mode or for no calibration
+    batch, Unsupported where a package is missing. Takes seconds.
     """
-    reason = why_unsupported()
-    if reason:
+    if reason := why_unsupported(precision):
         raise Unsupported(reason)
-    if model.training:
-        raise ValueError("the model is in training mode: call eval() first, or batch norm would follow the batch")
     batches = list(calibration if precision == "int8" else islice(calibration, 1))
     if not batches:
         raise ValueError("no calibration batch was given: ranges and the images' shape come from them")
-    image_shape = tuple(batches[0].shape[1:])
+    network = convert(model, batches[0])
+    if precision == "int8":
+        network = quantise(network, batches)
+    return compile_converted(network, precision=precision, batch=batch, threads=threads)
+
+
+def convert(model: torch.nn.Module, images: torch.Tensor) -> Any:
+    """The model as OpenVINO's network for any number of images (n, 3, H, W) such as these; ValueError in training."""
+    if model.training:
+        raise ValueError("the model is in training mode: call eval() first, or batch norm would follow the batch")
     openvino = _import_openvino()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of the tracer, on shapes that it takes for constants
-        network = openvino.convert_model(model, example_input=batches[0][:2], input=[-1, *image_shape])
+        network = openvino.convert_model(model, example_input=images[:2], input=[-1, *images.shape[1:]])
     _round_pools_down(network)
-    if precision == "int8":
-        network = _quantised(network, batches)
+    return network
+
+
+def compile_converted(network: Any, *, precision: Precision, batch: int, threads: int) -> CompiledNetwork:
+    """OpenVINO's `network`, which gets this batch for good, ready to predict on `threads` cores."""
+    openvino = _import_openvino()
+    image_shape = tuple(side.get_length() for side in list(network.input(0).get_partial_shape())[1:])
     network.reshape([batch, *image_shape])
-    options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    options = {"INFERENCE_PRECISION_HINT": HINTS[precision], "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     compiled = openvino.Core().compile_model(network, "CPU", options)
     return CompiledNetwork(compiled, precision=precision, image_shape=image_shape, batch=batch)
 
@@ -141,10 +169,8 @@ def _round_pools_down(network: Any) -> None:
         pool.output(0).replace(twin.output(0))
 
 
-def _quantised(network: Any, batches: list[torch.Tensor]) -> Any:
+def quantise(network: Any, batches: list[torch.Tensor]) -> Any:
     """A copy of OpenVINO's `network` that rounds what enters its convolutions and matrix products to 8 bits."""
-    import logging
-
     import nncf
     import rich
 

@@ -13,7 +13,7 @@ from labkit.errors import Unsupported
 
 torch = pytest.importorskip("torch")
 
-from labkit.engines.int8_on_cpu import CompiledNetwork, compile_network, why_unsupported  # noqa: E402 - needs torch
+from labkit.engines.openvino_on_cpu import CompiledNetwork, compile_network, why_unsupported  # noqa: E402 - needs torch
 from labkit.models import build  # noqa: E402
 
 BATCH, CLASSES = 16, 10
@@ -155,7 +155,7 @@ def test_a_missing_package_is_a_reason(monkeypatch, model, package):
     reason = why_unsupported()
     assert reason is not None and package in reason and not reason.endswith(".")
     with pytest.raises(Unsupported, match=package):
-        compiled(model, "fp32")
+        compiled(model, "int8")
 
 
 @needs_packages
@@ -163,7 +163,7 @@ def test_packages_are_imported_late_and_report_their_use_to_nobody(tmp_path):
     """What would report it is not even importable, and no bars or messages of theirs are printed."""
     program = """
 import sys, torch
-from labkit.engines.int8_on_cpu import compile_network
+from labkit.engines.openvino_on_cpu import compile_network
 print([name for name in ("openvino", "nncf") if name in sys.modules])
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 4)).eval()
 compile_network(model, [torch.randn(4, 3, 8, 8)], precision="int8", batch=2, threads=1)

@@ -1,0 +1,33 @@
+"""The images from which INT8's ranges are found: the Dell paper's protocol, on images that are never scored."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from labkit.data import DataSet
+from labkit.data.augment import Augment, Preparation
+from labkit.trial import Trial
+
+BATCHES, IMAGES = 50, 25  # Dell V100, section V: 50 batches of 25 images
+CALIBRATION = f"{BATCHES} batches of {IMAGES} training images, spread evenly over the split"
+
+
+def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:
+    """Float32 batches (25, 3, image_px, image_px) of training images, normalised as the trial's, on its device.
+
+    They are spread evenly over the training split, whatever its order; a split of fewer images gives each once.
+    """
+    prepare = Preparation(
+        device=torch.device(trial.device),
+        mean=data.mean,
+        std=data.std,
+        seed=0,  # nothing is drawn
+        augment=Augment(),
+        image_px=trial.image_px,
+        interpolation="bilinear",
+        memory_format="contiguous",
+    )
+    chosen = np.unique(np.linspace(0, len(data.train) - 1, BATCHES * IMAGES).astype(np.int64))
+    pixels = torch.from_numpy(data.train.images[chosen])
+    return [prepare(few.to(trial.device)) for few in pixels.split(IMAGES)]

@@ -1,0 +1,159 @@
+"""Inference by OpenVINO: the workload's gate, what it says of itself, and what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from labkit.data import DataSet, open_data
+from labkit.errors import GateError, Unsupported
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+
+torch = pytest.importorskip("torch")
+
+from labkit.engines.calibration import calibration_batches  # noqa: E402 - they need torch
+from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
+from labkit.engines.support import why_not_predicted  # noqa: E402
+from labkit.engines.support import why_unsupported as why_not_trained  # noqa: E402
+from labkit.host import usable_cores  # noqa: E402
+from labkit.workloads.infer import InferWorkload  # noqa: E402
+
+PLAIN = Trial(
+    workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits", engine="openvino", threads=1
+)
+needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+
+
+@pytest.fixture(scope="module")
+def digits() -> DataSet:
+    return open_data("digits")
+
+
+def prepared(trial: Trial, data: DataSet) -> InferWorkload:
+    workload = build_workload(trial, data)
+    assert isinstance(workload, InferWorkload)
+    for _, prepare in workload.preparations():
+        prepare()
+    return workload
+
+
+@pytest.fixture(scope="module")
+def int8(digits: DataSet) -> InferWorkload:
+    workload = prepared(replace(PLAIN, precision="int8"), digits)
+    workload.check()
+    return workload
+
+
+@needs_packages
+def test_int8_predicts_about_what_the_plain_network_predicts(int8: InferWorkload) -> None:
+    gate = int8.facts["gate"]
+    assert 1e-3 < gate["logits_difference"] < 0.5 * gate["logits_tolerance"], "closer would be FP32"
+    assert "engine_difference" not in gate, "OpenVINO has no form before it is compiled"
+
+
+@needs_packages
+def test_fp32_predicts_what_the_plain_network_predicts(digits: DataSet) -> None:
+    workload = prepared(PLAIN, digits)
+    workload.check()
+    assert workload.facts["gate"]["logits_difference"] < 1e-4
+    assert workload.facts["layers"] == {"Convolution": {"f32": 20}, "FullyConnected": {"f32": 1}}
+    assert [name for name, _ in workload.preparations()] == ["reference", "convert", "compile"]
+
+
+@needs_packages
+@pytest.mark.skipif(why_unsupported("bf16") is not None, reason=str(why_unsupported("bf16")))
+def test_bf16_multiplies_bf16(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, precision="bf16"), digits)
+    workload.check()
+    assert set(workload.facts["layers"]["Convolution"]) == {"bf16"}
+
+
+@needs_packages
+def test_the_record_says_what_multiplied_bytes_and_how_it_was_calibrated(int8: InferWorkload) -> None:
+    facts = int8.facts
+    assert sum(facts["layers"]["Convolution"].values()) == 20 and set(facts["layers"]["Convolution"]) <= {"u8", "i8"}
+    assert set(facts["engine_versions"]) == {"openvino", "nncf"}
+    assert facts["calibration"]["batches"] == 50 and facts["calibration"]["images"] == 1250
+    assert facts["threads"] == 1
+    assert facts["weight_traffic_bytes_per_step"] == facts["parameters"], "a byte a weight"
+    assert [name for name, _ in int8.preparations()] == ["reference", "convert", "calibrate", "compile"]
+
+
+@needs_packages
+def test_without_threads_every_core_is_used(digits: DataSet) -> None:
+    workload = build_workload(replace(PLAIN, threads=0), digits)
+    assert workload.facts["threads"] == usable_cores()
+
+
+def test_calibration_takes_training_images_spread_over_the_split(digits: DataSet) -> None:
+    batches = calibration_batches(PLAIN, digits)
+    assert len(batches) == 50 and all(batch.shape == (25, 3, 32, 32) for batch in batches)
+    few = replace(digits, train=type(digits.train)(digits.train.images[:30], digits.train.labels[:30]))
+    assert [len(batch) for batch in calibration_batches(PLAIN, few)] == [25, 5], "each image once"
+
+
+@needs_packages
+def test_int8_from_ranges_that_are_wrong_does_not_pass(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labkit.engines import openvino_prediction
+
+    def dark(trial: Trial, data: DataSet) -> list[torch.Tensor]:
+        return [0.02 * batch for batch in calibration_batches(trial, data)]
+
+    monkeypatch.setattr(openvino_prediction, "calibration_batches", dark)
+    workload = prepared(replace(PLAIN, precision="int8"), digits)
+    with pytest.raises(GateError, match="differ from the plain FP32 network's"):
+        workload.check()
+
+
+@needs_packages
+def test_a_batch_predicted_in_parts_gives_the_same_logits(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, batch=10), digits)
+    workload.query()
+    whole = workload.logits.clone()
+    workload._predictor.part = 3
+    workload._predictor.compile()
+    workload._pool.rewind()
+    workload.query()
+    assert torch.allclose(workload.logits, whole, atol=1e-4 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"device": "cuda"}, "for CPUs"),
+        ({"precision": "fp16"}, "fp32, bf16, int8"),
+        ({"precision": "tf32"}, "not in tf32"),
+        ({"copies": "included"}, "copies included"),
+        ({"memory_format": "channels_last"}, "memory format"),
+        ({"devices": 2}, "one device"),
+        ({"engine": "eager", "precision": "int8"}, "no integers"),
+        ({"engine": "cudnn+graph", "precision": "int8"}, "cudnn"),
+    ],
+)
+def test_what_it_cannot_predict_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
+    trial = replace(PLAIN, **fields)
+    assert word in (why_not_predicted(trial) or "")
+    with pytest.raises(Unsupported, match=word):
+        build_workload(trial, digits)
+
+
+def test_it_does_not_train() -> None:
+    assert why_not_trained(replace(PLAIN, workload="train")) == "the engine openvino predicts, it does not train"
+
+
+@pytest.mark.parametrize(("package", "precision"), [("openvino", "fp32"), ("openvino", "int8"), ("nncf", "int8")])
+def test_a_missing_package_makes_a_trial_unsupported(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch, package: str, precision: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(Unsupported, match=f"needs {package}, not installed here"):
+        build_workload(replace(PLAIN, precision=precision), digits)
+
+
+def test_fp32_needs_no_quantiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    assert why_unsupported("fp32") is None or "nncf" not in str(why_unsupported("fp32"))
