@@ -86,9 +86,14 @@ class Cluster(_Part):
 
 
 class Cost(_Part):
-    """What an hour of this hardware costs."""
+    """What an hour of this hardware costs: of the whole profile, all its devices and the machine around them.
+
+    In a profile of GPUs `cpu_per_hour` is what a machine with the same CPU and without GPUs costs, for those who could
+    rent that instead; without it trials on the CPU have no price.
+    """
 
     per_hour: Sourced
+    cpu_per_hour: Sourced | None = None
     currency: Annotated[str, Field(min_length=3, max_length=3)]
 
 

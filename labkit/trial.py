@@ -131,7 +131,7 @@ class Trial:
             "framework",
         ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
-                parts.append(str(getattr(self, name)))
+                parts.append(f"{self.threads or 'default'} threads" if name == "threads" else str(getattr(self, name)))
         return " ".join(parts)
 
 

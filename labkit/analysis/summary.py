@@ -34,7 +34,7 @@ COMMON_FIELDS = (
     "data",
 )  # in the caption where all trials agree
 # Columns only where some trial leaves the default: of engines, of training runs, of inference.
-SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate", "copies", "queries")
+SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate", "copies", "queries", "threads")
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 

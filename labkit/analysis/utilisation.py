@@ -190,7 +190,7 @@ def host_table(results: Results, trials: list[Trial]) -> Table | Text:
         clock, warm = spread(results, trial, "cpu_clock_hz"), spread(results, trial, "cpu_temperature_c")
         rows.append(
             {
-                "trial": name_of(trial),
+                "trial": name_of(trial, trials),
                 "CPU busy min": percent(busy.low if busy else None, 3),
                 "CPU busy mean": percent(busy.mean if busy else None, 3),
                 "CPU busy max": percent(busy.high if busy else None, 3),

@@ -23,6 +23,7 @@ from bs4 import BeautifulSoup
 
 from labkit.analysis.table import Text
 from labkit.host import ROOT
+from labkit.recipes import engine_name
 from labkit.records import parse_line
 from labkit.registry import STUDIES
 from labkit.report import make
@@ -165,6 +166,20 @@ def test_inference_goes_the_whole_way(report: Path) -> None:
     assert all(min(queries.latency_ns) > 0 for queries in answered)
     assert_complete(report / "05_inference.html", figures=3)
     assert "SingleStream" in (report / "05_inference.html").read_text(encoding="utf-8")
+
+
+def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(report: Path) -> None:
+    """The CPU's side alone, with its threads swept; the claims say plainly what they lack."""
+    finish(start(*SMOKE, "06_cpu_vs_gpu"))
+    made = [parse_line(line) for line in lines(report)]
+    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
+    assert {record.trial["device"] for record in made} == {"cpu"}
+    swept = [record for record in made if record.trial["threads"]]
+    assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)
+    assert {"plain", "fused", "openvino"} <= {engine_name(record.as_trial) for record in made}
+    assert_complete(report / "06_cpu_vs_gpu.html", figures=2)
+    text = (report / "06_cpu_vs_gpu.html").read_text(encoding="utf-8")
+    assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
 
 
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:

@@ -75,7 +75,7 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--hw", "cpu", "--data", "/no/such/folder"], ["/no/such/folder", "synthetic32", "val_data"]),
         (
             ["report", "--hw", "cpu", "--study", "quantization"],
-            ["08_quantization", "available: 01_training, 02_batch_size, 04_power, 05_inference, 07_precision"],
+            ["08_quantization", "available: 01_training, 02_batch_size, 04_power, 05_inference, 06_cpu_vs_gpu"],
         ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),
         (["report", "--on", "slurm"], ["ON="]),
