@@ -161,6 +161,12 @@ class Profile(_Part):
         limit = self.device.board_power_w
         return None if limit is None else limit.value * self.device.count
 
+    def price_of(self, device: str) -> Sourced | None:
+        """What an hour costs on which trials of a device (`cuda` or `cpu`) run; None where no price is given."""
+        if self.cost is None:
+            return None
+        return self.cost.per_hour if device == self.device.kind else self.cost.cpu_per_hour
+
     def passes(self, scale: str) -> int:
         """How many passes a study has at that scale."""
         return self.timing_at(scale).passes or PASSES[check_scale(scale)]

@@ -14,41 +14,23 @@ from labkit.analysis.sides import SIDES, Setting, best_on, how, plain_on, settin
 from labkit.analysis.speed import DEVICES
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
-from labkit.profile import Profile, Sourced
+from labkit.profile import Profile
 from labkit.registry import METRICS
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
 DAYS = "training_90_epochs_s"
 COST = METRICS["cost_per_million_images"]
-MILLION = 1e6
-HOUR_S = 3600.0
-
-
-def price_of(profile: Profile, device: str) -> Sourced | None:
-    """What an hour of the machine costs on which trials of a device run; None where the profile gives no price."""
-    if profile.cost is None:
-        return None
-    return profile.cost.per_hour if device == profile.device.kind else profile.cost.cpu_per_hour
 
 
 def per_million_images(results: Results, trial: Trial) -> Interval | None:
-    """Cost of a million images in the profile's currency, with its interval; None without a price or images/s.
-
-    A trial on some of the profile's devices pays its share of them.
-    """
-    price, rate = price_of(results.profile, trial.device), results.interval(trial, "images_per_s")
-    if price is None or rate is None:
-        return None
-    devices = results.profile.device.count if trial.device == results.profile.device.kind else 1
-    cost = MILLION * price.value * trial.devices / devices / HOUR_S
-    low, high = (None if end is None else cost / end for end in (rate.high, rate.low))  # the faster, the cheaper
-    return Interval(cost / rate.point, low, high, rate.n)
+    """Cost of a million images in the profile's currency, with its interval; None without a price or images/s."""
+    return level(Side(results, trial), COST.name)
 
 
 def how_to_add(profile: Profile) -> str:
     """What a user does who wants prices on the page; empty where both sides have one."""
-    wanted = [device for device in dict.fromkeys((profile.device.kind, "cpu")) if price_of(profile, device) is None]
+    wanted = [device for device in dict.fromkeys((profile.device.kind, "cpu")) if profile.price_of(device) is None]
     if not wanted:
         return ""
     whose = "on the CPU " if wanted == ["cpu"] and profile.device.kind == "cuda" else ""
@@ -68,7 +50,7 @@ def cost_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """Power, joules an image and cost of a million images of each trial of which any is known."""
     currency = results.profile.cost.currency if results.profile.cost else ""
     metered = [trial for trial in trials if trial.energy_windows]
-    priced = [trial for trial in trials if price_of(results.profile, trial.device)]
+    priced = [trial for trial in trials if results.profile.price_of(trial.device)]
     rows = []
     for trial in trials:
         power, energy = mean_interval(results, trial, "power_w"), joules(results, trial)
@@ -95,7 +77,7 @@ def cost_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     prices = "; ".join(
         f"{DEVICES[device]} {number(price.value)} {currency} an hour ({price.source})"
         for device in dict.fromkeys(trial.device for trial in priced)
-        if (price := price_of(results.profile, device))
+        if (price := results.profile.price_of(device))
     )
     methods = f" Energy by {listing(energy_methods(results))}." if energy_methods(results) else ""
     return Table(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from labkit.analysis import engines, roofline, summary
-from labkit.analysis.cost import joules
+from labkit.analysis.cost import COST, joules, per_million_images
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import mean_interval, why_not
 from labkit.analysis.results import Results
@@ -32,6 +32,7 @@ from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
 from labkit.recipes import has_bf16
+from labkit.registry import METRICS, Metric
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
@@ -47,7 +48,7 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
             "best, which is what a GPU would have to be held against.",
             _best_of_cpu(results, trials),
         ]
-    said += [_energy_sentence(results, trials), threads_sentence(results, trials)]
+    said += [_energy_sentence(results, trials), _cost_sentence(results, trials), threads_sentence(results, trials)]
     return Text("\n\n".join(part for part in said if part))
 
 
@@ -106,22 +107,39 @@ def _best_of_cpu(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def _energy_sentence(results: Results, trials: Sequence[Trial]) -> str:
-    """Joules an image of the best on each side, or why there are none."""
+    """Joules an image on each side, or why there are none."""
+    said = [_least("Energy of an image, the least", results, trials, joules, METRICS["energy_per_image_j"])]
+    for device in SIDES:
+        metered = [trial for trial in trials if trial.device == device and trial.energy_windows]
+        if metered and not any(joules(results, trial) for trial in metered):
+            said.append(f"Of the {DEVICES[device]} it can't be read: {why_not(results, 'energy_j', device)}.")
+    return " ".join(part for part in said if part)
+
+
+def _cost_sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """What a million images cost on each side, where the profile gives a price."""
+    currency = results.profile.cost.currency if results.profile.cost else ""
+    metric = replace(COST, unit=currency)
+    return _least("A million images, the cheapest", results, trials, per_million_images, metric)
+
+
+def _least(
+    what: str,
+    results: Results,
+    trials: Sequence[Trial],
+    form: Callable[[Results, Trial], Interval | None],
+    metric: Metric,
+) -> str:
+    """The trial of each setting and side that has least of something."""
     said = []
     for setting in settings(trials):
         for device in SIDES:
-            known = [(e.point, e, t) for t in at(trials, setting, device) if (e := joules(results, t))]
+            known = [(found.point, found, t) for t in at(trials, setting, device) if (found := form(results, t))]
             if known:
-                _, energy, trial = min(known, key=lambda one: one[0])
-                said.append(
-                    f"{with_interval(energy, 'energy_per_image_j')} on the {DEVICES[device]} ({setting.name}, "
-                    f"{how(trial)})"
-                )
-    without = [device for device in SIDES if any(t.device == device and t.energy_windows for t in trials)]
-    without = [d for d in without if not any(joules(results, t) for t in trials if t.device == d)]
-    reasons = [f"Of the {DEVICES[d]} it can't be read: {why_not(results, 'energy_j', d)}." for d in without]
-    least = [f"Energy of an image, the least: {'; '.join(said)}."] if said else []
-    return " ".join([*least, *reasons])
+                _, found, trial = min(known, key=lambda one: one[0])
+                where = f"{DEVICES[device]}, {setting.name}, {how(trial)}"
+                said.append(f"{with_interval(found, metric)} ({where})")
+    return f"{what}: {'; '.join(said)}." if said else ""
 
 
 def threads_sentence(results: Results, trials: Sequence[Trial]) -> str:

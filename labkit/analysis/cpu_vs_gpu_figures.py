@@ -23,7 +23,7 @@ ROW_IN = 0.42  # of a setting
 
 
 def rates(results: Results, trials: Sequence[Trial]) -> Figure | Text:
-    """A row a setting: images/s of each side, plain (hollow) and best (filled), along a log axis."""
+    """A row a setting: images/s of each side, plain (round) and best (square), along a log axis."""
     data = _rates(results, trials)
     if not len(data):
         return NOTHING if not trials else Text("No trial gave a result, so there is no picture of images/s.")
@@ -142,7 +142,7 @@ def threads(results: Results, trials: Sequence[Trial]) -> Figure | Text:
             )
             points(right, list(share["threads"]), share, line="-", **style)
         right.axhline(100, color=theme.ink, lw=1)
-        right.set_ylim(0, None)
+        right.set_ylim(0, max(105.0, *(100 * data["efficiency"].fillna(0))))
         for axes, label in ((left, "images/s (log scale)"), (right, "parallel efficiency (%)")):
             sizes_axis(axes, sizes, "threads")
             axes.set_ylabel(label)

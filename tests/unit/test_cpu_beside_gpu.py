@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from labkit.analysis import engines, observations, roofline, summary, utilisation
+from labkit.analysis.exchange import numbers
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.verdicts.evidence import in_pass
@@ -111,6 +112,16 @@ def test_captions_name_both_devices_and_labels_tell_them_apart() -> None:
     assert [name_of(one, [GPU, CPU]) for one in (GPU, CPU)] == ["ResNet-50, 64, GPU", "ResNet-50, 64, CPU"]
     swept = [replace(CPU, threads=n) for n in (0, 1, 2)]
     assert [name_of(one, swept).split(", ")[-1] for one in swept] == ["default threads", "1 thread", "2 threads"]
+
+
+def test_numbers_for_other_programs_name_the_device_of_each_trial() -> None:
+    frame = numbers([both()])
+    rates = frame[(frame["metric"] == "images_per_s") & (frame["trial_workload"] == "train")]
+    assert dict(zip(rates["trial_device"], rates["device_name"], strict=True)) == {
+        "cuda": "NVIDIA H200",
+        "cpu": "a CPU",
+    }
+    assert set(frame[frame["metric"] == "power_w"]["trial_device"]) == {"cuda"}
 
 
 def test_what_the_host_did_is_told_of_cpu_trials_and_what_the_units_did_of_gpu_trials() -> None:

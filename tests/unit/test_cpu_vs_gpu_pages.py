@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from labkit.analysis import cost, cpu_vs_gpu, cpu_vs_gpu_figures, sides, summary, utilisation
+from labkit.analysis.exchange import numbers
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
 from labkit.analysis.sides import Setting
@@ -271,9 +272,19 @@ def test_prices_give_the_cost_of_a_million_images_on_each_side() -> None:
     assert on_gpu.point == pytest.approx(1e6 * 3.6 / 3600 / rate_of.point) and on_gpu.low < on_gpu.point < on_gpu.high
     assert of_cpu.point == pytest.approx(2 * on_gpu.point), "a tenth of the price, a twentieth of the speed"
     assert "EUR per million images" in PARTS["cost"](results).frame
+    assert "A million images, the cheapest: " in said("with prices", "headline")
+    assert "GPU, GoogLeNet training, 224 px, batch 32, graph, BF16" in said("with prices", "headline")
+    assert "cheapest" not in said("both", "headline")
     assert "GPU 3.60 EUR an hour (a list)" in said("with prices", "cost") and "add `cost" not in said(
         "with prices", "cost"
     )
+
+
+def test_the_numbers_for_other_programs_have_the_cost_in_its_currency() -> None:
+    frame = numbers([case_of("with prices")])
+    costs = frame[frame["metric"] == "cost_per_million_images"]
+    assert set(costs["unit"]) == {"EUR"} and set(costs["trial_device"]) == {"cpu", "cuda"}
+    assert "cost_per_million_images" not in set(numbers([case_of("both")])["metric"])
 
 
 def test_a_side_without_a_price_has_none_and_says_how_to_give_one() -> None:
