@@ -262,6 +262,7 @@ def test_each_profile_has_times_and_sizes_for_both_sides(name, scale):
     assert set(sweep) == set(ALL["h200"].sweep("06_cpu_vs_gpu", "quick")), "the notebook asks for all of them"
     assert set(sweep["tuned"]) | set(sweep["swept"]) | set(sweep["metered"]) <= {*sweep["models"], *sweep["large"]}
     assert thread_counts(sweep["threads"], 16)[-1] == 16, "written so that any machine sweeps its own cores"
+    assert set(sweep["swept_workloads"]) <= {"train", "infer"}
     assert bool(sweep["metered"]) == bool(sweep["energy_windows"])
     for device, workload in itertools.product(("cpu", "cuda"), ("train", "infer")):
         of_side(sweep["engines"], device, workload, cpu_features=())  # refuses a name that no side has
