@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -26,7 +27,7 @@ from labkit.analysis.sides import (
     swept,
     thread_scaling,
 )
-from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
+from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word, title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
@@ -58,11 +59,11 @@ def _ratio_sentences(results: Results, trials: Sequence[Trial]) -> list[str]:
         rows = [row for row in compared(results, trials) if row.setting.workload == workload]
         parts = [
             f"{words} {ends}"
-            for words, form in (("with the plain loop on both sides", _plain), ("each side at its best", _best))
+            for words, form in (("the plain loop on both", _plain), ("each at its best", _best))
             if (ends := _ends(rows, form))
         ]
         if parts:
-            said.append(f"In {word} the GPU has so many times the CPU's images/s: {'; '.join(parts)}.")
+            said.append(f"The GPU's images/s over the CPU's in {word}: {'; '.join(parts)}.")
     return said
 
 
@@ -247,6 +248,37 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
 
 def _of_roofline(results: Results, trial: Trial) -> Interval | None:
     return level(Side(results, trial), "roofline_fraction") if trial.precision == "fp32" else None
+
+
+def plan_table(trials: Sequence[Trial], passes: int) -> Table:
+    """The trials of a pass; models that are asked the same share a row, and so do the threads of a sweep."""
+    rows: dict[tuple[Any, ...], list[Trial]] = {}
+    for trial in (one for one in trials if _is_network(one)):
+        about = (trial.device, trial.workload, trial.image_px, trial.batch, trial.energy_windows)
+        rows.setdefault((*about, how(replace(trial, threads=0)), trial.threads > 0), []).append(trial)
+    frame = pd.DataFrame([_plan_row(alike) for alike in rows.values()], dtype=object).dropna(axis=1, how="all")
+    of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
+    data = listing(sorted({trial.data for trial in trials if _is_network(trial)}))
+    networks = sum(map(_is_network, trials))
+    return Table(
+        frame.where(frame.notna(), None),
+        f"The {len(trials)} trials planned at this scale, in {of}: {networks} of networks on {data}, and "
+        f"{len(trials) - networks} that measure ceilings (of each device a matrix product and a copy in its memory).",
+    )
+
+
+def _plan_row(alike: Sequence[Trial]) -> dict[str, Any]:
+    first = alike[0]
+    return {
+        "on": DEVICES[first.device],
+        "what": OF_MODELS[first.workload],
+        "models": ", ".join(dict.fromkeys(title(trial) for trial in alike)),
+        "input": f"{first.image_px} px",
+        "batch": first.batch,
+        "engine": how(replace(first, threads=0)),
+        "threads": ", ".join(dict.fromkeys(str(trial.threads or "default") for trial in alike)),
+        "energy windows": first.energy_windows or None,
+    }
 
 
 def prediction(profile: Profile, trials: Sequence[Trial]) -> Table | Text:

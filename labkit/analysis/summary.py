@@ -47,6 +47,8 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
         about |= {name: getattr(trial, name) for name in seldom}
+        if "threads" in about:
+            about["threads"] = None if trial.data == NO_DATA else trial.threads or "default"
         about |= {"size": trial.size or None, "energy windows": trial.energy_windows or None}
         batch = about["batch"]
         row = rows.setdefault(tuple(value for name, value in about.items() if name != "batch"), about)
@@ -61,7 +63,7 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     common = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike.items())
     return Table(
         frame.where(frame.notna(), None).drop(columns=list(alike)),
-        f"The {len(trials)} trials planned at this scale, in {of}. All: {common}.",
+        f"The {len(trials)} trials planned at this scale, in {of}.{f' All: {common}.' if common else ''}",
     )
 
 

@@ -159,6 +159,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "prediction": lambda r: cpu_vs_gpu.prediction(r.profile, [*gpu(), *cpu()]),
     "left out": lambda r: cpu_vs_gpu.left_out(r.profile, trials_of(r), "quick", ()),
     "trials": lambda r: summary.trials_table([*gpu(), *cpu()], 3),
+    "plan": lambda r: cpu_vs_gpu.plan_table([*gpu(), *cpu()], 3),
     "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
 }
 
@@ -202,6 +203,19 @@ def test_each_figure_draws_in_both_schemes(case: str, part: str) -> None:
     assert isinstance(found, Figure)
     for theme in (LIGHT, DARK):
         assert found.svg(theme).startswith("<")
+
+
+def test_the_plan_has_a_row_for_what_models_share_and_one_for_a_sweep_of_threads() -> None:
+    vgg = Trial(device="cpu", model="vgg16", batch=64)
+    ceiling = Trial(workload="matmul", device="cpu", size=2048, data="none")
+    made_plan = cpu_vs_gpu.plan_table([*cpu(), vgg, ceiling], 3)
+    plain = made_plan.frame[(made_plan.frame["engine"] == "plain, FP32") & (made_plan.frame["batch"] == 64)]
+    assert list(plain["models"]) == ["ResNet-50, VGG-16", "ResNet-50"]
+    assert list(plain["threads"]) == ["default", "1, 2, 4"]
+    assert (
+        "The 11 trials planned" in made_plan.caption
+        and "10 of networks on synthetic32, and 1 that" in made_plan.caption
+    )
 
 
 def test_plain_is_over_plain_and_best_over_best_within_passes() -> None:
