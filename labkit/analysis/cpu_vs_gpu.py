@@ -313,8 +313,7 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
     if measured == set(SIDES):
         said.append(
             "A ratio of GPU over CPU is of these two chips. The CPU here is the one that happens to stand beside the "
-            "GPU, with the cores that this process may use; another has another ratio, and the papers' CPUs are a "
-            "decade older."
+            "GPU, with the cores that this process may use; another CPU has another ratio, as the papers' had."
         )
         said.append("The GPU's energy leaves out its host, which it needs and which works too while it trains.")
     if measured:
