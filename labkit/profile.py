@@ -86,9 +86,14 @@ class Cluster(_Part):
 
 
 class Cost(_Part):
-    """What an hour of this hardware costs."""
+    """What an hour of this hardware costs: of the whole profile, all its devices and the machine around them.
+
+    In a profile of GPUs `cpu_per_hour` is what a machine with the same CPU and without GPUs costs, for those who could
+    rent that instead; without it trials on the CPU have no price.
+    """
 
     per_hour: Sourced
+    cpu_per_hour: Sourced | None = None
     currency: Annotated[str, Field(min_length=3, max_length=3)]
 
 
@@ -155,6 +160,12 @@ class Profile(_Part):
         """What all devices of the profile together may draw; None where no board power is stated."""
         limit = self.device.board_power_w
         return None if limit is None else limit.value * self.device.count
+
+    def price_of(self, device: str) -> Sourced | None:
+        """What an hour costs on which trials of a device (`cuda` or `cpu`) run; None where no price is given."""
+        if self.cost is None:
+            return None
+        return self.cost.per_hour if device == self.device.kind else self.cost.cpu_per_hour
 
     def passes(self, scale: str) -> int:
         """How many passes a study has at that scale."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.run import Outcome, measure
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.series_store import COLUMNS, SeriesStore
-from labkit.trial import NO_DATA, Trial, grid
+from labkit.trial import DEVICES, NO_DATA, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -66,6 +66,13 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         raise UserError(
             f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
         ) from error
+
+
+class Cpu(NamedTuple):
+    """Of a CPU what the plan of a study depends on: cores that may be used, instruction sets that decide its speed."""
+
+    cores: int
+    features: tuple[str, ...]
 
 
 @dataclass
@@ -109,6 +116,24 @@ class OpenStudy:
         return data_at_scale(name, self.scale) if self.measures_here or planned_here else None
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """The kinds of device that a comparison within this profile's machine has: `cuda` and `cpu`, or `cpu` alone."""
+        return DEVICES if self.profile.device.kind == "cuda" else ("cpu",)
+
+    @cached_property
+    def cpu(self) -> Cpu:
+        """The CPU of this machine where it may measure, else that of the host whose records are shown."""
+        shown = None if self.mode == "plan" or self.measures_here else host_to_show(self.store, self.study.id, None)
+        if shown is None:
+            return Cpu(self.host.cpu_cores, self.host.cpu_features)
+        recorded = read_host(self.store.report, shown)
+        return Cpu(int(recorded["cpu_cores"]), tuple(recorded["cpu_features"]))
+
+    def thread_counts(self, asked: object) -> list[int]:
+        """The axis of threads that a sweep asks for, on this CPU: see `labkit.trial.thread_counts`."""
+        return thread_counts(asked, self.cpu.cores)
+
+    @property
     def did(self) -> str:
         """What the call that measures did just now."""
         return self.outcome.sentence() if self.outcome else "Nothing was measured now: this page shows records."
@@ -127,13 +152,16 @@ class OpenStudy:
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         return grid(**{**device, **known, **axes})
 
-    def ceilings(self) -> list[Trial]:
-        """The trials that measure this device's own ceilings: an FP32 matrix product and a copy in its memory."""
-        cuda = self.profile.device.kind == "cuda"
-        edge, copied_bytes = (8192, 2**32) if cuda else (2048, 2**28)
+    def ceilings(self, device: str | None = None) -> list[Trial]:
+        """The trials that measure a device's own ceilings: an FP32 matrix product and a copy in its memory.
+
+        `device` is `cuda` or `cpu`, without it what the profile is of.
+        """
+        kind = device or self.profile.device.kind
+        edge, copied_bytes = (8192, 2**32) if kind == "cuda" else (2048, 2**28)
         return [
-            *self.trials(workload="matmul", size=edge, data=NO_DATA),
-            *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA),
+            *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind),
+            *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA, device=kind),
         ]
 
     def measure(self, trials: Sequence[Trial]) -> Results:

@@ -132,7 +132,7 @@ class Trial:
             "framework",
         ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
-                parts.append(str(getattr(self, name)))
+                parts.append(f"{self.threads or 'default'} threads" if name == "threads" else str(getattr(self, name)))
         return " ".join(parts)
 
 
@@ -157,6 +157,25 @@ def grid(**axes: Any) -> list[Trial]:
             raise unknown("trial field", name, known)
     values: list[Sequence[Any]] = [v if isinstance(v, (list, tuple)) else [v] for v in axes.values()]
     return [Trial(**dict(zip(axes, combination, strict=True))) for combination in itertools.product(*values)]
+
+
+THREADS = ("ends", "powers")
+
+
+def thread_counts(asked: object, cores: int) -> list[int]:
+    """An axis of `threads` on a CPU of so many cores: `ends`, one and all; `powers`, powers of two up to all; a list.
+
+    >>> thread_counts("powers", 12), thread_counts("ends", 12), thread_counts([1, 6], 12)
+    ([1, 2, 4, 8, 12], [1, 12], [1, 6])
+    """
+    if isinstance(asked, (list, tuple)):
+        if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in asked):
+            raise UserError(f"a sweep of threads is a list of numbers of at least 1, not {asked!r}.")
+        return list(dict.fromkeys(asked))
+    if asked not in THREADS:
+        raise unknown("sweep of threads", str(asked), THREADS, hint="A list of numbers is one too.")
+    between = [2**power for power in range(1, cores.bit_length()) if 2**power < cores] if asked == "powers" else []
+    return sorted({1, *between, cores})
 
 
 assert all(f.default is not MISSING for f in fields(Trial)), "each field needs a default, or keys are not stable"

@@ -22,7 +22,7 @@ def bounds(results: Results, trials: Sequence[Trial]) -> list[float | None]:
     """Images/s that the nominal peaks allow each trial at most; None where no peak is stated."""
     found = []
     for trial in trials:
-        peaks = roofline.nominal(results.profile.peaks, trial.precision)
+        peaks = roofline.nominal_of(results.profile, trial)
         known = trial.model in MODELS and peaks.flop_per_s
         limit = roofline.bound(roofline.planned_work(trial), peaks) if known else None
         found.append(limit.images_per_s if limit else None)

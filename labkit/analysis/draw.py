@@ -14,11 +14,12 @@ ENGINES: dict[str, tuple[int, str, str]] = {
     "plain": (0, "o", "-"),
     "eager": (0, "o", "-"),
     "fused": (1, "D", "--"),  # on a CPU, which has no graphs
+    "openvino": (3, "v", "-."),
     "graph": (1, "s", "--"),
     "compile": (2, "^", ":"),
     "compile+graph": (2, "^", "-."),
     "openvino": (3, "P", "--"),
-    "cudnn+graph": (4, "X", "-."),
+    "triton+graph": (4, "X", "-."),
 }
 TICKS = 7  # so many numbers fit under a panel
 Bars = list[list[float]]

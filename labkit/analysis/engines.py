@@ -20,6 +20,7 @@ from labkit.statistics import Interval, ratio_interval
 from labkit.trial import PRECISIONS, Trial
 
 MANY = 4  # names in brackets of a caption
+ALIKE = ("workload", "model", "image_px", "batch", "copies", "device", "threads")  # what an engine leaves as it is
 VALUES = ["trial", "model", "image_px", "batch", "precision", "engine", "value", "low", "high", "n", "failed"]
 
 
@@ -176,7 +177,7 @@ def _some(names: list[str]) -> str:
 
 def plain_of(results: Results, trial: Trial) -> Trial | None:
     """The plain trial of the same model, input and batch; None where there is none."""
-    alike = {name: getattr(trial, name) for name in ("workload", "model", "image_px", "batch", "copies")}
+    alike = {name: getattr(trial, name) for name in ALIKE}
     same = results.trials(**alike, epochs=0)
     return next((other for other in same if is_plain(other)), None)
 

@@ -37,7 +37,7 @@ def _of_trial(results: Results, trial: Trial) -> list[dict[str, Any]]:
     gpus = measured_gpus(results.profile, results.host)
     common = {
         "profile": results.profile.name,
-        "device_name": gpus[0] if gpus else results.host.get("cpu"),
+        "device_name": gpus[0] if gpus and trial.device == "cuda" else results.host.get("cpu"),
         "host": results.host_id,
         "study": results.study.id,
         "scale": results.scale,
@@ -51,7 +51,9 @@ def _of_trial(results: Results, trial: Trial) -> list[dict[str, Any]]:
     for metric in METRICS.values():
         found = level(side, metric.name)
         if found:
-            about = {"metric": metric.name, "unit": metric.si_unit, "value": found.point, "low": found.low}
+            cost = results.profile.cost
+            unit = cost.currency if cost and metric.unit == "currency" else metric.si_unit
+            about = {"metric": metric.name, "unit": unit, "value": found.point, "low": found.low}
             about |= {"high": found.high, "confidence": found.confidence, "n": found.n, "status": "ok"}
             rows.append({**common, **about})
     failed = [record for record in records if record.status != "ok"]

@@ -88,7 +88,7 @@ def of_pass(results: Results, record: Record, metric: str) -> float | None:
     if metric == "energy_per_image_j":
         return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
     if metric == "net_energy_per_image_j":
-        idle_w = idle_power(results, record.pass_number)
+        idle_w = idle_power(results, record.pass_number, record.trial["device"])
         return None if idle_w is None else _energy_per_image(record, above_w=idle_w, on_gpu=on_gpu)
     if metric == "images_per_s_per_w":
         rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
@@ -101,9 +101,12 @@ def of_pass(results: Results, record: Record, metric: str) -> float | None:
     return None if found is None else found[0]
 
 
-def idle_power(results: Results, pass_number: int) -> float | None:
-    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do."""
-    for trial in results.trials(workload="idle"):
+def idle_power(results: Results, pass_number: int, device: str | None = None) -> float | None:
+    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do.
+
+    `device` is `cuda` or `cpu`, without it what the profile is of.
+    """
+    for trial in results.trials(workload="idle", device=device or results.profile.device.kind):
         for record in results.ok(trial):
             if record.pass_number == pass_number:
                 return of_pass(results, record, "power_w")
@@ -126,7 +129,7 @@ def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float 
 
 
 def _meters(energy_j: dict[str, float | None], *, on_gpu: bool) -> dict[str, float | None]:
-    """The meters of what the profile is about: its GPUs, or the processor packages (without their memory)."""
+    """The meters of what a trial ran on: its GPUs, or the processor packages (without their memory)."""
     return {name: joules for name, joules in energy_j.items() if _is_meter(name, on_gpu=on_gpu)}
 
 
@@ -146,13 +149,13 @@ def _rapl_power(telemetry: Telemetry) -> float | None:
 
 
 def energy_methods(results: Results) -> list[str]:
-    """How energy was found, as the records name it."""
+    """How the energy of what each trial ran on was found, as the records name it."""
     methods = {
         method
         for record in results.records
         if record.telemetry
         for source, method in record.telemetry.energy_method.items()
-        if _is_meter(source, on_gpu=results.profile.device.kind == "cuda")
+        if _is_meter(source, on_gpu=record.trial["device"] == "cuda")
     }
     return sorted(methods)
 
@@ -168,13 +171,13 @@ def missing(results: Results) -> dict[tuple[str, str], str]:
     return found
 
 
-def why_not(results: Results, metric: str) -> str:
-    """Why a metric is not shown, in a few words."""
+def why_not(results: Results, metric: str, device: str | None = None) -> str:
+    """Why a metric is not shown, in a few words; of trials on `device` (`cuda`, `cpu`), else on the profile's."""
     told = [record.telemetry for record in results.records if record.telemetry]
     lost = {one.reason or "unknown" for one in told if one.status == "lost"}
     if lost and all(one.status == "lost" for one in told):
         return listing(sorted(lost))
-    on_gpu = results.profile.device.kind == "cuda"
+    on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
     names = {metric, "*"} | ({"power_w"} if metric == "energy_j" else set())
     reasons = {why for (source, name), why in missing(results).items() if name in names and source.startswith(meter)}
@@ -182,7 +185,7 @@ def why_not(results: Results, metric: str) -> str:
         return listing(sorted(reasons or lost))
     if results and all(record.telemetry is None for record in results.records):
         return "these records hold no telemetry"
-    if results.profile.device.kind == "cpu" and metric not in OF_HOST:
+    if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
     return "nothing was read" if results else "nothing was measured"
 

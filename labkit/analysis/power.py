@@ -25,7 +25,7 @@ def prediction(profile: Profile, trials: list[Trial]) -> Table | Text:
         if trial.workload != "train" or trial.model not in MODELS:
             continue
         work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px)
-        bound = roofline.bound(work, roofline.nominal(profile.peaks, trial.precision))
+        bound = roofline.bound(work, roofline.nominal_of(profile, trial))
         rows.append(
             {
                 "model": title(trial),

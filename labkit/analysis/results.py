@@ -71,9 +71,10 @@ class Results:
         """Records without a result."""
         return [record for record in self.records if record.status != "ok"]
 
-    def ceiling(self, workload: str, metric: str) -> Interval | None:
-        """The measured ceiling of arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`)."""
-        found = [self.interval(trial, metric) for trial in self.trials(workload=workload, precision="fp32")]
+    def ceiling(self, workload: str, metric: str, *, device: str) -> Interval | None:
+        """A device's measured ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`)."""
+        trials = self.trials(workload=workload, precision="fp32", device=device)
+        found = [self.interval(trial, metric) for trial in trials]
         return next((interval for interval in found if interval), None)
 
     def passes(self) -> list[int]:
@@ -131,11 +132,13 @@ class Results:
         """Host, device, scale and passes, for captions."""
         if not self:
             return "no records"
-        gpus = measured_gpus(self.profile, self.host)
-        device = gpus[0] if gpus else self.host.get("cpu", "unknown CPU")
+        gpus, cpu = measured_gpus(self.profile, self.host), self.host.get("cpu", "unknown CPU")
         used = self.boards_used
         count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
-        return f"{count}{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
+        device = f"{count}{gpus[0]}" if gpus else cpu
+        if gpus and any(record.trial["device"] == "cpu" for record in self.records):
+            device += f" beside {cpu}"
+        return f"{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
 
 
 def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from labkit.analysis.results import Results
 from labkit.models import count
-from labkit.profile import Peaks
+from labkit.profile import Peaks, Profile
 from labkit.trial import Trial
 
 
@@ -53,10 +53,19 @@ def nominal(peaks: Peaks, precision: str) -> Ceilings:
     return Ceilings(peak.value if peak else None, memory.value if memory else None, "nominal")
 
 
-def measured(results: Results) -> Ceilings:
-    """The ceilings that this host reached with a large FP32 matrix product and a copy in its own memory."""
-    arithmetic = results.ceiling("matmul", "flop_per_s")
-    memory = results.ceiling("memory_copy", "bytes_per_s")
+def nominal_of(profile: Profile, trial: Trial) -> Ceilings:
+    """The vendor's ceilings of a trial; unknown of one on the CPU beside the GPU that the profile is of."""
+    return nominal(profile.peaks if trial.device == profile.device.kind else Peaks(), trial.precision)
+
+
+def measured(results: Results, device: str | None = None) -> Ceilings:
+    """The ceilings that this host reached with a large FP32 matrix product and a copy in the device's own memory.
+
+    `device` is `cuda` or `cpu`, without it what the profile is of.
+    """
+    kind = device or results.profile.device.kind
+    arithmetic = results.ceiling("matmul", "flop_per_s", device=kind)
+    memory = results.ceiling("memory_copy", "bytes_per_s", device=kind)
     return Ceilings(arithmetic.point if arithmetic else None, memory.point if memory else None, "measured")
 
 

@@ -21,8 +21,18 @@ from labkit.recipes import engine_name
 from labkit.trial import Trial
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
-DIFFERING = ("workload", "image_px", "precision", "engine", "copies", "epochs")  # named where trials differ in them
+DIFFERING = (
+    "workload",
+    "image_px",
+    "device",
+    "precision",
+    "engine",
+    "threads",
+    "copies",
+    "epochs",
+)  # named where trials differ in them
 OF_MODELS = {"train": "training", "infer": "inference"}  # the workloads that run a network
+DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
 def throughput_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
@@ -31,8 +41,8 @@ def throughput_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
     for trial in trials:
         rate, step = results.interval(trial, "images_per_s"), results.interval(trial, "step_s")
         work = roofline.work_of(results, trial)
-        nominal = roofline.bound(work, roofline.nominal(results.profile.peaks, trial.precision)) if work else None
-        measured = roofline.bound(work, roofline.measured(results)) if work else None
+        nominal = roofline.bound(work, roofline.nominal_of(results.profile, trial)) if work else None
+        measured = roofline.bound(work, roofline.measured(results, trial.device)) if work else None
         point = rate.point if rate else math.nan
         rows.append(
             {
@@ -232,11 +242,20 @@ def word(trial: Trial, field: str) -> str:
         return engine_name(trial)
     if field == "image_px":
         return f"{trial.image_px} px"
+    if field == "device":
+        return DEVICES[trial.device]
+    if field == "threads":
+        return threads_word(trial.threads)
     if field == "batch":
         return f"batch {trial.batch:,}"
     if field == "epochs":
         return f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}" if trial.epochs else "timed"
     return str(getattr(trial, field))
+
+
+def threads_word(threads: int) -> str:
+    """How many threads a trial asks for; 0 leaves it to the library."""
+    return f"{threads} thread{'s' if threads != 1 else ''}" if threads else "default threads"
 
 
 def conditions(results: Results, trials: list[Trial]) -> str:

@@ -34,7 +34,10 @@ COMMON_FIELDS = (
     "data",
 )  # in the caption where all trials agree
 # Columns only where some trial leaves the default: of engines, of training runs, of inference.
-SELDOM_FIELDS = ("optimizer", "epochs", "schedule", "learning_rate", "copies", "queries", "weights", "scored")
+SELDOM_FIELDS = (
+    *("optimizer", "epochs", "schedule", "learning_rate"),
+    *("copies", "queries", "weights", "scored", "threads"),
+)
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
@@ -47,6 +50,8 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
         if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
             about |= {"model": None, "image_px": None, "batch": None}
         about |= {name: getattr(trial, name) for name in seldom}
+        if "threads" in about:
+            about["threads"] = None if trial.data == NO_DATA else trial.threads or "default"
         about |= {"size": trial.size or None, "energy windows": trial.energy_windows or None}
         batch = about["batch"]
         row = rows.setdefault(tuple(value for name, value in about.items() if name != "batch"), about)
@@ -61,7 +66,7 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     common = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike.items())
     return Table(
         frame.where(frame.notna(), None).drop(columns=list(alike)),
-        f"The {len(trials)} trials planned at this scale, in {of}. All: {common}.",
+        f"The {len(trials)} trials planned at this scale, in {of}.{f' All: {common}.' if common else ''}",
     )
 
 
@@ -72,7 +77,7 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
         if trial.workload not in OF_MODELS or trial.model not in MODELS or trial.epochs:
             continue
         work = roofline.planned_work(trial)
-        ceilings = roofline.nominal(profile.peaks, trial.precision)
+        ceilings = roofline.nominal_of(profile, trial)
         # Memory alone would bound a precision that the device has no arithmetic for far too high.
         limit = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
@@ -324,7 +329,7 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
                 setup = f"{paper.setup.framework} on {paper.setup.data}"
                 said.append(f"'{paper.citation.title}' trained with {setup}; this page has {here}.")
         threads = results.fact(trials[0], "threads")
-        if results.profile.device.kind == "cpu" and threads:
+        if trials[0].device == "cpu" and threads:
             said.append(f"The CPU worked with {threads} threads.")
     if results and not results.measured_here:
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")

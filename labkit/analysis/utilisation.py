@@ -24,9 +24,14 @@ DRIVERS_WORD = (
 UNITS_DID = "What the units did in the timed part: means of all readings."
 
 
+def _on_cpu(results: Results, trials: list[Trial]) -> bool:
+    """Whether these trials ran on the CPU, which tells other things than a GPU; without any, what the profile is of."""
+    return {trial.device for trial in trials} == {"cpu"} if trials else results.profile.device.kind == "cpu"
+
+
 def headline(results: Results, trials: list[Trial]) -> Text:
     """What nvidia-smi says, and what was really busy, of the trial where the two differ most."""
-    if results.profile.device.kind == "cpu":
+    if _on_cpu(results, trials):
         return _cpu_headline(results, trials)
     known = [
         (said.mean - busy.mean, trial)
@@ -124,7 +129,7 @@ def shares(results: Results, trials: list[Trial], of: tuple[str, ...] = SHARES) 
 
 def shares_summary(results: Results, trials: list[Trial]) -> Table | Text:
     """The same as a table, with the memory used; on a CPU what the host tells."""
-    if results.profile.device.kind == "cpu":
+    if _on_cpu(results, trials):
         return host_table(results, trials)
     data = shares_table(results, trials)
     if not len(data):
@@ -185,7 +190,7 @@ def host_table(results: Results, trials: list[Trial]) -> Table | Text:
         clock, warm = spread(results, trial, "cpu_clock_hz"), spread(results, trial, "cpu_temperature_c")
         rows.append(
             {
-                "trial": name_of(trial),
+                "trial": name_of(trial, trials),
                 "CPU busy min": percent(busy.low if busy else None, 3),
                 "CPU busy mean": percent(busy.mean if busy else None, 3),
                 "CPU busy max": percent(busy.high if busy else None, 3),
@@ -218,7 +223,7 @@ def not_readable(results: Results) -> str:
 def cores_sentence(results: Results, trials: list[Trial]) -> Text:
     """How many cores of the host the process that fed the device kept busy."""
     known = [(trial, found) for trial in trials if (found := mean_interval(results, trial, "cpu_cores_used"))]
-    if not known or results.profile.device.kind == "cpu":
+    if not known or _on_cpu(results, trials):
         return Text("")
     least, most = min(known, key=lambda pair: pair[1].point), max(known, key=lambda pair: pair[1].point)
     return Text(

@@ -49,6 +49,8 @@ def why_not_here(trial: Trial) -> str | None:
     if trial.device == "cpu":
         only_gpus = "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
         return only_gpus if trial.precision == "tf32" else None
+    if not torch.cuda.is_available():
+        return "there is no GPU here that this PyTorch can use"
     has, needs = torch.cuda.get_device_capability(), NEEDS_CAPABILITY.get(trial.precision, (0, 0))
     if has < needs:
         return f"{trial.precision} needs compute capability {_dotted(needs)}, this device has {_dotted(has)}"

@@ -30,8 +30,7 @@ class Watch:
     def __init__(self, study: str, profile: Profile, host: Host, store: Store) -> None:
         from labkit.series_store import SeriesStore  # with pandas: here, not between trials, not to import labkit.run
 
-        self._on_gpu = profile.device.kind == "cuda"
-        self._gpus = device_indices(profile, host) if self._on_gpu else []
+        self._gpus = device_indices(profile, host) if profile.device.kind == "cuda" else []
         self._process = TelemetryProcess(self._gpus, log=store.report / "logs" / f"{study}-telemetry.log")
         self._series = SeriesStore(store.report, host.id, study)
         self._unattached: Span | None = None
@@ -50,7 +49,7 @@ class Watch:
         """Before the pass's first process: telemetry lives, and where energy counts it sees the devices left alone."""
         self._process.revive()
         self._unattached = None
-        if self._on_gpu and any(trial.energy_windows for trial in pending):
+        if self._gpus and any(trial.energy_windows and trial.device == "cuda" for trial in pending):
             time.sleep(SETTLE_S)
             began = time.monotonic()
             time.sleep(UNATTACHED_S)
@@ -70,7 +69,8 @@ class Watch:
 
     def _cut(self, trial: Trial, result: Blocks, began_s: float, windows: dict[str, Span]) -> observed.Telemetry:
         spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
-        used = [f"gpu{index}" for index in self._gpus[: trial.devices]]  # a board that does nothing is none of its
+        # A board that does nothing is none of its: nor is any of a trial on the CPU.
+        used = [f"gpu{index}" for index in self._gpus[: trial.devices]] if trial.device == "cuda" else []
         telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
         self._last = (recording, began_s)
         if self._unattached is None or self._alone is None or telemetry.status == "lost":

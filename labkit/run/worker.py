@@ -34,6 +34,7 @@ from labkit.measure import (
 )
 from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, Queries, utc_now
+from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import NO_DATA, Trial, trial_from_dict
 from labkit.workloads import (
@@ -95,7 +96,8 @@ def _run(trial: Trial, job: _Job, data: _Data, events: _Events) -> Event:
     phases["idle"] = before_s
     outcome: Event
     try:
-        outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases)}
+        with threads_of(trial):
+            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases)}
         windows["after"] = _pause(after_s)
         phases["idle"] += after_s
     except Unsupported as error:

@@ -24,6 +24,7 @@ from bs4 import BeautifulSoup
 from labkit.analysis.table import Text
 from labkit.engines.openvino_on_cpu import why_unsupported
 from labkit.host import ROOT
+from labkit.recipes import engine_name
 from labkit.records import parse_line
 from labkit.registry import STUDIES
 from labkit.report import make
@@ -184,6 +185,20 @@ def test_quantization_goes_the_whole_way(report: Path) -> None:
     assert_complete(report / "08_quantization.html", figures=3)
     text = (report / "08_quantization.html").read_text(encoding="utf-8")
     assert "Traceback" not in text and "no trained weights" in text
+
+
+def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(report: Path) -> None:
+    """The CPU's side alone, with its threads swept; the claims say plainly what they lack."""
+    finish(start(*SMOKE, "06_cpu_vs_gpu"))
+    made = [parse_line(line) for line in lines(report)]
+    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
+    assert {record.trial["device"] for record in made} == {"cpu"}
+    swept = [record for record in made if record.trial["threads"]]
+    assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)
+    assert {"plain", "openvino"} == {engine_name(record.as_trial) for record in made}
+    assert_complete(report / "06_cpu_vs_gpu.html", figures=2)
+    text = (report / "06_cpu_vs_gpu.html").read_text(encoding="utf-8")
+    assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
 
 
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:

@@ -120,11 +120,18 @@ def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reaso
 def test_what_a_gpu_can_train_and_why_not_the_rest(
     capability: tuple[int, int], fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     asked = triton_here.why_no_triton.__wrapped__  # without its cache
     works = capability >= triton_here.CAPABILITY  # no kernel can be tried here
     monkeypatch.setattr("labkit.engines.support.why_no_triton", lambda device: None if works else asked(device))
     _assert_says(Trial(device="cuda", **fields), reason)
+
+
+def test_without_a_gpu_its_trials_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for precision_ in ("fp32", "bf16"):
+        _assert_says(Trial(device="cuda", precision=precision_), "there is no GPU here")
 
 
 def _assert_says(trial: Trial, reason: str | None) -> None:

@@ -1,11 +1,14 @@
 """params/ holds the profiles that are promised, with patterns that tell them apart and peaks that have a source."""
 
+import itertools
 import re
 
 import pytest
 
 from labkit.profile import PARAMS, Profile, Sourced, load_profile, profile_names, read_yaml
+from labkit.recipes import of_side
 from labkit.registry import SCALES
+from labkit.trial import thread_counts
 
 PROMISED = [
     "cpu",
@@ -249,6 +252,22 @@ def test_each_profile_has_times_and_sizes_for_the_studies_of_engines(name, study
     assert timing.warmup_s + timing.timed_s < timing.limit_s
     assert set(sweep) == set(ALL["h200"].sweep(study, "quick")), "the notebook asks for all of them"
     assert sweep["epochs"] >= 1 and sweep["run_batch"]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_profile_has_times_and_sizes_for_both_sides(name, scale):
+    timing, sweep = ALL[name].timing_at(scale, "06_cpu_vs_gpu"), ALL[name].sweep("06_cpu_vs_gpu", scale)
+    assert timing.warmup_s + timing.timed_s < timing.limit_s
+    assert set(sweep) == set(ALL["h200"].sweep("06_cpu_vs_gpu", "quick")), "the notebook asks for all of them"
+    assert set(sweep["tuned"]) | set(sweep["swept"]) | set(sweep["metered"]) <= {*sweep["models"], *sweep["large"]}
+    assert thread_counts(sweep["threads"], 16)[-1] == 16, "written so that any machine sweeps its own cores"
+    assert set(sweep["swept_workloads"]) <= {"train", "infer"}
+    assert bool(sweep["metered"]) == bool(sweep["energy_windows"])
+    for device, workload in itertools.product(("cpu", "cuda"), ("train", "infer")):
+        of_side(sweep["engines"], device, workload, cpu_features=())  # refuses a name that no side has
+    assert of_side(sweep["swept_engines"], "cuda", "infer", cpu_features=()) == [], "only the CPU's threads are swept"
+    assert scale != "smoke" or "compile" not in str(sweep["engines"])
 
 
 def test_nothing_compiles_at_the_smallest_scale():

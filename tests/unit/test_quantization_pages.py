@@ -157,7 +157,7 @@ def test_key_numbers_are_the_largest_gain_and_the_largest_loss() -> None:
 
 
 def test_recipes_in_int8_are_of_engines_that_predict_only() -> None:
-    for kind, engine in (("cpu", "openvino"), ("cuda", "cudnn+graph")):
+    for kind, engine in (("cpu", "openvino"), ("cuda", "triton+graph")):
         trial = Trial(workload="infer", **quantised(kind))  # type: ignore[arg-type]
         assert (engine_name(trial), trial.precision) == (engine, "int8")
     assert "openvino" in predicting("cpu")

@@ -7,8 +7,9 @@ from typing import Literal, get_args
 
 import pytest
 
+from labkit.errors import UserError
 from labkit.profile import load_profile
-from labkit.recipes import CAPTURED, COMPILED, PLAIN, engine_name, is_plain, recipes, tuned
+from labkit.recipes import CAPTURED, COMPILED, PLAIN, engine_name, has_bf16, is_plain, of_side, recipes, tuned
 from labkit.trial import Trial, grid
 
 Kind = Literal["cuda", "cpu"]
@@ -31,6 +32,36 @@ def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_in_the_engine_on
     assert tuned("cuda") == {"graph": CAPTURED, "compile+graph": COMPILED}
     assert {name for name in CAPTURED if CAPTURED[name] != COMPILED[name]} == {"engine"}
     assert "graph" not in str(tuned("cpu")), "a CPU captures nothing"
+
+
+AMX = ("avx2", "amx_bf16")
+
+
+@pytest.mark.parametrize("workload", ["train", "infer"])
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_each_side_takes_its_own_of_a_list_for_both(kind: Kind, workload: str) -> None:
+    names = ["fused", "bf16", "openvino", "graph"]
+    found = [Trial(workload=workload, device=kind, **one) for one in of_side(names, kind, workload, cpu_features=AMX)]
+    expected = {
+        ("cuda", "train"): [("graph", "bf16")],
+        ("cuda", "infer"): [("graph", "bf16")],
+        ("cpu", "train"): [("fused", "fp32"), ("fused", "bf16")],
+        ("cpu", "infer"): [("openvino", "bf16"), ("openvino", "fp32")],
+    }
+    assert [(engine_name(trial), trial.precision) for trial in found] == expected[kind, workload]
+    assert not any(map(is_plain, found))
+
+
+@pytest.mark.parametrize("workload", ["train", "infer"])
+def test_bf16_is_left_out_on_a_cpu_without_it_but_not_on_its_gpu(workload: str) -> None:
+    assert of_side(["bf16"], "cpu", workload, cpu_features=("avx2", "avx512f")) == []
+    assert of_side(["graph"], "cuda", workload, cpu_features=())[0]["precision"] == "bf16"
+    assert [has_bf16([name]) for name in ("amx_bf16", "avx512_bf16", "bf16", "avx512_vnni")] == [True] * 3 + [False]
+
+
+def test_an_engine_that_no_side_has_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match="unknown tuned engine 'openvine'; valid: openvino"):
+        of_side(["openvine"], "cuda", "train", cpu_features=())
 
 
 def test_who_changes_a_recipe_changes_only_his_own() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from labkit import study
 from labkit.data import DataSet
+from labkit.host import write_host
+from labkit.records import Store
 from labkit.study import OpenStudy, open_study
-from labkit.trial import NO_DATA
+from labkit.trial import NO_DATA, Trial
 from tests.faulty.campaign import HOST
+from tests.unit.made_records import blocks
 
 
 @pytest.fixture
@@ -26,6 +30,30 @@ def test_trials_that_name_the_digits_carry_their_checksum_and_classes(planned: O
     assert (own.data, own.classes, own.data_checksum) == ("synthetic32", 1000, planned.images.checksum)  # type: ignore[union-attr]
     assert (digits.data, digits.classes, digits.data_checksum) == ("digits", 10, planned.digits.checksum)  # type: ignore[union-attr]
     assert own.data_checksum != digits.data_checksum and named == own
+
+
+def test_a_gpus_profile_has_both_devices_and_a_cpus_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    by_name = {hw: open_study("06_cpu_vs_gpu", hw=hw, mode="render", host=HOST) for hw in ("h200", "cpu")}
+    assert {hw: lab.devices for hw, lab in by_name.items()} == {"h200": ("cuda", "cpu"), "cpu": ("cpu",)}
+    lab = by_name["h200"]
+    assert [one.device for one in lab.trials(device=list(lab.devices))] == ["cuda", "cpu"]
+    sizes = {one.device: one.size for device in lab.devices for one in lab.ceilings(device) if one.workload == "matmul"}
+    assert sizes["cuda"] > sizes["cpu"], "each side its own ceilings"
+
+
+def test_the_cpu_is_this_machines_where_it_measures_and_the_recorded_hosts_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    recorded = replace(HOST, id="f" * 12, cpu_cores=16, cpu_features=("amx_bf16",))
+    store = Store(tmp_path / "h200")
+    write_host(recorded, store.report)
+    store.append(blocks("06_cpu_vs_gpu", Trial(), 1, 100.0, host=recorded.id))
+    lab = open_study("06_cpu_vs_gpu", hw="h200", mode="render", host=HOST)
+    assert lab.cpu == (16, ("amx_bf16",)) and lab.thread_counts("powers") == [1, 2, 4, 8, 16]
+    here = open_study("06_cpu_vs_gpu", hw="h200", mode="plan", host=HOST)
+    assert here.cpu == (2, ()) and here.thread_counts("powers") == [1, 2]
 
 
 def test_a_data_set_is_opened_once(planned: OpenStudy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -890,9 +890,11 @@ def watch(devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield started
 
 
-def ended(watch: watch_module.Watch, result: Blocks | None) -> observed.Telemetry | None:
+METERED = Trial(energy_windows=1)
+
+
+def ended(watch: watch_module.Watch, result: Blocks | None, trial: Trial = METERED) -> observed.Telemetry | None:
     windows = {"idle_before": (time.monotonic() - 0.4, time.monotonic() - 0.3)} if result else {}
-    trial = Trial(energy_windows=1)
     telemetry = watch.of_trial(trial, result=result, windows=windows)
     watch.keep(trial, scale="smoke", pass_number=1)
     return telemetry
@@ -915,6 +917,18 @@ def test_before_a_pass_whose_energy_counts_the_devices_are_seen_with_nobody_on_t
     later = ended(watch, blocks_until_now())
     assert later is not None
     assert "unattached" not in later.windows, "a pass without energy does not wait for it"
+
+
+def test_a_trial_on_the_cpu_of_a_gpus_host_gets_nothing_of_the_gpu(watch: watch_module.Watch) -> None:
+    on_cpu = Trial(device="cpu", energy_windows=1)
+    watch.begin_pass([on_cpu])
+    assert watch._unattached is None, "nobody waits to see a GPU that no trial of the pass uses"
+    watch.begin_pass([on_cpu, Trial(energy_windows=1)])
+    telemetry = ended(watch, blocks_until_now(), on_cpu)
+    assert telemetry is not None and telemetry.status == "ok"
+    told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.polled)
+    assert "host" in told and not [source for source in told if source.startswith("gpu")]
+    assert not [source for source in telemetry.energy_method if source.startswith("gpu")]
 
 
 def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_module.Watch) -> None:

@@ -237,5 +237,7 @@ def test_a_label_names_what_differs_beside_others():
     one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
     assert one.label() == "resnet50 batch 256"
     assert one.label(beside=[one, other]) == "resnet50 batch 256 fp32"
+    swept = [Trial(threads=0), Trial(threads=2)]
+    assert [one.label(beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
     assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
     assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"

@@ -30,6 +30,7 @@ from labkit.statistics import (
 from labkit.trial import Trial
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
+HOUR_S = 3600.0
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
@@ -120,7 +121,7 @@ def in_pass(results: Results, record: Record, metric: str) -> float | None:
 
 def _power_fraction(results: Results, record: Record) -> float | None:
     power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
-    if power_w is None or limit is None:
+    if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
         return None
     return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
 
@@ -137,9 +138,19 @@ def _training_90_epochs_s(_: Results, record: Record) -> float | None:
     return IMAGES_OF_90_EPOCHS / rate if rate else None
 
 
+def _cost_per_million_images(results: Results, record: Record) -> float | None:
+    """In the profile's currency; a trial on some of its devices pays its share of the hour."""
+    device = results.profile.device
+    price, rate = results.profile.price_of(record.trial["device"]), value_of(record, "images_per_s")
+    if price is None or not rate:
+        return None
+    share = record.devices_used / device.count if record.trial["device"] == device.kind else 1.0
+    return 1e6 / rate * share * price.value / HOUR_S
+
+
 def _roofline_fraction(results: Results, record: Record) -> float | None:
     rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
-    limit = roofline.bound(work, roofline.measured(results)) if work else None
+    limit = roofline.bound(work, roofline.measured(results, record.trial["device"])) if work else None
     return rate / limit.images_per_s if rate is not None and limit else None
 
 
@@ -148,6 +159,7 @@ _DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
     "late_over_early": _late_over_early,
     "training_90_epochs_s": _training_90_epochs_s,
     "roofline_fraction": _roofline_fraction,
+    "cost_per_million_images": _cost_per_million_images,
 }
 
 

@@ -89,11 +89,13 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
             return Judged(test, (), f"{said}, which no current framework runs on")
         again = f"`make report HW={evidence.profile} STUDY={STUDIES[study].name}`"
         return Judged(test, (), f"{said}; with the hardware: {again}")
+    if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
+        return Judged(test, (), f"it takes trials on a GPU, and the profile {listing(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
         return Judged(test, (), f"no trial of {study} is {choice_words(test.select)}")
     if across:
-        there = sorted({side.results.profile.name for side in chosen})
+        there = _profiles(chosen)
         if len(there) < 2:
             return Judged(test, (), f"it compares profiles, and only {listing(there)} has records of such trials")
         if evidence.profile is not None and evidence.profile not in there:
@@ -104,13 +106,21 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     return Judged(test, (), _why_no_case(test, chosen))
 
 
+def _wants_gpu(test: Test) -> bool:
+    return "cuda" in (test.select.get("device"), test.over.get("device"), test.under.get("device"))
+
+
+def _profiles(sides: list[Side]) -> list[str]:
+    return sorted({side.results.profile.name for side in sides})
+
+
 def _compares_profiles(test: Test) -> bool:
     named = {*test.over, *test.under, test.along, test.among}
     return bool(named & set(ACROSS))
 
 
 def _why_no_case(test: Test, chosen: list[Side]) -> str:
-    profiles = listing(sorted({side.results.profile.name for side in chosen}))
+    profiles = listing(_profiles(chosen))
     if test.along == "profile" and test.order:
         return f"it compares {listing([str(name) for name in test.order])}; such records are of {profiles}"
     if "profile" in test.over:

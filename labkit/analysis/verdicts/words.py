@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from labkit.analysis.format import number, quantity
+from labkit.analysis.speed import threads_word
 from labkit.analysis.verdicts.evidence import Side
 from labkit.claims import Test
 from labkit.models import MODELS
@@ -114,7 +115,10 @@ def choice_words(choice: object) -> str:
     return ", ".join(said) or "there"
 
 
-_NAMED = ("model", "batch", "image_px", "precision", "engine", "devices", "device", "framework", "workload", "data")
+_NAMED = (
+    *("model", "batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
+    *("framework", "workload", "data"),
+)
 
 
 def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
@@ -137,6 +141,8 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
         return side.results.profile.title
     if name == "model":
         return title_of(str(value))
+    if name == "threads":
+        return threads_word(int(value or 0))
     if bare and isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, int) and not isinstance(value, bool):

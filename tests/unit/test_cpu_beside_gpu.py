@@ -1,0 +1,131 @@
+"""Trials on the CPU in a report about a GPU: nothing of the GPU is theirs, neither its power nor its peaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from labkit.analysis import engines, observations, roofline, summary, utilisation
+from labkit.analysis.exchange import numbers
+from labkit.analysis.results import Results
+from labkit.analysis.speed import name_of
+from labkit.analysis.verdicts.evidence import in_pass
+from labkit.observed import EnergyWindow, Statistic, Telemetry, Window
+from labkit.recipes import CAPTURED
+from labkit.records import Blocks, Record
+from labkit.trial import Trial
+from tests.unit.made_records import NOISE, PASSES, blocks, of_records
+
+STUDY = "06_cpu_vs_gpu"
+GPU, CPU = Trial(), Trial(device="cpu")
+NO_RAPL = "no RAPL here"
+
+
+def level(mean: float) -> Statistic:
+    return Statistic(mean=mean, low=mean, high=mean, n=10)
+
+
+def watched(trial: Trial) -> Telemetry:
+    """What is told of a trial: of a board while it ran there, of the processors always."""
+    sources = {"host": {"cpu_utilisation": level(0.9 if trial.device == "cpu" else 0.1)}}
+    if trial.device == "cuda":
+        sources["gpu0"] = {"power_w": level(400.0), "sm_activity": level(0.5), "utilisation": level(0.8)}
+    joules = {"gpu0": 2000.0} if trial.device == "cuda" else {}
+    return Telemetry(
+        status="ok",
+        windows={"timed": Window(start_s=0, length_s=5, sources=sources)},
+        energy=[EnergyWindow(start_s=0, length_s=5, images=1000, energy_j=joules)],
+        energy_method=dict.fromkeys(joules, "counter"),
+        missing={"rapl:package-0": {"energy_j": NO_RAPL}},
+    )
+
+
+def ceiling(workload: str, device: str, number: int) -> Record:
+    """A matrix product or a copy that took a millisecond a step: a hundred times the work on the GPU."""
+    work = 10**12 if device == "cuda" else 10**10
+    result = Blocks(
+        steps_per_block=1,
+        flop_per_step=work if workload == "matmul" else None,
+        bytes_per_step=work if workload == "memory_copy" else None,
+        host_s=[1e-3] * 10,
+        warmup_s=[1e-3],
+        warmup_steps=[1],
+        steady=True,
+        stopped_by="time",
+    )
+    return blocks(STUDY, Trial(workload=workload, device=device, data="none"), number, 1.0, result=result)
+
+
+def both() -> Results:
+    facts = {"flop_training": 10**9, "weight_traffic_bytes_per_step": 10**6, "image_bytes": 3072}
+    found = [ceiling(name, one.device, n) for name in ("matmul", "memory_copy") for one in (GPU, CPU) for n in PASSES]
+    for trial, rate in ((GPU, 5000.0), (CPU, 50.0)):
+        for n in PASSES:
+            made = blocks(STUDY, trial, n, rate * NOISE[n - 1], telemetry=watched(trial))
+            found.append(made.model_copy(update={"facts": {**made.facts, **facts}}))
+    return of_records(STUDY, found)
+
+
+def test_the_gpus_power_and_limit_are_not_of_a_cpu_trial() -> None:
+    results = both()
+    (gpu, cpu) = (results.ok(trial)[0] for trial in (GPU, CPU))
+    assert in_pass(results, gpu, "power_w") == 400 and in_pass(results, gpu, "energy_per_image_j") == 2
+    assert in_pass(results, gpu, "power_fraction") == 400 / 700
+    for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w", "power_fraction"):
+        assert in_pass(results, cpu, metric) is None, metric
+    assert observations.why_not(results, "energy_j", "cpu") == NO_RAPL
+    assert observations.energy_methods(results) == ["counter"]
+
+
+def test_a_cpu_trial_is_held_against_the_ceilings_of_the_cpu() -> None:
+    results = both()
+    assert roofline.measured(results) == roofline.measured(results, "cuda")
+    assert roofline.measured(results).flop_per_s == pytest.approx(1e15)
+    assert roofline.measured(results, "cpu").flop_per_s == pytest.approx(1e13)
+    assert roofline.measured(results, "cpu").bytes_per_s == pytest.approx(1e13)
+    shares = [in_pass(results, results.ok(trial)[0], "roofline_fraction") for trial in (GPU, CPU)]
+    assert shares == pytest.approx([5000 / (1e15 / 1e9), 50 / (1e13 / 1e9)])
+
+
+def test_a_cpu_trial_has_no_nominal_peaks_in_a_profile_of_a_gpu() -> None:
+    profile = both().profile
+    assert roofline.nominal_of(profile, GPU).flop_per_s == profile.peaks.flop_per_s["fp32"].value
+    assert roofline.nominal_of(profile, CPU) == roofline.Ceilings(None, None, "nominal")
+    frame = summary.prediction_table(profile, [GPU, CPU]).frame
+    assert list(frame["images/s at most"].isna()) == [False, True]
+
+
+def test_a_tuned_trial_is_compared_with_the_plain_one_of_its_own_device_and_threads() -> None:
+    tuned = replace(GPU, **CAPTURED)
+    one_thread, fused = replace(CPU, threads=1), replace(CPU, optimizer="sgd_fused")
+    trials = [CPU, one_thread, GPU, fused, tuned]
+    results = of_records(STUDY, [blocks(STUDY, trial, n, 100.0) for trial in trials for n in PASSES])
+    assert engines.plain_of(results, fused) == CPU and engines.plain_of(results, tuned) == GPU
+    assert engines.plain_of(results, replace(fused, threads=1)) == one_thread
+
+
+def test_captions_name_both_devices_and_labels_tell_them_apart() -> None:
+    assert "NVIDIA H200 beside a CPU" in both().describe()
+    only_gpu = of_records(STUDY, [blocks(STUDY, GPU, n, 100.0) for n in PASSES])
+    assert "beside" not in only_gpu.describe()
+    assert [name_of(one, [GPU, CPU]) for one in (GPU, CPU)] == ["ResNet-50, 64, GPU", "ResNet-50, 64, CPU"]
+    swept = [replace(CPU, threads=n) for n in (0, 1, 2)]
+    assert [name_of(one, swept).split(", ")[-1] for one in swept] == ["default threads", "1 thread", "2 threads"]
+
+
+def test_numbers_for_other_programs_name_the_device_of_each_trial() -> None:
+    frame = numbers([both()])
+    rates = frame[(frame["metric"] == "images_per_s") & (frame["trial_workload"] == "train")]
+    assert dict(zip(rates["trial_device"], rates["device_name"], strict=True)) == {
+        "cuda": "NVIDIA H200",
+        "cpu": "a CPU",
+    }
+    assert set(frame[frame["metric"] == "power_w"]["trial_device"]) == {"cuda"}
+
+
+def test_what_the_host_did_is_told_of_cpu_trials_and_what_the_units_did_of_gpu_trials() -> None:
+    results = both()
+    assert "cores together were busy" in utilisation.headline(results, [CPU]).body
+    assert "SM activity" in utilisation.headline(results, [GPU]).body
+    assert "CPU busy mean" in utilisation.shares_summary(results, [CPU]).frame  # type: ignore[union-attr]

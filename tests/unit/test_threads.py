@@ -1,0 +1,138 @@
+"""A trial's threads are its own: set for it, never more than may run at once, and forgotten afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit import host
+from labkit.errors import Unsupported, UserError
+from labkit.run import threads as threads_module
+from labkit.run.threads import threads_of
+from labkit.trial import Trial, thread_counts
+from tests.faulty.campaign import records, run, trial
+
+ON_CPU = Trial(device="cpu")
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may run four threads at once."""
+    monkeypatch.setattr(threads_module, "usable_threads", lambda: 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "cores", "counts"),
+    [
+        ("powers", 1, [1]),
+        ("powers", 2, [1, 2]),
+        ("powers", 16, [1, 2, 4, 8, 16]),
+        ("powers", 12, [1, 2, 4, 8, 12]),
+        ("ends", 1, [1]),
+        ("ends", 64, [1, 64]),
+        ([2, 1, 2], 8, [2, 1]),
+        ([], 8, []),
+    ],
+)
+def test_a_sweep_of_threads_fits_the_cores_there_are(asked: object, cores: int, counts: list[int]) -> None:
+    assert thread_counts(asked, cores) == counts
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("power", "unknown sweep of threads 'power'; valid: powers, ends. A list"),
+        (4, "unknown sweep of threads '4'"),
+        ([0], "at least 1"),
+        ([True], "at least 1"),
+        (["all"], "at least 1"),
+    ],
+)
+def test_a_sweep_that_is_none_is_the_users_mistake(asked: object, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        thread_counts(asked, 8)
+
+
+def test_a_trial_has_its_threads_and_the_next_one_pytorchs_own(four: None) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    for asked in (3, 1, 4):
+        with threads_of(replace(ON_CPU, threads=asked)):
+            assert torch.get_num_threads() == asked
+        assert torch.get_num_threads() == before
+    with threads_of(ON_CPU):
+        assert torch.get_num_threads() == before, "0 leaves it to PyTorch"
+    with pytest.raises(ZeroDivisionError), threads_of(replace(ON_CPU, threads=2)):
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before, "a trial that failed too"
+
+
+def test_more_threads_than_may_run_are_refused_with_the_number(four: None) -> None:
+    with (
+        pytest.raises(Unsupported, match="asks for 5 threads, and this process may run 4"),
+        threads_of(replace(ON_CPU, threads=5)),
+    ):
+        pass
+
+
+def test_another_framework_is_not_told_and_so_refused(four: None) -> None:
+    with pytest.raises(Unsupported, match="not of jax"), threads_of(replace(ON_CPU, threads=2, framework="jax")):
+        pass
+
+
+def test_too_many_threads_are_a_row_with_a_reason_and_the_pass_goes_on(tmp_path: Path) -> None:
+    run([replace(trial(), threads=1_000_000), trial(size=1)], tmp_path)
+    found = {record.status: record.reason for record in records(tmp_path)}
+    assert set(found) == {"ok", "unsupported"}
+    assert found["unsupported"] is not None and "1000000 threads" in found["unsupported"]
+
+
+# ---- how many threads may run ---------------------------------------------------------------------------------------
+
+
+def own(folder: Path, lines: str) -> Path:
+    path = folder / "own"
+    path.write_text(lines)
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_control_group_of_version_2_limits_and_so_does_any_above_it(tmp_path: Path) -> None:
+    write(tmp_path / "cg/a/b/cpu.max", "800000 100000\n")
+    write(tmp_path / "cg/a/cpu.max", "250000 100000\n")
+    write(tmp_path / "cg/cpu.max", "max 100000\n")
+    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/a/b\n")) == 2.5
+    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\n")) is None
+
+
+def test_a_control_group_of_version_1_limits(tmp_path: Path) -> None:
+    for name, value in (("quota", "150000"), ("period", "100000")):
+        write(tmp_path / f"cg/cpu/job/cpu.cfs_{name}_us", value)
+    lines = own(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n")
+    assert host.cpu_quota(tmp_path / "cg", lines) == 1.5
+    write(tmp_path / "cg/cpu/job/cpu.cfs_quota_us", "-1")
+    assert host.cpu_quota(tmp_path / "cg", lines) is None
+
+
+def test_what_cannot_be_read_limits_nothing(tmp_path: Path) -> None:
+    assert host.cpu_quota(tmp_path, tmp_path / "none") is None
+    write(tmp_path / "cg/cpu.max", "nonsense")
+    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\nodd\n")) is None
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(None, 8), (2.5, 2), (0.5, 1), (100.0, 8)])
+def test_a_process_runs_on_its_processors_within_its_quota(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int
+) -> None:
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(host, "cpu_quota", lambda: quota)
+    assert host.usable_threads() == threads
+    monkeypatch.setattr(host.psutil, "cpu_count", lambda logical=True: 16 if logical else 4)
+    assert host.usable_cores() == min(threads, 4)
