@@ -14,7 +14,6 @@ ENGINES: dict[str, tuple[int, str, str]] = {
     "plain": (0, "o", "-"),
     "eager": (0, "o", "-"),
     "fused": (1, "D", "--"),  # on a CPU, which has no graphs
-    "openvino": (3, "v", "-."),
     "graph": (1, "s", "--"),
     "compile": (2, "^", ":"),
     "compile+graph": (2, "^", "-."),
