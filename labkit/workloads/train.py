@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from labkit.data import DataSet
@@ -48,9 +49,12 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload:
 
 
 class TrainWorkload:
-    """One model, its optimiser and its loader on one device, driven by the trial's engine."""
+    """One model, its optimiser and its loader on one device, driven by the trial's engine.
 
-    def __init__(self, trial: Trial, data: DataSet) -> None:
+    `adapt` may change the model before anything is done with it, in place.
+    """
+
+    def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
         self.trial = trial
         self.images_per_step: int | None = trial.batch
         self.bytes_per_step: int | None = None
@@ -61,6 +65,8 @@ class TrainWorkload:
             model = build_model(
                 trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
             )
+            if adapt is not None:
+                adapt(model)
         model = model.to(memory_format=TORCH_FORMATS[trial.memory_format])
         captured = "graph" in trial.engine
         self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd"

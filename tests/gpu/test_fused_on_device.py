@@ -86,7 +86,7 @@ def check(kind: torch.dtype, case: tuple[Any, ...], tile: Tile | None) -> None:
     images = some(kind, 3, edge, edge, channels)
     size = one(images, reference=True).shape  # type: ignore[union-attr]
     rows = size[0] * size[1] * size[2]
-    one.chosen[rows] = tile or tiles_for(rows, filters, channels, images.element_size())[0]
+    one.chosen[rows] = tile or tiles_for(rows, filters, channels, window**2, images.element_size())[0]
     assert_same(one, images, *([some(kind, *size)] if adds else []))
 
 
@@ -97,10 +97,21 @@ def test_a_convolution_gives_what_pytorch_gives(kind: torch.dtype, case: tuple[A
 
 
 @pytest.mark.parametrize(
-    "tile", [*FEW_ROWS, *MANY_ROWS], ids=lambda tile: f"{tile.rows}x{tile.filters}x{tile.channels}"
+    "tile", [*FEW_ROWS, *MANY_ROWS], ids=lambda tile: f"{tile.rows}x{tile.filters}x{tile.channels}/{tile.splits}"
 )
 def test_it_does_so_whatever_its_tile(tile: Tile) -> None:
     check(torch.int8, CASES[2], tile)
+
+
+@OF_KIND
+def test_a_sum_that_programs_share_is_whole_every_time(kind: torch.dtype) -> None:
+    one = convolution(kind, layer(512, 512, 3, pad=1, relu=True))
+    images = some(kind, 2, 2, 2, 512)
+    one.chosen[8] = Tile(16, 32, 64, 4, 4, splits=8)
+    first = one(images)
+    assert_same(one, images)
+    for _ in range(20):
+        assert torch.equal(one(images), first)  # type: ignore[arg-type]
 
 
 @OF_KIND

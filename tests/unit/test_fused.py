@@ -16,7 +16,7 @@ from labkit.engines.fused.graph import IMAGES, read  # noqa: E402
 from labkit.engines.fused.network import FusedNetwork  # noqa: E402
 from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool  # noqa: E402
 from labkit.engines.fused.ranges import best_range, calibrate, groups, histogram  # noqa: E402
-from labkit.engines.fused.tiles import FEW, tiles_for  # noqa: E402
+from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, tiles_for  # noqa: E402
 from labkit.errors import Unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
 
@@ -234,9 +234,11 @@ def test_a_pooling_has_pytorchs_size(edge: int) -> None:
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 100_000])
 @pytest.mark.parametrize(("filters", "channels"), [(10, 24), (64, 64), (2048, 512)])
 def test_tiles_are_what_tensor_cores_take_and_no_wider_than_the_product(rows: int, filters: int, channels: int) -> None:
-    tiles = tiles_for(rows, filters, channels, 1)
+    tiles = tiles_for(rows, filters, channels, 9, 1)
     assert len(set(tiles)) == len(tiles) > 0
     for tile in tiles:
         assert tile.rows >= 16
         assert 16 <= tile.filters < max(17, 2 * filters)
         assert 32 <= tile.channels < max(33, 2 * channels)
+        shares = 9 * -(-channels // tile.channels) / tile.splits
+        assert tile.splits == 1 or (shares >= 2 and -(-rows // tile.rows) * tile.splits <= ENOUGH_PROGRAMS)

@@ -24,8 +24,10 @@ from tests.unit.made_records import blocks, record_of
 
 torch = pytest.importorskip("torch")
 
+from labkit.engines.normalised import fold_back, has_batch_norm, normalise  # noqa: E402
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402 - they need torch
 from labkit.engines.scoring import score  # noqa: E402
+from labkit.models import build  # noqa: E402
 from labkit.workloads import _weights  # noqa: E402
 from labkit.workloads.infer import InferWorkload  # noqa: E402
 
@@ -239,3 +241,33 @@ def test_a_longer_validation_split_begins_with_the_sets_own(tmp_path: Path, monk
     other_seed = open_data("synthetic32", train_images=200, val_images=100, seed=1)
     with pytest.raises(LabkitError, match="not the first of the longer split"):
         scoring_split(other_seed, 300)
+
+
+def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -> None:
+    torch.manual_seed(0)
+    model = build("alexnet", image_px=32, classes=10)
+    names = set(model.state_dict())
+    assert not has_batch_norm(model)
+    normalise(model)
+    images = torch.randn(16, 3, 32, 32)
+    with torch.no_grad():
+        model(images)  # running statistics
+        model.eval()
+        expected = model(images)
+        fold_back(model)
+        assert not has_batch_norm(model)
+        assert set(model.state_dict()) == names
+        torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
+    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(_weights, "can_train", lambda _: True)
+    monkeypatch.setattr(_weights, "RECIPE", {"batch": 256, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+    monkeypatch.setattr(_weights, "SCHEDULES", {"alexnet": _weights.Schedule(1, 0.01)})
+    trial = replace(TRAINED, model="alexnet")
+    network = _weights.make_network(trial, digits)
+    assert network.weights is not None and network.weights.facts["batch_norm_folded"]
+    assert not has_batch_norm(network.model)

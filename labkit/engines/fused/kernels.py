@@ -29,6 +29,8 @@ def convolve(
     other,  # (N, P, Q, K), added before ReLU; `images` again where there is none
     out,  # (N, P, Q, K)
     wide,  # float16 (N, P, Q, K): the result before it is rounded to bytes; `out` again where it is not wanted
+    partial,  # of SPLITS > 1, of the sums' type (tiles, SPLITS, BLOCK_M, BLOCK_K): every program's share of a sum
+    arrived,  # int32 (tiles,), zeros: how many programs of a tile have written theirs
     rows,  # N * P * Q
     height,
     width,
@@ -55,8 +57,12 @@ def convolve(
     BLOCK_M: tl.constexpr,  # noqa: N803
     BLOCK_K: tl.constexpr,  # noqa: N803
     BLOCK_C: tl.constexpr,  # noqa: N803
+    SPLITS: tl.constexpr,  # noqa: N803
 ):
-    """A convolution with what follows it, one tile of rows and filters a program."""
+    """A convolution with what follows it, one tile of rows and filters a program, or SPLITS programs.
+
+    Where tiles are few, each sum is split over several programs, and the last of them to arrive adds up and finishes.
+    """
     tiles_of_filters = tl.cdiv(filters, BLOCK_K)
     tile_m = tl.program_id(0) // tiles_of_filters  # neighbours share their rows, which are the larger operand
     tile_k = tl.program_id(0) % tiles_of_filters
@@ -74,7 +80,9 @@ def convolve(
 
     blocks = tl.cdiv(channels, BLOCK_C)
     sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32 if OF_BYTES else tl.float32)
-    for step in range(window_height * window_width * blocks):
+    steps = window_height * window_width * blocks
+    share = tl.cdiv(steps, SPLITS)
+    for step in range(tl.program_id(1) * share, tl.minimum(tl.program_id(1) * share + share, steps)):
         is_image = is_row
         if POINTWISE:
             channel = step * BLOCK_C + block
@@ -97,20 +105,33 @@ def convolve(
             b = tl.load(weight[None, :] + channel[:, None], mask=is_filter[None, :] & inside[:, None], other=0)
         sums = tl.dot(a, b, sums, out_dtype=tl.int32 if OF_BYTES else tl.float32)
 
-    value = sums.to(tl.float32)
-    if OF_BYTES:
-        value *= tl.load(scales + filter_, mask=is_filter, other=0.0)[None, :]
-    value += tl.load(biases + filter_, mask=is_filter, other=0.0)[None, :]
-    to = row.to(tl.int64)[:, None] * filters + filter_[None, :]
-    is_out = is_row[:, None] & is_filter[None, :]
-    if ADDS:
-        value += tl.load(other + to, mask=is_out, other=0).to(tl.float32) * other_scale
-    if WIDENS:
-        exact = tl.minimum(tl.maximum(value, least) * worth, 65504.0)
-        tl.store(wide + to, exact.to(tl.float16), mask=is_out)
-    if TO_BYTES:
-        value = tl.floor(value + 0.5)
-    tl.store(out + to, tl.minimum(tl.maximum(value, least), most).to(out.dtype.element_ty), mask=is_out)
+    is_last = True
+    if SPLITS > 1:
+        within = tl.arange(0, BLOCK_M)[:, None] * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
+        of_tile = partial + tl.program_id(0).to(tl.int64) * (SPLITS * BLOCK_M * BLOCK_K) + within
+        tl.store(of_tile + tl.program_id(1) * (BLOCK_M * BLOCK_K), sums)
+        tl.debug_barrier()  # every thread has written before one of them says so
+        is_last = tl.atomic_add(arrived + tl.program_id(0), 1) == SPLITS - 1
+        if is_last:
+            sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32 if OF_BYTES else tl.float32)
+            for split in range(SPLITS):  # in this order whoever is last, so that a result is the same every time
+                sums += tl.load(of_tile + split * (BLOCK_M * BLOCK_K), cache_modifier=".cg")
+            tl.store(arrived + tl.program_id(0), 0)  # for the next launch
+    if is_last:
+        value = sums.to(tl.float32)
+        if OF_BYTES:
+            value *= tl.load(scales + filter_, mask=is_filter, other=0.0)[None, :]
+        value += tl.load(biases + filter_, mask=is_filter, other=0.0)[None, :]
+        to = row.to(tl.int64)[:, None] * filters + filter_[None, :]
+        is_out = is_row[:, None] & is_filter[None, :]
+        if ADDS:
+            value += tl.load(other + to, mask=is_out, other=0).to(tl.float32) * other_scale
+        if WIDENS:
+            exact = tl.minimum(tl.maximum(value, least) * worth, 65504.0)
+            tl.store(wide + to, exact.to(tl.float16), mask=is_out)
+        if TO_BYTES:
+            value = tl.floor(value + 0.5)
+        tl.store(out + to, tl.minimum(tl.maximum(value, least), most).to(out.dtype.element_ty), mask=is_out)
 
 
 @triton.jit(do_not_specialize=["elements"])

@@ -13,7 +13,7 @@ from torch.nn import functional
 from labkit.engines.fused.arithmetic import MOST, Arithmetic
 from labkit.engines.fused.graph import Layer
 from labkit.engines.fused.ranges import STEPS
-from labkit.engines.fused.tiles import Tile, fastest, tiles_for
+from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, Tile, fastest, tiles_for
 
 ROW_BYTES = 64  # a first convolution's window is widened by zeros until its row holds a multiple of so many
 _ELEMENTS = 1024  # that a program of the simple kernels makes
@@ -48,6 +48,8 @@ class Convolution(Operation):
         self.chosen: dict[int, Tile] = {}  # by the rows of the product, which a batch decides
         self.weight = arithmetic.weight.contiguous(memory_format=torch.channels_last)
         self.arranged = self._arrange()
+        # Of tiles that several programs share; every launch leaves zeros.
+        self._arrived = torch.zeros(ENOUGH_PROGRAMS, dtype=torch.int32, device=self.weight.device)
 
     def _arrange(self) -> torch.Tensor:
         """The weights as the kernel reads them: (K, R, S, C)."""
@@ -98,30 +100,39 @@ class Convolution(Operation):
         numbers = self.arithmetic
         out = torch.empty((n, p, q, filters), dtype=numbers.out, device=images.device)
         wide = torch.empty_like(out, dtype=torch.float16) if numbers.widens else out
+        of_bytes = images.dtype == torch.int8
 
         def launch(tile: Tile) -> None:
             from labkit.engines.fused.kernels import convolve
 
-            convolve[(-(-rows // tile.rows) * -(-filters // tile.filters),)](
+            tiles = -(-rows // tile.rows) * -(-filters // tile.filters)
+            partial, arrived = out, self._arrived
+            if tile.splits > 1:
+                sums = torch.int32 if of_bytes else torch.float32
+                size = tiles * tile.splits * tile.rows * tile.filters
+                partial = torch.empty(size, dtype=sums, device=images.device)
+            convolve[(tiles, tile.splits)](
                 *(images, self.arranged, numbers.scales, numbers.biases, added[0] if added else images, out, wide),
+                *(partial, arrived),
                 *(rows, height, width, channels, p, q, filters),
                 *(numbers.other_scale, numbers.least, numbers.most, numbers.step, pitch, r, s, stride, pad),
                 POINTWISE=r == s == 1,
                 PADS=pad > 0,
                 WHOLE_BLOCKS=channels % tile.channels == 0,
                 ADDS=bool(added),
-                OF_BYTES=images.dtype == torch.int8,
+                OF_BYTES=of_bytes,
                 TO_BYTES=numbers.out == torch.int8,
                 WIDENS=numbers.widens,
                 BLOCK_M=tile.rows,
                 BLOCK_K=tile.filters,
                 BLOCK_C=tile.channels,
+                SPLITS=tile.splits,
                 num_warps=tile.warps,
                 num_stages=tile.stages,
             )
 
         if rows not in self.chosen:
-            self.chosen[rows] = fastest(launch, tiles_for(rows, filters, channels, images.element_size()))
+            self.chosen[rows] = fastest(launch, tiles_for(rows, filters, channels, r * s, images.element_size()))
         launch(self.chosen[rows])
         return (out, wide) if numbers.widens else out
 

@@ -11,17 +11,25 @@ import torch
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows, filters and channels of a program, its warps and the loads in flight."""
+    """Rows, filters and channels of a program, its warps, the loads in flight, and programs that share a sum."""
 
     rows: int
     filters: int
     channels: int
     warps: int
     stages: int
+    splits: int = 1
 
 
 # Tried in turn, and the fastest is kept. Few rows are what a small batch leaves of a small image.
-FEW_ROWS = (Tile(16, 32, 128, 4, 5), Tile(16, 64, 128, 4, 4), Tile(32, 64, 128, 4, 4), Tile(16, 128, 64, 4, 4))
+FEW_ROWS = (
+    Tile(16, 32, 128, 4, 5),
+    Tile(16, 64, 128, 4, 4),
+    Tile(32, 64, 128, 4, 4),
+    Tile(16, 32, 128, 4, 4, splits=4),
+    Tile(16, 32, 128, 4, 4, splits=8),
+    Tile(32, 64, 128, 4, 4, splits=4),
+)
 MANY_ROWS = (
     Tile(64, 64, 64, 4, 4),
     Tile(128, 64, 64, 4, 4),
@@ -31,19 +39,26 @@ MANY_ROWS = (
     Tile(256, 64, 64, 8, 3),
 )
 FEW = 512
+ENOUGH_PROGRAMS = 512  # some for each of a GPU's 100 to 150 multiprocessors
 
 
-def tiles_for(rows: int, filters: int, channels: int, element_bytes: int) -> list[Tile]:
-    """The tiles worth trying. A block of channels is no wider than the channels are, but at least 32 bytes.
+def tiles_for(rows: int, filters: int, channels: int, window: int, element_bytes: int) -> list[Tile]:
+    """The tiles worth trying of a convolution whose window has so many pixels.
 
-    The channels above are of bytes; of a wider type it is half as many, which take the same memory.
+    A block of channels is no wider than the channels are, but at least 32 bytes. The channels above are of bytes; of a
+    wider type it is half as many, which take the same memory. A sum is split where each share has a few blocks left,
+    and only while programs are fewer than `ENOUGH_PROGRAMS`.
     """
     widest, narrowest = 1 << (channels - 1).bit_length(), 32 // element_bytes
     most = max(16, 1 << (filters - 1).bit_length())
     found = []
     for tile in FEW_ROWS if rows <= FEW else MANY_ROWS:
         deep = max(narrowest, min(tile.channels // element_bytes, widest))
-        found.append(replace(tile, filters=min(tile.filters, most), channels=deep))
+        fitting = replace(tile, filters=min(tile.filters, most), channels=deep)
+        blocks = window * -(-channels // deep)
+        programs = -(-rows // fitting.rows) * -(-filters // fitting.filters) * fitting.splits
+        if fitting.splits == 1 or (blocks >= 2 * fitting.splits and programs <= ENOUGH_PROGRAMS):
+            found.append(fitting)
     return list(dict.fromkeys(found))
 
 
