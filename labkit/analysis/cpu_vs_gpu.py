@@ -231,13 +231,13 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
                 "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "over plain": _ratio_words(gain),
                 "threads": str(threads) if threads and trial.device == "cpu" else None,
-                "cores busy": number(cores.point) if cores else None,
-                "of roofline": percent(found.point) if (found := _of_roofline(results, trial)) else None,
+                "busy": number(cores.point) if cores else None,
+                "of bound": percent(found.point) if (found := _of_roofline(results, trial)) else None,
                 "n": len(results.ok(trial)),
                 "no result": engines.status_without_result(results, trial),
             }
         )
-    frame = engines.concise(pd.DataFrame(rows, dtype=object), ("over plain", "of roofline", "threads", "no result"))
+    frame = engines.concise(pd.DataFrame(rows, dtype=object), ("over plain", "of bound", "threads", "no result"))
     return Table(
         frame,
         f"Every trial. {engines.conditions(results, list(trials))}. Over plain: the plain loop of the same side and "

@@ -5,6 +5,7 @@ Every number in a sentence is rendered from records or profiles; nothing is type
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.papers import Paper, load_papers
 from labkit.profile import Profile
+from labkit.records import Record
 from labkit.registry import METRICS
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
@@ -38,6 +40,7 @@ SELDOM_FIELDS = (
     *("optimizer", "epochs", "schedule", "learning_rate"),
     *("copies", "queries", "weights", "scored", "threads"),
 )
+MANY_UNSTEADY = 6  # more are counted, not listed
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
 
@@ -237,12 +240,22 @@ def method_sentence(results: Results, did: str) -> Text:
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if unsteady:
-        names = sorted({f"{record.as_trial.label(beside=beside)} (pass {record.pass_number})" for record in unsteady})
         said += (
-            f"\n\nNot steady when timing began (the last warm-up blocks differed by more than 5 %): {listing(names)}. "
-            f"Their blocks are kept like all others."
+            f"\n\nNot steady when timing began (the last warm-up blocks differed by more than 5 %): "
+            f"{_unsteady_names(unsteady, beside)}. Their blocks are kept like all others."
         )
     return Text(said)
+
+
+def _unsteady_names(unsteady: Sequence[Record], beside: Sequence[Trial]) -> str:
+    """Which trials, and in which passes; of many only how often each."""
+    passes: dict[str, list[int]] = {}
+    for record in sorted(unsteady, key=lambda one: (one.as_trial.label(beside=beside), one.pass_number)):
+        passes.setdefault(record.as_trial.label(beside=beside), []).append(record.pass_number)
+    if len(unsteady) <= MANY_UNSTEADY:
+        return listing([f"{name} (pass {number})" for name, numbers in passes.items() for number in numbers])
+    of_model = Counter(record.as_trial.label() for record in unsteady)
+    return f"{len(unsteady)} times, {listing([f'{name}: {count}' for name, count in sorted(of_model.items())])}"
 
 
 def failures_table(results: Results) -> Table | Text:

@@ -21,7 +21,8 @@ from labkit.statistics import log_interval
 # Together up to 38 % in the committed records; a harness that wastes two to four seconds more breaks the bound.
 MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "validation")
-PREPARING = ("compile", "capture")  # on request and timed apart: not of the pass
+# On request and timed apart: not of the pass.
+PREPARING = ("weights", "convert", "calibrate", "compile", "capture")
 COVERAGE = (0.93, 0.97)
 
 
@@ -54,7 +55,8 @@ def test_their_host_is_described_and_is_what_the_profile_says(
     device = load_profile(profile).device
     if device.kind == "cuda":
         assert len(described["gpus"]) >= device.count
-        assert all(record.trial["device"] == "cuda" for record in records)
+        beside = {"cpu"} if study == "06_cpu_vs_gpu" else set()
+        assert {"cuda"} <= {record.trial["device"] for record in records} <= {"cuda"} | beside
         assert described["gpus"][0]["compute_capability"] == device.compute_capability
 
 
@@ -74,7 +76,7 @@ def test_a_scale_is_complete_and_every_number_can_be_traced(
 def test_most_of_a_pass_measures(profile: str, study: str, host: str, records: list[Record]) -> None:
     shown = at_scale(records, scale_to_show(records) or "")
     for number in {record.pass_number for record in shown}:
-        of_pass = [record for record in shown if record.pass_number == number]
+        of_pass = [record for record in shown if record.pass_number == number and record.status != "unsupported"]
         startup_s = sum({record.process.id: record.process.startup_s for record in of_pass}.values())
         measuring_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in MEASURING)
         preparing_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in PREPARING)
