@@ -196,7 +196,7 @@ def accuracy_table(results: Results, papers: Sequence[Paper]) -> Table | Text:
                 "images that change": _changed(results, single, int8),
                 "published, top-1": _printed(papers, int8.model, "top1"),
                 "published, top-5": _printed(papers, int8.model, "top5"),
-                "no result": first.reason or None,
+                "no result": first.reason.split(":")[0] if first.reason else None,
                 "note": first.note or None,
             }
         )
