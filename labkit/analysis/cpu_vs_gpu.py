@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
@@ -27,12 +26,10 @@ from labkit.analysis.sides import (
     swept,
     thread_scaling,
 )
-from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word, title
+from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
-from labkit.profile import Profile
-from labkit.recipes import has_bf16
 from labkit.registry import METRICS, Metric
 from labkit.statistics import Interval
 from labkit.trial import Trial
@@ -185,13 +182,13 @@ def answer_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     frame = pd.DataFrame(rows, dtype=object)
     empty = [name for name in frame if frame[name].isna().all()]
     of = "; ".join(f"{number(one.value)}x: {one.of}" for one in printed)
+    allowed = " Ceilings: the ratio that the measured FP32 arithmetic and memory of both would allow the plain loop."
     return Table(
         frame.drop(columns=empty),
         "The same model, input and batch on both sides. Plain: the papers' loop, the same code on both. Best: the most "
         "images/s of all that was tried on that side, in whatever precision the column names. Ratios of images/s are "
-        "formed within each pass first, with 95 % intervals. Ceilings: the ratio that the measured FP32 arithmetic and "
-        f"memory of both would allow the plain loop. Published, of GPU over CPU: {of or 'nothing'}. "
-        f"{results.describe()}.",
+        f"formed within each pass first, with 95 % intervals.{'' if 'ceilings' in empty else allowed} Published, of "
+        f"GPU over CPU: {of or 'nothing'}. {results.describe()}.",
     )
 
 
@@ -241,69 +238,13 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     return Table(
         frame,
         f"Every trial. {engines.conditions(results, list(trials))}. Over plain: the plain loop of the same side and "
-        "threads. Threads: how many the CPU's work took. Cores busy: processor time of the process over time. Of "
-        "roofline: of what the device's own measured ceilings in FP32 allow, FP32 trials only.",
+        "threads. Threads: how many the CPU's work took. Busy: processor time of the process over time, in cores. Of "
+        "bound: of what the device's own measured ceilings in FP32 allow, FP32 trials only.",
     )
 
 
 def _of_roofline(results: Results, trial: Trial) -> Interval | None:
     return level(Side(results, trial), "roofline_fraction") if trial.precision == "fp32" else None
-
-
-def plan_table(trials: Sequence[Trial], passes: int) -> Table:
-    """The trials of a pass; models that are asked the same share a row, and so do the threads of a sweep."""
-    rows: dict[tuple[Any, ...], list[Trial]] = {}
-    for trial in (one for one in trials if _is_network(one)):
-        about = (trial.device, trial.workload, trial.image_px, trial.batch, trial.energy_windows)
-        rows.setdefault((*about, how(replace(trial, threads=0)), trial.threads > 0), []).append(trial)
-    frame = pd.DataFrame([_plan_row(alike) for alike in rows.values()], dtype=object).dropna(axis=1, how="all")
-    of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
-    data = listing(sorted({trial.data for trial in trials if _is_network(trial)}))
-    networks = sum(map(_is_network, trials))
-    return Table(
-        frame.where(frame.notna(), None),
-        f"The {len(trials)} trials planned at this scale, in {of}: {networks} of networks on {data}, and "
-        f"{len(trials) - networks} that measure ceilings (of each device a matrix product and a copy in its memory).",
-    )
-
-
-def _plan_row(alike: Sequence[Trial]) -> dict[str, Any]:
-    first = alike[0]
-    return {
-        "on": DEVICES[first.device],
-        "what": OF_MODELS[first.workload],
-        "models": ", ".join(dict.fromkeys(title(trial) for trial in alike)),
-        "input": f"{first.image_px} px",
-        "batch": first.batch,
-        "engine": how(replace(first, threads=0)),
-        "threads": ", ".join(dict.fromkeys(str(trial.threads or "default") for trial in alike)),
-        "energy windows": first.energy_windows or None,
-    }
-
-
-def prediction(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
-    """What the nominal peaks of the profile's device allow; the CPU of a GPU's machine has none in the profile."""
-    return summary.prediction_table(profile, [trial for trial in trials if trial.device == profile.device.kind])
-
-
-def left_out(profile: Profile, trials: Sequence[Trial], scale: str, cpu_features: Sequence[str]) -> Text:
-    """Which sides and engines this page goes without, and why."""
-    said = []
-    for device in SIDES:
-        names = list(dict.fromkeys(how(replace(t, threads=0)) for t in trials if t.device == device and _is_network(t)))
-        said += [f"On the {DEVICES[device]}, at scale {scale}: {'; '.join(names)}."] if names else []
-    if profile.device.kind == "cpu":
-        said.append(f"The profile {profile.name!r} has no GPU: its trials are left out.")
-    if not has_bf16(cpu_features):
-        said.append(
-            "BF16 is left out on the CPU: this one has no arithmetic of it (AMX or AVX512-BF16), and emulated it would "
-            "be slower than FP32."
-        )
-    return Text(" ".join(said))
-
-
-def _is_network(trial: Trial) -> bool:
-    return trial.workload in OF_MODELS
 
 
 def limitations(results: Results, trials: Sequence[Trial]) -> Text:

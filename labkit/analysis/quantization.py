@@ -85,12 +85,19 @@ def _losses(results: Results, papers: Sequence[Paper]) -> str:
 
 
 def _missing(results: Results) -> str:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, dict[str, list[str]]] = {}
     every = [*timed(results), *scored(results)]
     for trial in every:
         if why := engines.failure(results, trial):
-            reasons.setdefault(why.split(" for ")[0], []).append(f"{title(trial)} in {trial.precision.upper()}")
-    told = [f"{listing(list(dict.fromkeys(names)))} ({why})" for why, names in reasons.items()]
+            of_network = reasons.setdefault(why.split(" for ")[0], {}).setdefault(title(trial), [])
+            of_network.append(trial.precision.upper())
+    told = []
+    for why, networks in reasons.items():
+        by_precisions: dict[str, list[str]] = {}
+        for network, precisions in networks.items():
+            by_precisions.setdefault(listing(sorted(set(precisions))), []).append(network)
+        names = [f"{listing(found)} in {precisions}" for precisions, found in by_precisions.items()]
+        told.append(f"{'; '.join(names)} ({why})")
     return f"Without a result: {'; '.join(told)}." if told else ""
 
 

@@ -23,7 +23,7 @@ from labkit.records import Record
 from labkit.trial import Trial
 
 VARIABLE = "LABKIT_WEIGHTS"
-RECIPE_VERSION = 2  # raised with any change to how weights are trained
+RECIPE_VERSION = 1  # raised with any change to how weights are trained
 FORMAT = 1
 NONE = "no trained weights"  # how the reason of a trial without them begins
 _NAME = re.compile(r"(?P<model>[a-z0-9_]+)-\d+px-[0-9a-f]{16}\.pt")

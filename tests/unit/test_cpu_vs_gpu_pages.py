@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import cost, cpu_vs_gpu, cpu_vs_gpu_figures, sides, summary, utilisation
+from labkit.analysis import cost, cpu_vs_gpu, cpu_vs_gpu_figures, cpu_vs_gpu_plan, sides, summary, utilisation
 from labkit.analysis.exchange import numbers
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
@@ -156,10 +156,10 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "days": lambda r: cost.days_table(r, trials_of(r)),
     "host": lambda r: utilisation.host_table(r, [trial for trial in trials_of(r) if trial.device == "cpu"]),
     "limitations": lambda r: cpu_vs_gpu.limitations(r, trials_of(r)),
-    "prediction": lambda r: cpu_vs_gpu.prediction(r.profile, [*gpu(), *cpu()]),
-    "left out": lambda r: cpu_vs_gpu.left_out(r.profile, trials_of(r), "quick", ()),
+    "prediction": lambda r: cpu_vs_gpu_plan.prediction(r.profile, [*gpu(), *cpu()]),
+    "left out": lambda r: cpu_vs_gpu_plan.left_out(r.profile, trials_of(r), "quick", ()),
     "trials": lambda r: summary.trials_table([*gpu(), *cpu()], 3),
-    "plan": lambda r: cpu_vs_gpu.plan_table([*gpu(), *cpu()], 3),
+    "plan": lambda r: cpu_vs_gpu_plan.table([*gpu(), *cpu()], 3),
     "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
 }
 
@@ -208,7 +208,7 @@ def test_each_figure_draws_in_both_schemes(case: str, part: str) -> None:
 def test_the_plan_has_a_row_for_what_models_share_and_one_for_a_sweep_of_threads() -> None:
     vgg = Trial(device="cpu", model="vgg16", batch=64)
     ceiling = Trial(workload="matmul", device="cpu", size=2048, data="none")
-    made_plan = cpu_vs_gpu.plan_table([*cpu(), vgg, ceiling], 3)
+    made_plan = cpu_vs_gpu_plan.table([*cpu(), vgg, ceiling], 3)
     plain = made_plan.frame[(made_plan.frame["engine"] == "plain, FP32") & (made_plan.frame["batch"] == 64)]
     assert list(plain["models"]) == ["ResNet-50, VGG-16", "ResNet-50"]
     assert list(plain["threads"]) == ["default", "1, 2, 4"]
