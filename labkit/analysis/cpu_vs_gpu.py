@@ -30,6 +30,7 @@ from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.recipes import is_plain
 from labkit.registry import METRICS, Metric
 from labkit.statistics import Interval
 from labkit.trial import Trial
@@ -39,7 +40,7 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
     """The answer first: how many times the CPU's images/s the GPU has, plain and best; joules; what threads gain."""
     if not any(results.ok(trial) for trial in trials):
         return engines.nothing(results)
-    said = [*_ratio_sentences(results, trials), _beside(results, trials)]
+    said = [*_ratio_sentences(results, trials), _without_best(results, trials), _beside(results, trials)]
     if results.profile.device.kind == "cpu":
         said = [
             "This profile has no GPU, so half of the question is open here: the page shows what the CPU does at its "
@@ -62,6 +63,19 @@ def _ratio_sentences(results: Results, trials: Sequence[Trial]) -> list[str]:
         if parts:
             said.append(f"The GPU's images/s over the CPU's in {word}: {'; '.join(parts)}.")
     return said
+
+
+def _without_best(results: Results, trials: Sequence[Trial]) -> str:
+    """Settings of which a side's best is not known, because no tuned engine gave a result there, and why."""
+    said = []
+    for setting in settings(trials):
+        for device in SIDES:
+            tuned = [trial for trial in at(trials, setting, device) if not is_plain(trial)]
+            if not tuned or best_on(results, trials, setting, device):
+                continue
+            reasons = "; ".join(dict.fromkeys(engines.failure(results, trial) or "" for trial in tuned))
+            said.append(f"{setting.name} on the {DEVICES[device]} ({reasons})")
+    return f"What tuning gives is not known of {listing(said)}, so there is no ratio of the best." if said else ""
 
 
 def _plain(row: Compared) -> Interval | None:
@@ -180,14 +194,24 @@ def answer_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
             }
         )
     frame = pd.DataFrame(rows, dtype=object)
+    allowed = ""
+    if frame["ceilings"].nunique() == 1:
+        allowed = (
+            f" The measured FP32 ceilings of both would allow the plain loop {frame['ceilings'].dropna().iloc[0]}."
+        )
+        frame["ceilings"] = None
+    elif frame["ceilings"].notna().any():
+        allowed = (
+            " Ceilings: the ratio that the measured FP32 arithmetic and memory of both would allow the plain loop."
+        )
     empty = [name for name in frame if frame[name].isna().all()]
     of = "; ".join(f"{number(one.value)}x: {one.of}" for one in printed)
-    allowed = " Ceilings: the ratio that the measured FP32 arithmetic and memory of both would allow the plain loop."
     return Table(
         frame.drop(columns=empty),
         "The same model, input and batch on both sides. Plain: the papers' loop, the same code on both. Best: the most "
-        "images/s of all that was tried on that side, in whatever precision the column names. Ratios of images/s are "
-        f"formed within each pass first, with 95 % intervals.{'' if 'ceilings' in empty else allowed} Published, of "
+        "images/s of all that was tried on that side, in whatever precision the column names; a dash where nothing but "
+        "the plain loop gave a result. Ratios of images/s are formed within each pass first, with 95 % intervals."
+        f"{allowed} Published, of "
         f"GPU over CPU: {of or 'nothing'}. {results.describe()}.",
     )
 
@@ -219,28 +243,36 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     rows = []
     for trial in trials:
         gain = engines.ratio(results, trial, pairs.get(trial), "images_per_s")
-        cores, threads = mean_interval(results, trial, "cpu_cores_used"), results.fact(trial, "threads")
         rows.append(
             {
                 "": Setting.of(trial).name,
                 "on": DEVICES[trial.device],
-                "engine": how(trial),
-                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
+                "engine": how(replace(trial, threads=0)),
+                "images/s": engines.status_without_result(results, trial)
+                or with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "over plain": _ratio_words(gain),
-                "threads": str(threads) if threads and trial.device == "cpu" else None,
-                "busy": number(cores.point) if cores else None,
+                "cores busy": _cores(results, trial),
                 "of bound": percent(found.point) if (found := _of_roofline(results, trial)) else None,
                 "n": len(results.ok(trial)),
-                "no result": engines.status_without_result(results, trial),
             }
         )
-    frame = engines.concise(pd.DataFrame(rows, dtype=object), ("over plain", "of bound", "threads", "no result"))
+    frame = engines.concise(pd.DataFrame(rows, dtype=object), ("over plain", "of bound"))
     return Table(
         frame,
         f"Every trial. {engines.conditions(results, list(trials))}. Over plain: the plain loop of the same side and "
-        "threads. Threads: how many the CPU's work took. Busy: processor time of the process over time, in cores. Of "
-        "bound: of what the device's own measured ceilings in FP32 allow, FP32 trials only.",
+        "threads. Cores busy: processor time of the process over time, and of how many threads the CPU's work took, "
+        "`set` where the trial asks for them. Of bound: of what the device's own measured ceilings in FP32 allow, FP32 "
+        "trials only. A word instead of images/s: no result; its reason stands at the end of the page.",
     )
+
+
+def _cores(results: Results, trial: Trial) -> str | None:
+    """Cores that the process kept busy; on the CPU also the threads: `15.6 of 16`."""
+    cores, threads = mean_interval(results, trial, "cpu_cores_used"), results.fact(trial, "threads")
+    said = [number(cores.point)] if cores else []
+    if threads and trial.device == "cpu":
+        said.append(f"of {threads}{' set' if trial.threads else ''}")
+    return " ".join(said) or None
 
 
 def _of_roofline(results: Results, trial: Trial) -> Interval | None:

@@ -142,7 +142,8 @@ def threads(results: Results, trials: Sequence[Trial]) -> Figure | Text:
             )
             points(right, list(share["threads"]), share, line="-", **style)
         right.axhline(100, color=theme.ink, lw=1)
-        right.set_ylim(0, max(105.0, *(100 * data["efficiency"].fillna(0))))
+        ends = [data[name].astype(float).max() for name in ("efficiency", "efficiency high")]
+        right.set_ylim(0, max(105.0, *(103 * end for end in ends if end == end)))
         for axes, label in ((left, "images/s (log scale)"), (right, "parallel efficiency (%)")):
             sizes_axis(axes, sizes, "threads")
             axes.set_ylabel(label)

@@ -64,9 +64,13 @@ def plain_on(trials: Sequence[Trial], setting: Setting, device: str) -> Trial | 
 
 
 def best_on(results: Results, trials: Sequence[Trial], setting: Setting, device: str) -> Trial | None:
-    """The trial with the most images/s of a setting on a device; None without any result."""
+    """The trial with the most images/s of a setting on a device.
+
+    None where nothing but the plain loop gave a result: what is the best of one is no best.
+    """
     known = [(rate.point, t) for t in at(trials, setting, device) if (rate := results.interval(t, "images_per_s"))]
-    return max(known, key=lambda pair: pair[0])[1] if known else None
+    plain = plain_on(trials, setting, device)
+    return max(known, key=lambda pair: pair[0])[1] if any(trial != plain for _, trial in known) else None
 
 
 def at(trials: Sequence[Trial], setting: Setting, device: str) -> list[Trial]:

@@ -39,18 +39,16 @@ class Schedule(NamedTuple):
     learning_rate: float
 
 
-# So that each ends between 30 and 90 % top-1 on synthetic32's 50,000 images, in seconds on an H200. At batch 256 and a
-# rate of 0.04 the ResNets of 50, 101 and 152 layers ended at 32, 33 and 41 %, GoogLeNet at 50 %; at batch 64 and 0.01
-# ResNet-50 ended at 53 % in twice the time. Networks without batch norm stayed at chance: they train with it (see
-# `engines.normalised`).
+# So that each ends well between chance and certainty on synthetic32's 50,000 images, in seconds on an H200. Seen there
+# (top-1 after the last epoch): ResNets 66 to 68 %, VGGs 85 %, AlexNet 71 %. At a rate of 0.02 ResNet-152 ended at 28 %.
 SCHEDULES = {
-    "resnet18": Schedule(8, 0.02),
-    "resnet50": Schedule(15, 0.02),
-    "resnet101": Schedule(18, 0.02),
-    "resnet152": Schedule(20, 0.02),
-    "vgg16": Schedule(12, 0.02),
-    "vgg19": Schedule(12, 0.02),
-    "googlenet": Schedule(12, 0.02),
+    "resnet18": Schedule(10, 0.05),
+    "resnet50": Schedule(15, 0.05),
+    "resnet101": Schedule(15, 0.05),
+    "resnet152": Schedule(15, 0.05),
+    "vgg16": Schedule(12, 0.05),
+    "vgg19": Schedule(12, 0.05),
+    "googlenet": Schedule(12, 0.05),
     "alexnet": Schedule(15, 0.02),
 }
 IMAGES_OF_SCHEDULE = 50_000
@@ -141,7 +139,7 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
     began = time.perf_counter()
     with torch.device("meta"):
         lacks_norm = not has_batch_norm(_model(trial))
-    training = TrainWorkload(run, data, adapt=normalise if lacks_norm else None)
+    training = TrainWorkload(run, data, adapt=_eager_to_learn)
     for name, prepare in training.preparations():
         if name != "reference":  # of the gate: what these steps are worth is seen by what they have taught
             prepare()
@@ -165,6 +163,20 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
     }
     state = _state(training)
     return (_without_norm(trial, state) if lacks_norm else state), facts
+
+
+def _eager_to_learn(model: nn.Module) -> None:
+    """What makes a dozen passes over small images enough, in place; the network that predicts is the same.
+
+    Batch norm where there is none (see `engines.normalised`). Residual branches that begin at zero, so that 152 layers
+    learn as fast as 50 (Goyal et al. 2017, arXiv:1706.02677). No dropout: VGG-16 ended at 54 % with it, 86 % without.
+    """
+    if not has_batch_norm(model):
+        normalise(model)
+    damp(model, 0.0)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
 
 
 def _without_norm(trial: Trial, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

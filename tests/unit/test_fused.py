@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - needs torch
 
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
-from labkit.engines.fused.arithmetic import in_bytes  # noqa: E402
+from labkit.engines.fused.arithmetic import in_bytes, in_half  # noqa: E402
 from labkit.engines.fused.graph import IMAGES, read  # noqa: E402
 from labkit.engines.fused.network import FusedNetwork  # noqa: E402
-from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool  # noqa: E402
+from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Operation  # noqa: E402
+from labkit.engines.fused.prediction import HELD_WITHIN  # noqa: E402
 from labkit.engines.fused.ranges import best_range, calibrate, groups, histogram  # noqa: E402
 from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, tiles_for  # noqa: E402
 from labkit.errors import Unsupported  # noqa: E402
@@ -158,7 +159,8 @@ def test_the_integers_predict_nearly_what_fp32_predicts(name: str) -> None:
     apart = int8.reference(images) - expected
     assert float(apart.norm() / (expected - expected.mean(dim=0)).norm()) < LARGEST_ERROR[name]
     described = int8.describe()["layers"]
-    assert described["Convolution"]["i8"] + described["FullyConnected"]["i8"] == QUANTISED[name]
+    assert described["Convolution"]["i8"] + described["FullyConnected"]["i8"] == QUANTISED[name] - 1
+    assert described["Convolution"]["f16"] == 1  # the first, of the images
 
 
 @pytest.mark.parametrize(("kind", "most"), [(torch.float16, 0.01), (torch.bfloat16, 0.06)])
@@ -215,12 +217,54 @@ def test_what_a_residual_adds_stays_in_fp16_beside_the_bytes() -> None:
 
 
 def test_the_weights_of_a_first_convolution_are_those_of_squares_of_pixels() -> None:
-    layer = replace(layer_of(3, 4, 7, stride=2, pad=3), inputs=(IMAGES,))  # type: ignore[type-var]
-    one = FirstConvolution(layer, in_bytes(layer, 0.02, 0.5, None), 0.02)
+    one = FirstConvolution(first_layer(), in_half(first_layer(), torch.float16))  # type: ignore[arg-type]
     assert one.arranged.shape == (4, 4, 4, 16)  # 7 pixels in 4 squares of 2; 12 channels, and 4 of zeros
     assert int(one.arranged[..., 12:].abs().sum()) == 0
-    assert int(one.arranged.to(torch.int64).abs().sum()) == int(one.weight.to(torch.int64).abs().sum())
+    assert float(one.arranged.double().abs().sum()) == float(one.weight.double().abs().sum())
     assert torch.equal(one.arranged[:, 1, 2, 3 * 2 : 3 * 3], one.weight[:, :, 3, 4])  # square (1, 2), pixel (1, 0)
+
+
+def first_layer() -> object:
+    return replace(layer_of(3, 4, 7, stride=2, pad=3), inputs=(IMAGES,))  # type: ignore[type-var]
+
+
+def test_a_first_convolution_rounds_its_result_and_not_the_images() -> None:
+    layer = first_layer()
+    one = FirstConvolution(layer, in_half(layer, torch.float16, step=0.5, widens=True))  # type: ignore[arg-type]
+    images = pictures(2)
+    exact = torch.nn.functional.conv2d(images, layer.weight, layer.bias, stride=2, padding=3)  # type: ignore[attr-defined]
+    rounded, wide = one(images, reference=True)
+    assert rounded.dtype == torch.int8
+    seen = rounded.permute(0, 3, 1, 2).float()
+    assert float((seen - (exact / 0.5).clamp(-127, 127)).abs().max()) < 0.55  # half a step, and FP16's own rounding
+    torch.testing.assert_close(wide.permute(0, 3, 1, 2).float(), exact, rtol=2e-3, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind"), [(7, torch.int8), (0, torch.int8), (3, torch.bfloat16), (None, torch.int8)]
+)
+def test_the_layer_whose_kernel_is_wrong_is_named(
+    broken: int | None, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for operation in Operation.__subclasses__():
+        monkeypatch.setattr(operation, "_by_kernel", operation._by_pytorch)
+    monkeypatch.setattr(FirstConvolution, "_by_kernel", FirstConvolution._by_pytorch)
+    network = FusedNetwork(settled("resnet18"), kind, [pictures(25)], image_px=32)
+    layers = [(layer.name, one) for layer, one in network._layers if isinstance(one, Convolution)]
+    if broken is not None:
+        name, one = layers[broken]
+
+        def with_a_wrong_pixel(*inputs: torch.Tensor) -> object:
+            result = one._by_pytorch(*inputs)
+            first = result[0] if isinstance(result, tuple) else result
+            first[0, 0, 0] += 2
+            return result
+
+        monkeypatch.setattr(one, "_by_kernel", with_a_wrong_pixel)
+    found = network.differences(pictures(8, seed=3))
+    assert set(found) == {layer.name for layer, _ in network._layers}
+    wrong = [layer for layer, apart in found.items() if apart > HELD_WITHIN["int8"]]
+    assert wrong == ([] if broken is None else [name])
 
 
 @pytest.mark.parametrize("edge", [5, 6, 7, 8])

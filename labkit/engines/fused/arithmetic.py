@@ -61,17 +61,32 @@ def in_bytes(
     )
 
 
-def in_half(layer: Layer, kind: torch.dtype, *, is_last: bool) -> Arithmetic:
-    """Float16 or bfloat16; the logits stay in FP32."""
+def in_half(
+    layer: Layer,
+    kind: torch.dtype,
+    *,
+    is_last: bool = False,
+    step: float | None = None,
+    step_other: float | None = None,
+    widens: bool = False,
+) -> Arithmetic:
+    """Float16 or bfloat16; the logits stay in FP32.
+
+    With `step`, what one of the output is worth, the result is in bytes, and `step_other` and `widens` are as of
+    `in_bytes`.
+    """
     assert layer.weight is not None
+    per_one, most = (1.0, float("inf")) if step is None else (1 / step, MOST[torch.int8])
     return Arithmetic(
-        weight=layer.weight.to(kind),
+        weight=(layer.weight * per_one).to(kind),
         scales=torch.ones(len(layer.weight), device=layer.weight.device),
-        biases=_bias(layer).float(),
-        other_scale=1.0,
-        least=0.0 if layer.relu else float("-inf"),
-        most=float("inf"),
-        out=torch.float32 if is_last else kind,
+        biases=_bias(layer).float() * per_one,
+        other_scale=(1.0 if step_other is None else step_other) * per_one,
+        least=0.0 if layer.relu else -most,
+        most=most,
+        out=torch.float32 if is_last else kind if step is None else torch.int8,
+        step=1.0 if step is None else step,
+        widens=widens,
     )
 
 

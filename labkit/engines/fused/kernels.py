@@ -138,7 +138,6 @@ def convolve(
 def to_squares(
     images,  # (N, 3, HEIGHT, WIDTH) in any floating type, with these strides
     out,  # (N, ROWS, COLUMNS, CHANNELS), fresh memory: every element is written
-    steps_per_one,  # of bytes: steps that a 1.0 is
     elements,
     stride_n,
     stride_c,
@@ -151,10 +150,9 @@ def to_squares(
     CHANNELS: tl.constexpr,  # noqa: N803
     FOLD: tl.constexpr,  # noqa: N803 - squares of FOLD x FOLD pixels become channels
     PAD: tl.constexpr,  # noqa: N803 - zeros above and to the left
-    TO_BYTES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Images in floating point with squares of pixels as channels and an edge of zeros, as bytes or in half."""
+    """Images in half precision with squares of pixels as channels and an edge of zeros."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_out = at < elements
     channel = (at % CHANNELS).to(tl.int32)
@@ -168,9 +166,7 @@ def to_squares(
     is_pixel = is_out & (square < FOLD * FOLD) & (y >= 0) & (y < HEIGHT) & (x >= 0) & (x < WIDTH)
     value = tl.load(
         images + image * stride_n + colour * stride_c + y * stride_y + x * stride_x, mask=is_pixel, other=0.0
-    ).to(tl.float32)
-    if TO_BYTES:
-        value = tl.minimum(tl.maximum(tl.floor(value * steps_per_one + 0.5), -127.0), 127.0)
+    )
     tl.store(out + at, value.to(out.dtype.element_ty), mask=is_out)
 
 

@@ -1,10 +1,12 @@
 """A network of fused layers on a GPU, in bytes or in half precision: a convolution and all that follows it, one kernel.
 
 In bytes weights are symmetric per filter, activations symmetric per value (`ranges`), and every convolution and matrix
-product multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers; scale, bias, the other branch of a
-residual and ReLU are applied to it in FP32 before it is rounded. What a residual adds, and what the last mean is taken
-of, is kept in FP16 beside the bytes: rounded to bytes in every block, the errors of 50 blocks add up. The logits are in
-FP32. `reference` computes the same with PyTorch's operators, on any device and slowly: the kernels are held against it.
+product but the first multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers; scale, bias, the
+other branch of a residual and ReLU are applied to it in FP32 before it is rounded. The first convolution multiplies in
+FP16: the 256 levels of an image do not fit into symmetric bytes, and rounding them cost ResNet-50 and GoogLeNet 0.1
+points of top-1. What a residual adds, and what the last mean is taken of, is kept in FP16 beside the bytes: rounded to
+bytes in every block, the errors of 50 blocks add up. The logits are in FP32. `reference` computes the same with
+PyTorch's operators, on any device and slowly: the kernels are held against it, layer by layer.
 
 Triton rather than cuDNN or TensorRT: the whole of what follows a convolution goes into its kernel, nothing has to be
 installed beside PyTorch, and the kernels can be read. The first convolution, whose three channels are too few for
@@ -13,7 +15,7 @@ tensor cores, sees squares of pixels as channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -30,6 +32,7 @@ from labkit.engines.fused.operations import (
     Mean,
     Operation,
     Resample,
+    Result,
 )
 from labkit.engines.fused.ranges import calibrate
 
@@ -59,10 +62,8 @@ class FusedNetwork:
     def _operation(self, layer: Layer) -> Operation:
         step_in = self.steps[layer.inputs[0]]
         if layer.kind == "convolution":
-            arithmetic = self._arithmetic(layer)
-            if layer.inputs[0] == IMAGES:
-                return FirstConvolution(layer, arithmetic, step_in)
-            return Convolution(layer, arithmetic)
+            kind = FirstConvolution if layer.inputs[0] == IMAGES else Convolution
+            return kind(layer, self._arithmetic(layer))
         if layer.kind == "mean":
             wide = layer.inputs[0] in self._wide
             return Mean((1.0 if wide else step_in) / self.steps[layer.output], self.kind)
@@ -74,31 +75,55 @@ class FusedNetwork:
         is_last = layer.output == self._result
         if self.kind != torch.int8:
             return in_half(layer, self.kind, is_last=is_last)
-        step_in = self.steps[layer.inputs[0]]
         step_other = None if layer.adds is None or layer.adds in self._wide else self.steps[layer.adds]
         wide = layer.output in self._wide
-        if is_last or (wide and layer.output not in self._in_bytes):
+        in_floats = is_last or (wide and layer.output not in self._in_bytes)
+        step_out = None if in_floats else self.steps[layer.output]
+        if layer.inputs[0] == IMAGES:
+            widens = wide and not in_floats
+            return in_half(layer, torch.float16, is_last=is_last, step=step_out, step_other=step_other, widens=widens)
+        step_in = self.steps[layer.inputs[0]]
+        if in_floats:
             return in_bytes(layer, step_in, None, step_other, out=torch.float32 if is_last else torch.float16)
-        return in_bytes(layer, step_in, self.steps[layer.output], step_other, widens=wide)
+        return in_bytes(layer, step_in, step_out, step_other, widens=wide)
 
     @torch.inference_mode()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """By the kernels, on a GPU. The first call with a batch size tries the tiles."""
-        return self._run(images, reference=False)
+        return self._run(images, lambda _layer, operation, inputs: operation(*inputs))
 
     @torch.inference_mode()
     def reference(self, images: torch.Tensor) -> torch.Tensor:
         """The same by PyTorch's operators, on any device, slowly."""
-        return self._run(images, reference=True)
+        return self._run(images, lambda _layer, operation, inputs: operation(*inputs, reference=True))
 
-    def _run(self, images: torch.Tensor, *, reference: bool) -> torch.Tensor:
+    @torch.inference_mode()
+    def differences(self, images: torch.Tensor) -> dict[str, float]:
+        """By layer, how far its kernel is from PyTorch's operators on the same input, over the norm of the result.
+
+        Infinite where bytes are more than one step apart. Not of the logits as a whole: a sum on the edge between two
+        steps may be rounded either way, and a deep network makes as much of that as of any other rounding.
+        """
+        found: dict[str, float] = {}
+
+        def both(layer: Layer, operation: Operation, inputs: Sequence[torch.Tensor]) -> Result:
+            result, expected = operation(*inputs), operation(*inputs, reference=True)
+            found[layer.name] = max(map(_apart, _parts(result), _parts(expected)))
+            return result
+
+        self._run(images, both)
+        return found
+
+    def _run(
+        self, images: torch.Tensor, run: Callable[[Layer, Operation, Sequence[torch.Tensor]], Result]
+    ) -> torch.Tensor:
         values = {IMAGES: images}
         wide: dict[int, torch.Tensor] = {}
         for (layer, operation), done in zip(self._layers, self._last_uses, strict=True):
             as_wide = {layer.adds} | (set(layer.inputs) if layer.kind == "mean" else set())
             numbers = (*layer.inputs, *(() if layer.adds is None else (layer.adds,)))
             inputs = [(wide if number in as_wide and number in wide else values)[number] for number in numbers]
-            result = operation(*inputs, reference=reference)
+            result = run(layer, operation, inputs)
             if isinstance(result, tuple):
                 values[layer.output], wide[layer.output] = result
             else:
@@ -109,13 +134,28 @@ class FusedNetwork:
         return values[self._result].flatten(1)
 
     def describe(self) -> dict[str, Any]:
-        """How many layers multiply in this type, by kind, and the tiles of each for the batches seen so far."""
+        """How many layers multiply in which type, by kind, and the tiles of each for the batches seen so far."""
         multiplying = [(layer.name, one) for layer, one in self._layers if isinstance(one, Convolution)]
-        products, name = sum(one.is_product for _, one in multiplying), TYPE_NAMES[self.kind]
+        layers: dict[str, dict[str, int]] = {"Convolution": {}, "FullyConnected": {}}
+        for _, one in multiplying:
+            of_kind = layers["FullyConnected" if one.is_product else "Convolution"]
+            name = TYPE_NAMES[one.weight.dtype]
+            of_kind[name] = of_kind.get(name, 0) + 1
         return {
-            "layers": {"Convolution": {name: len(multiplying) - products}, "FullyConnected": {name: products}},
+            "layers": layers,
             "tiles": {layer: [asdict(tile) for tile in one.chosen.values()] for layer, one in multiplying},
         }
+
+
+def _parts(result: Result) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _apart(seen: torch.Tensor, expected: torch.Tensor) -> float:
+    apart = seen.float() - expected.float()
+    if seen.dtype == torch.int8 and float(apart.abs().max()) > 1:
+        return float("inf")
+    return float(apart.norm() / expected.float().norm().clamp(min=1e-6))
 
 
 def _uses(graph: Graph) -> tuple[set[int], set[int]]:

@@ -138,14 +138,10 @@ class Convolution(Operation):
 
 
 class FirstConvolution(Convolution):
-    """The same of the images (N, 3, H, W) themselves, whose squares of pixels become channels.
+    """The same of the images (N, 3, H, W) themselves, in half precision: squares of pixels become channels.
 
-    Three channels are too few for tensor cores. `step` is what a step of the images' bytes is worth.
+    Three channels are too few for tensor cores.
     """
-
-    def __init__(self, layer: Layer, arithmetic: Arithmetic, step: float) -> None:
-        self.steps_per_one = 1 / step
-        super().__init__(layer, arithmetic)
 
     def _arrange(self) -> torch.Tensor:
         k, c, r, s = self.weight.shape
@@ -163,9 +159,7 @@ class FirstConvolution(Convolution):
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> Result:
         images, *added = inputs
-        kind = self.weight.dtype
-        pixels = rounded(images.float() * self.steps_per_one, kind) if kind == torch.int8 else images.to(kind)
-        return super()._by_pytorch(pixels.permute(0, 2, 3, 1), *added)
+        return super()._by_pytorch(images.to(self.weight.dtype).permute(0, 2, 3, 1), *added)
 
     def _by_kernel(self, *inputs: torch.Tensor) -> Result:
         from labkit.engines.fused.kernels import to_squares
@@ -176,8 +170,8 @@ class FirstConvolution(Convolution):
         rows, columns = p - 1 + self.window[0], q - 1 + self.window[1]
         pixels = torch.empty((n, rows, columns, self.channels), dtype=self.weight.dtype, device=images.device)
         to_squares[(-(-pixels.numel() // _ELEMENTS),)](
-            *(images, pixels, self.steps_per_one, pixels.numel(), *images.stride()),
-            *(height, width, rows, columns, self.channels, self.stride, self.pad, pixels.dtype == torch.int8),
+            *(images, pixels, pixels.numel(), *images.stride()),
+            *(height, width, rows, columns, self.channels, self.stride, self.pad),
             BLOCK=_ELEMENTS,
         )
         row = self.window[1] * self.channels  # a row of the window lies in one piece: one place with many channels
