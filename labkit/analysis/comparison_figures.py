@@ -14,8 +14,7 @@ from labkit.analysis.comparison import AGAIN, POWER, TRAINING, describe, plain, 
 from labkit.analysis.draw import log_axis
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import mean_interval, spread
-from labkit.analysis.power import power_kind
+from labkit.analysis.observations import mean_interval, power_kind, spread
 from labkit.analysis.speed import title
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.evidence import Evidence, Side, level

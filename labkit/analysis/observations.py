@@ -261,3 +261,12 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
         "Timed blocks during which the driver named a reason for a lower clock, or the SM clock fell under 95 % of the "
         "highest of the trial. They are kept and counted, not dropped.",
     )
+
+
+def power_kind(results: Results) -> str:
+    """Whose power it is, and who says so."""
+    if results.profile.device.kind == "cpu":
+        return "Power of the processor packages by RAPL"
+    return (
+        f"Board power{' of all boards together' if results.profile.device.count > 1 else ''} as the driver reports it"
+    )

@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import (
-    batch_size,
-    batch_size_figures,
-    convergence,
-    engine_tables,
-    engines,
-    key_numbers,
-    quality,
-    summary,
-)
+from labkit.analysis import engine_tables, engines, quality, summary
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
+from labkit.analysis.studies import batch_size, batch_size_figures, convergence, key_numbers
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.analysis.verdicts.judge import judge

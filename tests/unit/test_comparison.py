@@ -20,7 +20,7 @@ from matplotlib.figure import Figure as Canvas
 
 from labkit.analysis import comparison, comparison_figures
 from labkit.analysis.figure import LIGHT, Figure
-from labkit.analysis.power import power_kind
+from labkit.analysis.observations import power_kind
 from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence

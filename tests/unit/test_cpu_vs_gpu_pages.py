@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import cost, cpu_vs_gpu, cpu_vs_gpu_figures, cpu_vs_gpu_plan, sides, summary, utilisation
+from labkit.analysis import summary, utilisation
 from labkit.analysis.exchange import numbers
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
-from labkit.analysis.sides import Setting
+from labkit.analysis.studies import cost, cpu_vs_gpu, cpu_vs_gpu_figures, cpu_vs_gpu_plan, sides
+from labkit.analysis.studies.sides import Setting
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence, judge_all
 from labkit.observed import EnergyWindow, Statistic, Telemetry, Window

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import inference, inference_figures, roofline, summary, utilisation
+from labkit.analysis import roofline, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results, value_of
+from labkit.analysis.studies import inference, inference_figures
 from labkit.analysis.table import Table, Text
 from labkit.recipes import PREDICTED, PREDICTED_COMPILED, PREDICTED_ON_CPU, engine_name, predicting
 from labkit.records import Queries, Record

@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import (
-    convergence,
-    engine_tables,
-    engines,
-    key_numbers,
-    precision,
-    precision_figures,
-    quality,
-    summary,
-)
+from labkit.analysis import engine_tables, engines, quality, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
+from labkit.analysis.studies import convergence, key_numbers, precision, precision_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.analysis.verdicts.judge import judge

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from labkit.analysis import precision, quantization, quantization_figures
 from labkit.analysis.figure import Figure
 from labkit.analysis.results import Results
+from labkit.analysis.studies import precision, quantization, quantization_figures
 from labkit.analysis.table import Table, Text
 from labkit.papers import load_papers
 from labkit.recipes import engine_name, predicting, quantised

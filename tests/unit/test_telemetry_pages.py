@@ -10,17 +10,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from labkit.analysis import (
-    beside_paper,
-    observations,
-    power,
-    power_figures,
-    quality,
-    summary,
-    utilisation,
-)
+from labkit.analysis import beside_paper, observations, quality, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
+from labkit.analysis.studies import power, power_figures
 from labkit.analysis.table import Table, Text
 from labkit.host import ROOT
 from labkit.observed import EnergyWindow, Flagged, Gap, Metrics, Statistic, Telemetry, Window

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pandas as pd
 
 from labkit.analysis import engines, roofline, summary
-from labkit.analysis.cost import COST, joules, per_million_images
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import mean_interval, why_not
 from labkit.analysis.results import Results
-from labkit.analysis.sides import (
+from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
+from labkit.analysis.studies.cost import COST, joules, per_million_images
+from labkit.analysis.studies.sides import (
     SIDES,
     Compared,
     Setting,
@@ -26,7 +27,6 @@ from labkit.analysis.sides import (
     swept,
     thread_scaling,
 )
-from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect

@@ -12,8 +12,18 @@ from labkit.analysis.draw import legend_above, log_axis, panels, points, sizes_a
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import number
 from labkit.analysis.results import Results
-from labkit.analysis.sides import SIDES, best_on, compared, how, plain_on, published, settings, swept, thread_scaling
 from labkit.analysis.speed import DEVICES, NOTHING
+from labkit.analysis.studies.sides import (
+    SIDES,
+    best_on,
+    compared,
+    how,
+    plain_on,
+    published,
+    settings,
+    swept,
+    thread_scaling,
+)
 from labkit.analysis.table import Text
 from labkit.trial import Trial
 

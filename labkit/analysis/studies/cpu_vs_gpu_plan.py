@@ -10,8 +10,8 @@ import pandas as pd
 
 from labkit.analysis import summary
 from labkit.analysis.format import listing
-from labkit.analysis.sides import SIDES, how
 from labkit.analysis.speed import DEVICES, OF_MODELS, title
+from labkit.analysis.studies.sides import SIDES, how
 from labkit.analysis.table import Table, Text
 from labkit.profile import Profile
 from labkit.recipes import has_bf16

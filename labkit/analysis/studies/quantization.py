@@ -9,9 +9,9 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import MISSING, listing, number, with_interval
-from labkit.analysis.precision import PublishedRatio
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
+from labkit.analysis.studies.precision import PublishedRatio
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.by_image import ByImage, compare_images, of_passes
 from labkit.analysis.verdicts.evidence import Side

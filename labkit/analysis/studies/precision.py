@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from labkit.analysis import convergence, engines, summary
+from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, number, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title, word
+from labkit.analysis.studies import convergence
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.against_batch import against_batch, bounds, peak
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
+from labkit.analysis.studies.against_batch import against_batch, bounds, peak
 from labkit.analysis.table import Text
 from labkit.trial import Trial
 

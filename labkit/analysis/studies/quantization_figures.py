@@ -7,13 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import engines, quantization
+from labkit.analysis import engines
 from labkit.analysis.draw import ENGINES, legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.precision import PublishedRatio
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, title
+from labkit.analysis.studies import quantization
+from labkit.analysis.studies.precision import PublishedRatio
 from labkit.analysis.table import Text
 from labkit.papers import Paper
 from labkit.trial import PRECISIONS

@@ -10,8 +10,8 @@ import pandas as pd
 from labkit.analysis.format import listing, number, with_interval
 from labkit.analysis.observations import energy_methods, mean_interval, why_not
 from labkit.analysis.results import Results
-from labkit.analysis.sides import SIDES, Setting, best_on, how, plain_on, settings
 from labkit.analysis.speed import DEVICES
+from labkit.analysis.studies.sides import SIDES, Setting, best_on, how, plain_on, settings
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.profile import Profile

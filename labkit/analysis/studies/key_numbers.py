@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.analysis import convergence, engines, roofline
-from labkit.analysis.batch_size import LARGE, SMALL, large_over_small
+from labkit.analysis import engines, roofline
 from labkit.analysis.format import number, percent, with_interval
 from labkit.analysis.observations import mean_interval, spread
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
+from labkit.analysis.studies import convergence
+from labkit.analysis.studies.batch_size import LARGE, SMALL, large_over_small
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name
 from labkit.statistics import Interval

@@ -7,7 +7,7 @@ import pandas as pd
 
 from labkit.analysis import roofline
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import energy_methods, idle_power, mean_interval, spread, why_not
+from labkit.analysis.observations import energy_methods, idle_power, mean_interval, power_kind, spread, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Table, Text
@@ -115,15 +115,6 @@ def summary(results: Results, trials: list[Trial]) -> Table | Text:
         f"all energy, and what is above a process that holds the device and does nothing. Energy by "
         f"{listing(energy_methods(results))}. {sensor_sentence(results.profile)} "
         f"{conditions(results, [t for t in trials if t.workload == 'train'])}.",
-    )
-
-
-def power_kind(results: Results) -> str:
-    """Whose power it is, and who says so."""
-    if results.profile.device.kind == "cpu":
-        return "Power of the processor packages by RAPL"
-    return (
-        f"Board power{' of all boards together' if results.profile.device.count > 1 else ''} as the driver reports it"
     )
 
 

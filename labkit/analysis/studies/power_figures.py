@@ -10,10 +10,10 @@ import pandas as pd
 
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import energy_methods, mean_interval, of_pass, spread, why_not
-from labkit.analysis.power import power_kind, power_table, sensor_sentence
+from labkit.analysis.observations import energy_methods, mean_interval, of_pass, power_kind, spread, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, name_of, title
+from labkit.analysis.studies.power import power_table, sensor_sentence
 from labkit.analysis.table import Text
 from labkit.models import count
 from labkit.records import short_hash

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.against_batch import against_batch, bounds, peak
 from labkit.analysis.draw import ENGINES, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.inference import PERCENTILE_NAMES, percentile
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, name_of
+from labkit.analysis.studies.against_batch import against_batch, bounds, peak
+from labkit.analysis.studies.inference import PERCENTILE_NAMES, percentile
 from labkit.analysis.table import Text
 from labkit.recipes import engine_name
 from labkit.trial import Trial

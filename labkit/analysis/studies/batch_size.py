@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis import convergence, engines, summary
+from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, number, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
+from labkit.analysis.studies import convergence
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name, is_plain

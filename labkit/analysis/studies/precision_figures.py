@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import engines, precision, utilisation
+from labkit.analysis import engines, utilisation
 from labkit.analysis.draw import ENGINES, legend_above, no_result, panels, points, thousands, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
+from labkit.analysis.studies import precision
 from labkit.analysis.table import Text
 from labkit.papers import Paper
 from labkit.profile import load_profile
