@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from labkit.host import ROOT
 from labkit.profile import Timing
@@ -22,8 +23,11 @@ VMSTAT = Path("/proc/vmstat")
 ENDED_CHECK_S = 0.5  # how often a silent worker is looked after
 
 
-class WorkerProcess:
-    """A running worker. Use as a context: on leaving, the process and its children are gone."""
+class Spawned(ABC):
+    """A process of ours that runs trials, and what it says. Use as a context: on leaving, it and its children are gone.
+
+    `job` is what the process needs to know: trials, timing, seeds.
+    """
 
     def __init__(
         self,
@@ -36,45 +40,33 @@ class WorkerProcess:
         pass_number: int = 1,
     ) -> None:
         self.id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
-        self._kills_before = _oom_kills()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = log
-        self._log_start = log.stat().st_size if log.exists() else 0
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with log.open("ab") as errors:
-            # A session of its own, so that ending it ends whatever it started.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "labkit.run.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONPATH": path, **environment},
-                start_new_session=True,
-            )
-        job = {
+        self.job = {
             "trials": [trial.as_dict() for trial in trials],
             "timing": timing.model_dump(),
             "spawned_s": time.monotonic(),
             "gap_seed": gap_seed,
             "pass_number": pass_number,
         }
+        self._kills_before = _oom_kills()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        self._log_start = log.stat().st_size if log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        assert self._process.stdin and self._process.stdout
-        self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
-        self._listener.start()
-        try:
-            self._process.stdin.write((json.dumps(job) + "\n").encode())
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died at once; the end of its events tells
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with log.open("ab") as errors:
+            self._process = self._start({**os.environ, "PYTHONPATH": path, **environment}, errors)
 
-    def _listen(self, stream: BinaryIO) -> None:
-        for line in stream:
-            try:
-                self._events.put(json.loads(line))
-            except ValueError:
-                continue  # cut short by its death
-        self._events.put(None)
+    @abstractmethod
+    def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        """Start it in a session of its own, so that ending it ends whatever it started."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Give back what listening to it took."""
+
+    def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
+        """Words to add to the reason of a trial that gave no result in time, and facts; empty of a single process."""
+        return "", {}
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
         """The next event, None when the process has ended. TimeoutError when none comes in time."""
@@ -102,6 +94,66 @@ class WorkerProcess:
         """Kill the process and all it started."""
         self._kill_group()
         self._process.wait()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def why_it_died(self) -> tuple[str, str]:
+        """Status and reason of a process that ended by itself in the middle of a trial."""
+        code = self._process.wait()
+        if code == -signal.SIGKILL and self._killed_for_memory():
+            return "oom", "the operating system killed the process because the machine ran out of memory"
+        if code < 0:
+            return "crashed", f"the process was killed by signal {-code} ({signal.Signals(-code).name}){self._tail()}"
+        return "crashed", f"the process ended with exit code {code}{self._tail()}"
+
+    def _killed_for_memory(self) -> bool:
+        """Whether the kernel has killed anything for memory since this began."""
+        return _oom_kills() > self._kills_before
+
+    def _tail(self) -> str:
+        """The last thing it said."""
+        with self._log.open("rb") as file:
+            file.seek(self._log_start)
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        return f": {lines[-1][:300]}" if lines else ""
+
+
+class WorkerProcess(Spawned):
+    """A worker: one process, which hears on its stdin and speaks on its stdout."""
+
+    def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "labkit.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+        assert process.stdin and process.stdout
+        self._listener = threading.Thread(target=self._listen, args=(process.stdout,), daemon=True)
+        self._listener.start()
+        try:
+            process.stdin.write((json.dumps(self.job) + "\n").encode())
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; the end of its events tells
+        return process
+
+    def _listen(self, stream: BinaryIO) -> None:
+        for line in stream:
+            try:
+                self._events.put(json.loads(line))
+            except ValueError:
+                continue  # cut short by its death
+        self._events.put(None)
+
+    def _close(self) -> None:
         self._listener.join(ENDED_CHECK_S)
         # A child in a session of its own may still hold the pipe, and closing it under the listener would wait for it.
         open_streams = (self._process.stdin, None if self._listener.is_alive() else self._process.stdout)
@@ -111,28 +163,6 @@ class WorkerProcess:
                     stream.close()
                 except OSError:
                     pass
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def why_it_died(self) -> tuple[str, str]:
-        """Status and reason of a process that ended by itself in the middle of a trial."""
-        code = self._process.wait()
-        if code == -signal.SIGKILL and _oom_kills() > self._kills_before:
-            return "oom", "the operating system killed the process because the machine ran out of memory"
-        if code < 0:
-            return "crashed", f"the process was killed by signal {-code} ({signal.Signals(-code).name}){self._tail()}"
-        return "crashed", f"the process ended with exit code {code}{self._tail()}"
-
-    def _tail(self) -> str:
-        """The last thing it said."""
-        with self._log.open("rb") as file:
-            file.seek(self._log_start)
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        return f": {lines[-1][:300]}" if lines else ""
 
 
 def _oom_kills() -> int:

@@ -13,14 +13,15 @@ from typing import Any
 
 from labkit.engines.weights_files import lacked_weights
 from labkit.errors import LabkitError
-from labkit.host import Host, write_host
+from labkit.host import Host, usable_threads, write_host
 from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
 from labkit.records import Blocks, Epochs, Planned, Process, Record, Store, short_hash, utc_now
+from labkit.run.group import GroupProcess
 from labkit.run.lock import only_measurement
 from labkit.run.plan import estimate_s, order_of_pass, order_seed, timed_s
-from labkit.run.process import WorkerProcess
+from labkit.run.process import Spawned, WorkerProcess
 from labkit.run.progress import Progress, Stopwatch
 from labkit.run.watch import Watch
 from labkit.selection import done
@@ -119,16 +120,22 @@ class _Run:
             return
         self.watch.begin_pass(pending)
         while pending:
-            environment, seed = self._environment(), planned.order_seed
-            with WorkerProcess(
-                pending,
-                self.timing,
-                log=self.log,
-                environment=environment,
-                gap_seed=seed,
-                pass_number=self.pass_number,
-            ) as worker:
+            with self._start(pending, planned.order_seed) as worker:
                 pending = self._follow(worker, pending)
+
+    def _start(self, pending: list[Trial], gap_seed: int) -> Spawned:
+        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else."""
+        indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
+        ranks = min(max(trial.devices for trial in pending), len(indices) or usable_threads())
+        about: dict[str, Any] = {
+            "log": self.log,
+            "environment": self._environment(),
+            "gap_seed": gap_seed,
+            "pass_number": self.pass_number,
+        }
+        if ranks == 1:
+            return WorkerProcess(pending, self.timing, **about)
+        return GroupProcess(pending, self.timing, ranks=ranks, **about)
 
     def _environment(self) -> dict[str, str]:
         """The worker sees the profile's devices and no others."""
@@ -137,7 +144,7 @@ class _Run:
         indices = ",".join(map(str, device_indices(self.profile, self.host)))
         return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
-    def _follow(self, worker: WorkerProcess, pending: list[Trial]) -> list[Trial]:
+    def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
         """Record what a worker reports until it ends or must be ended; what is left of `pending` then."""
         hello: dict[str, Any] = {}
         position, started = 0, time.monotonic()
@@ -151,8 +158,10 @@ class _Run:
                     raise LabkitError(
                         f"a worker process did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
                     ) from None
-                reason = f"no result within {self.timing.limit_s:.0f} s"
-                self._record(trial, worker, position, hello, {"status": "timeout", "reason": reason}, started)
+                where, facts = worker.where_it_hangs()
+                reason = f"no result within {self.timing.limit_s:.0f} s{where}"
+                outcome = {"status": "timeout", "reason": reason, "facts": facts}
+                self._record(trial, worker, position, hello, outcome, started)
                 return pending[1:]
             if event is None:
                 status, reason = worker.why_it_died()
@@ -180,7 +189,7 @@ class _Run:
     def _record(
         self,
         trial: Trial,
-        worker: WorkerProcess,
+        worker: Spawned,
         position: int,
         hello: dict[str, Any],
         outcome: dict[str, Any],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.host import usable_threads
 from labkit.trial import Trial
@@ -14,14 +15,18 @@ from labkit.trial import Trial
 def threads_of(trial: Trial) -> Iterator[None]:
     """Give PyTorch's operators the trial's threads; 0 leaves PyTorch its own number.
 
-    Engines of other libraries read `trial.threads` themselves. Unsupported for more threads than the process may run
-    at once: they would take turns, which says nothing of a machine that has so many.
+    Engines of other libraries read `trial.threads` themselves. Several processes on one CPU share its threads evenly.
+    Unsupported for more threads than the process may run at once: they would take turns, which says nothing of a
+    machine that has so many.
     """
-    if not trial.threads:
+    together, may = ranks.team(), usable_threads()
+    wanted = trial.threads
+    if not wanted and together is not None and trial.device == "cpu":
+        wanted = max(1, may // together.size)
+    if not wanted:
         yield
         return
-    may = usable_threads()
-    if trial.threads > may:
+    if wanted > may:
         raise Unsupported(
             f"the trial asks for {trial.threads} threads, and this process may run {may} at once (processors, affinity "
             f"mask and control group taken together)"
@@ -31,7 +36,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(trial.threads)
+    torch.set_num_threads(wanted)
     try:
         yield
     finally:

@@ -1,0 +1,330 @@
+"""One trial from a clean state to its result, or to the status and reason of its failure."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+from labkit import ranks
+from labkit.data import DataSet, open_by_checksum
+from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
+from labkit.measure import (
+    Clock,
+    CudaClock,
+    HostClock,
+    free_memory,
+    peak_memory,
+    quiet_collector,
+    reset_compiler,
+    reset_peak_memory,
+    time_blocks,
+    time_queries,
+)
+from labkit.profile import Timing
+from labkit.records import Epoch, Epochs, Queries, utc_now
+from labkit.run.protocol import without_paths
+from labkit.run.team_clock import TeamClock
+from labkit.run.threads import threads_of
+from labkit.sensors import PERIODS_S
+from labkit.trial import NO_DATA, Trial
+from labkit.workloads import (
+    AnswersQueries,
+    BuildsInPhases,
+    Prepared,
+    ScoresImages,
+    TrainsEpochs,
+    Workload,
+    build_workload,
+)
+
+Event = dict[str, Any]
+
+# Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it: for
+# two readings of a GPU's slowest sensor, for one of a CPU's.
+PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
+# A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
+CEILING_SHARE = 0.25
+# Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
+SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
+TRACEBACK_CHARACTERS = 4000  # its end, which says most
+
+
+class Events(Protocol):
+    """Where progress goes."""
+
+    def progress(self, phase: str, share: float) -> None:
+        """The phase of a trial and how much of it is done, 0 to 1."""
+        ...
+
+
+class Job(NamedTuple):
+    """What is alike for all trials of this process."""
+
+    timing: Timing
+    gap_seed: int
+    pass_number: int
+
+
+def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
+    """One trial from a clean state to its result, or to the status and reason of its failure."""
+    began = time.perf_counter()
+    started_at = utc_now()
+    phases: dict[str, float] = {}
+    before_s, after_s = PAUSES_S[trial.device]
+    if trial.energy_windows and trial.device == "cuda":
+        after_s += PERIODS_S["energy_j"]  # for one more reading of the energy counter after the last window
+    windows = {"idle_before": _pause(before_s)}
+    if team := ranks.team():
+        team.barrier()  # until here the others have left their devices alone
+    phases["idle"] = before_s
+    outcome: Event
+    try:
+        with threads_of(trial):
+            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases)}
+        if team:
+            team.announce(0)
+        windows["after"] = _pause(after_s)
+        phases["idle"] += after_s
+    except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
+        outcome = failure(error)
+    took = {"started_at": started_at, "wall_s": time.perf_counter() - began, "phases_s": phases}
+    return {**outcome, **took, "windows": windows}
+
+
+def follow(trial: Trial, job: Job, data: Data) -> None:
+    """What another rank than the first does of a trial: the same preparations and steps, whose time nobody takes.
+
+    Unsupported where all ranks find that the trial is.
+    """
+    team = ranks.team()
+    assert team is not None
+    team.barrier()
+    with threads_of(trial):
+        workload, _ = _prepared(trial, job, data, lambda _phase: None, lambda _name: None)
+        clock = _clock(trial)
+        if trial.epochs:
+            _trains_epochs(trial, workload).restart()
+        quiet_collector()
+        while steps := team.hear():
+            clock.time_block(workload.step, steps)
+            if workload.read_loss:
+                workload.read_loss()
+
+
+def failure(error: Exception) -> Event:
+    """Status and reason of a trial that raised, and the traceback of what nobody expected."""
+    if isinstance(error, Unsupported):
+        return _failed("unsupported", str(error))
+    if isinstance(error, GateError):
+        return _failed("crashed", f"correctness gate: {error}")
+    if isinstance(error, LabkitError):
+        return _failed("crashed", str(error))
+    if isinstance(error, MemoryError):
+        return _failed("oom", f"out of memory: {error}")
+    traceback.print_exc()
+    outcome = _failed("oom" if is_out_of_memory(error) else "crashed", f"{type(error).__name__}: {error}")
+    return {**outcome, "facts": {"traceback": without_paths(traceback.format_exc())[-TRACEBACK_CHARACTERS:]}}
+
+
+def _pause(seconds: float) -> tuple[float, float]:
+    """Do nothing for a while: when it was, on the monotonic clock."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return began, time.monotonic()
+
+
+def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[str, float]) -> Event:
+    mark = time.perf_counter()
+
+    def close_phase(name: str) -> None:
+        nonlocal mark
+        now = time.perf_counter()
+        phases[name], mark = now - mark, now
+
+    workload, trial = _prepared(trial, job, data, close_phase, lambda name: events.progress(name, 0.0))
+    if isinstance(workload, BuildsInPhases):
+        phases |= workload.build_phases
+        phases["build"] -= sum(workload.build_phases.values())
+    clock = _clock(trial)
+    if trial.epochs:
+        return _train_epochs(trial, workload, clock, events, phases)
+    timing = job.timing
+    if workload.images_per_step is None:
+        timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
+    quiet_collector()
+    used = _CpuTime()
+    result = time_blocks(
+        workload.step,
+        clock,
+        timing,
+        images_per_step=workload.images_per_step,
+        flop_per_step=workload.flop_per_step,
+        bytes_per_step=workload.bytes_per_step,
+        energy_windows=trial.energy_windows,
+        gap_seed=job.gap_seed,
+        read_loss=workload.read_loss,
+        on_block=lambda phase, share: events.progress(phase, share),
+    )
+    cores_used = used.cores()
+    close_phase("blocks")
+    phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
+    if trial.queries:
+        result = result.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
+        close_phase("queries")
+    if trial.scored:
+        assert isinstance(workload, ScoresImages)
+        scored = workload.score(lambda share: events.progress("scoring", share))
+        result = result.model_copy(update={"scored": scored})
+        close_phase("scoring")
+    facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
+    return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def _prepared(
+    trial: Trial, job: Job, data: Data, close_phase: Callable[[str], None], on_preparation: Callable[[str], None]
+) -> tuple[Workload, Trial]:
+    """The trial's workload, ready to be stepped, and the trial with its seed of this pass; in a team, of every rank."""
+    if trial.framework == "torch":
+        # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
+        if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
+            reset_compiler()
+        free_memory(trial.device)
+    if trial.epochs:  # training runs of different passes start from different weights and orders
+        trial = replace(trial, seed=trial.seed + job.pass_number - 1)
+    workload = _built(trial, data)
+    close_phase("build")
+    if isinstance(workload, Prepared):
+        for name, prepare in workload.preparations():
+            on_preparation(name)
+            prepare()
+            close_phase(name)
+    workload.check()
+    if workload.read_loss:
+        workload.read_loss()  # of the gate's step, which is not part of the warm-up
+    close_phase("first_step")
+    # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
+    reset_peak_memory(trial.device)
+    return workload, trial
+
+
+def _built(trial: Trial, data: Data) -> Workload:
+    """The workload; Unsupported in every rank of a team where one of them can't build it."""
+    team, refused, workload = ranks.team(), None, None
+    try:
+        if trial.devices > (team.size if team else 1):
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and {team.size if team else 1} can be used")
+        workload = build_workload(trial, data.of(trial))
+        if trial.queries and not isinstance(workload, AnswersQueries):
+            raise Unsupported(f"the {trial.workload} workload answers no queries")
+        if trial.scored and not isinstance(workload, ScoresImages):
+            raise Unsupported(f"the {trial.workload} workload scores no images")
+        if trial.epochs:
+            _trains_epochs(trial, workload)
+    except Unsupported as error:
+        if team is None:
+            raise
+        refused = str(error)
+    if team is not None:
+        team.agree(refused)
+    assert workload is not None
+    return workload
+
+
+def _trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
+    if not isinstance(workload, TrainsEpochs):
+        raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
+    return workload
+
+
+def _clock(trial: Trial) -> Clock:
+    """The clock of the trial's device; in a team one whose blocks begin at all ranks at once."""
+    clock = CudaClock() if trial.device == "cuda" else HostClock()
+    team = ranks.team()
+    return clock if team is None else TeamClock(clock, team)
+
+
+def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: Events) -> Queries:
+    """One query after the other, each timed alone, as long as the time for them lasts."""
+    assert isinstance(workload, AnswersQueries)
+    latencies = time_queries(
+        workload.query,
+        clock,
+        trial.queries,
+        limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
+        on_query=lambda share: events.progress("queries", share),
+    )
+    return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
+
+
+def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
+    """A whole training run instead of timed blocks."""
+    workload = _trains_epochs(trial, workload)
+    epochs: list[Epoch] = []
+    workload.restart()
+    quiet_collector()
+    for number in range(trial.epochs):
+        steps = workload.steps_of_epoch(number)
+        train_s, _ = clock.time_block(workload.step, steps)
+        loss = workload.read_loss() if workload.read_loss else None
+        began = clock.now_s()
+        scores = workload.evaluate()
+        epochs.append(
+            Epoch(
+                steps=steps,
+                images=steps * trial.batch,
+                train_s=train_s,
+                train_loss=loss,
+                learning_rate=workload.learning_rate(),
+                val_s=clock.now_s() - began,
+                val_images=scores.images,
+                val_loss=scores.loss,
+                top1=scores.top1,
+                top5=scores.top5,
+            )
+        )
+        events.progress("epochs", (number + 1) / trial.epochs)
+    phases["timed"] = sum(epoch.train_s for epoch in epochs)
+    phases["validation"] = sum(epoch.val_s for epoch in epochs)
+    result = Epochs(seed=trial.seed, epochs=epochs)
+    return {"result": result.model_dump(mode="json"), "facts": {**peak_memory(trial.device), **workload.facts}}
+
+
+def _failed(status: str, reason: str) -> Event:
+    first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name in it may hold what is no text
+    return {"status": status, "reason": first[:500]}
+
+
+class _CpuTime:
+    """Processor time of this process and its children since it was made."""
+
+    def __init__(self) -> None:
+        self._began_s, self._before_s = time.monotonic(), self._now_s()
+
+    @staticmethod
+    def _now_s() -> float:
+        return sum(os.times()[:4])  # user and system, own and of children that have ended
+
+    def cores(self) -> float:
+        """Cores kept busy on average."""
+        return (self._now_s() - self._before_s) / (time.monotonic() - self._began_s)
+
+
+class Data:
+    """The images of a pass, opened once a process."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], DataSet] = {}
+
+    def of(self, trial: Trial) -> DataSet | None:
+        """The trial's data set, None for a workload without one."""
+        if trial.data == NO_DATA:
+            return None
+        identity = (trial.data, trial.data_checksum)
+        if identity not in self._open:
+            self._open[identity] = open_by_checksum(*identity)
+        return self._open[identity]

@@ -1,0 +1,117 @@
+"""One of several processes that run a pass together. Started by torchrun as `python -m labkit.run.rank`.
+
+Each rank has a line to the runner, over which the job comes: rank 0 reports as a worker does (`labkit.run.worker`), the
+others only what went wrong with them. A rank whose line ends has lost its runner and ends too, with all that torchrun
+started beside it. Asked for it, a rank says where it stands: that is how a hanging one is found.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from labkit import ranks
+from labkit.errors import Unsupported
+from labkit.profile import Timing
+from labkit.run.execution import Data, Job, failure, follow, run
+from labkit.run.framework import framework_details
+from labkit.run.protocol import ADDRESS, TOKEN, without_paths
+from labkit.trial import Trial, trial_from_dict
+
+
+def main() -> int:
+    """Run the job that the runner sends."""
+    faulthandler.enable()
+    os.dup2(2, 1)  # whatever libraries print goes to the log
+    line = Line()
+    job = line.job
+    trials = [trial_from_dict(values) for values in job["trials"]]
+    on_gpus = any(trial.device == "cuda" for trial in trials)
+    if on_gpus:
+        import torch
+
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    world = ranks.World((trial.devices for trial in trials), on_gpus=on_gpus)
+    if world.rank == 0:
+        startup_s = time.monotonic() - job["spawned_s"]
+        line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
+    about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
+    for trial in trials:
+        with ranks.working_as(world.team_of(trial.devices)):
+            outcome = _lead(trial, about, data, line) if world.rank == 0 else _follow(trial, about, data)
+        if outcome["status"] in ("oom", "crashed"):
+            if world.rank:
+                line.send(event="failed", at_s=time.monotonic(), **outcome)
+            return 3  # what such a trial leaves behind must not reach the next: the runner starts fresh processes
+    world.wait_for_all()  # torchrun ends those that go on beside one that has ended badly
+    line.send(event="bye")
+    return 0
+
+
+def _lead(trial: Trial, job: Job, data: Data, line: Line) -> dict[str, Any]:
+    line.send(event="start", key=trial.key)
+    outcome = run(trial, job, data, line)
+    line.send(event="done", key=trial.key, at_s=time.monotonic(), **outcome)
+    return outcome
+
+
+def _follow(trial: Trial, job: Job, data: Data) -> dict[str, Any]:
+    """How it ended."""
+    if ranks.team() is None:
+        return {"status": "ok"}  # it takes no part
+    try:
+        follow(trial, job, data)
+    except Unsupported:
+        return {"status": "unsupported"}  # as rank 0 says
+    except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
+        return failure(error)
+    return {"status": "ok"}
+
+
+class Line:
+    """The way to the runner and back: JSON lines over a socket. `job` is the first that came."""
+
+    def __init__(self) -> None:
+        host, port = os.environ[ADDRESS].rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)))
+        self._rank, self._lock, self._last_s = int(os.environ["RANK"]), threading.Lock(), 0.0
+        self.send(token=os.environ[TOKEN], pid=os.getpid())
+        self._lines = self._socket.makefile("rb")
+        self.job: dict[str, Any] = json.loads(self._lines.readline())
+        self._main = threading.main_thread().ident
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, **event: Any) -> None:
+        """One event, as one line, with this rank's number."""
+        data = (json.dumps({"rank": self._rank, **event}, allow_nan=False) + "\n").encode()
+        with self._lock:
+            self._socket.sendall(data)
+
+    def progress(self, phase: str, share: float) -> None:
+        """Twice a second at most."""
+        now = time.monotonic()
+        if now - self._last_s >= 0.5:
+            self._last_s = now
+            self.send(event="progress", phase=phase, share=share)
+
+    def _listen(self) -> None:
+        for line in self._lines:
+            if json.loads(line).get("ask") == "stack":
+                frame = sys._current_frames().get(self._main or 0)
+                stack = traceback.format_stack(frame) if frame else []
+                self.send(event="stack", stack=[without_paths(one) for one in stack])
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # without what Python does on leaving: threads of Gloo and NCCL have been seen to abort in it

@@ -1,0 +1,147 @@
+"""Several processes run a trial together: one record whatever happens, and nothing of them is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from labkit.host import usable_threads
+from labkit.records import Record
+from labkit.trial import Trial
+from tests.faulty.campaign import records, run
+from tests.unit.test_runner import eventually, workers_now
+
+pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    gone = eventually(lambda: not workers_now(), within_s=5)
+    left = workers_now()
+    for one in left:
+        one.kill()
+    assert gone, f"left running: {left}"
+
+
+def together(workload: str = "together", *, devices: int = 2, size: int = 0, **fields: Any) -> Trial:
+    return Trial(workload=f"tests.faulty.{workload}", device="cpu", data="none", devices=devices, size=size, **fields)
+
+
+def by_trial(report: Path) -> dict[tuple[str, int, int], Record]:
+    return {
+        (one.as_trial.workload.removeprefix("tests.faulty."), one.as_trial.devices, one.as_trial.size): one
+        for one in records(report)
+    }
+
+
+def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(report: Path) -> None:
+    outcome = run([together(), together(devices=1)], report, passes=2)
+    assert outcome.measured == 4 and outcome.failed == 0
+    made = records(report)
+    assert [one.status for one in made] == ["ok"] * 4
+    for one in made:
+        devices = one.as_trial.devices
+        assert one.devices_used == devices
+        assert one.facts["sum"] == devices * (devices + 1) / 2
+        assert one.facts["ranks"] == devices
+        assert one.facts["threads"] == max(1, usable_threads() // devices) or devices == 1
+        assert one.blocks is not None and len(one.blocks.host_s) >= 5
+    assert len({one.process.id for one in made}) == 2, "the ranks of a pass stay for all of its trials"
+
+
+@pytest.mark.parametrize(
+    ("how", "rank", "status", "said"),
+    [
+        ("raises", 1, "crashed", "ValueError: this rank has no such layer"),
+        ("raises", 2, "crashed", "ValueError: this rank has no such layer"),
+        ("kill", 1, "crashed", "it was killed by signal 9 (SIGKILL)"),
+        ("kill", 2, "crashed", "it was killed by signal 9 (SIGKILL)"),
+        ("oom", 2, "oom", "out of memory: no room for this layer"),
+    ],
+)
+def test_a_rank_that_fails_costs_its_trial_alone_and_is_named(
+    report: Path, how: str, rank: int, status: str, said: str
+) -> None:
+    trials = [together(size=7), together(f"together_{how}", size=rank), together(size=8)]
+    run(trials, report)
+    made = by_trial(report)
+    assert len(records(report)) == 3
+    assert made["together", 2, 7].status == made["together", 2, 8].status == "ok"
+    failed = made[f"together_{how}", 2, rank]
+    assert failed.status == status
+    assert failed.reason == f"rank {rank - 1} of 2: {said}"
+    assert failed.facts["failed_rank"] == rank - 1
+    if how == "raises":
+        assert 'raise ValueError("this rank has no such layer")' in failed.facts["traceback"]
+        assert str(Path.home()) not in failed.facts["traceback"]
+
+
+def test_a_rank_that_hangs_ends_its_trial_in_time_and_is_found(report: Path) -> None:
+    began = time.monotonic()
+    run([together("together_hang", size=2), together(size=7)], report, limit_s=12.0)
+    assert time.monotonic() - began < 90
+    made = by_trial(report)
+    failed = made["together_hang", 2, 2]
+    assert failed.status == "timeout"
+    assert "no result within 12 s" in (failed.reason or "")
+    assert "tests/faulty/together_hang.py" in (failed.reason or "") and "rank 1 stands" in (failed.reason or "")
+    assert "time.sleep(600)" in failed.facts["stacks"]["1"]
+    assert made["together", 2, 7].status == "ok"
+
+
+def test_what_one_rank_cannot_run_none_runs_and_they_go_on(report: Path) -> None:
+    run([together("together_unsupported", size=2), together(size=7)], report)
+    made = by_trial(report)
+    refused = made["together_unsupported", 2, 2]
+    assert (refused.status, refused.reason) == ("unsupported", "this rank's device has no such engine")
+    assert made["together", 2, 7].status == "ok"
+    assert refused.process.id == made["together", 2, 7].process.id
+
+
+def test_more_devices_than_there_are_is_no_trial_on_fewer(report: Path) -> None:
+    many = usable_threads() + 1
+    run([together(devices=many), together()], report)
+    made = by_trial(report)
+    refused = made["together", many, 0]
+    assert refused.status == "unsupported"
+    assert f"asks for {many} devices" in (refused.reason or "")
+    assert made["together", 2, 0].status == "ok"
+
+
+def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    from labkit.host import ROOT
+
+    code = (
+        "from tests.unit.test_ranks import *; from pathlib import Path; import sys; "
+        "run([together('together_hang', size=2)], Path(sys.argv[1]), limit_s=600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(report)], cwd=ROOT)
+    assert eventually(lambda: len([p for p in workers_now() if "labkit.run.rank" in _command(p)]) >= 2, within_s=60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert eventually(lambda: not workers_now(), within_s=10)
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
