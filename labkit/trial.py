@@ -29,12 +29,14 @@ COPIES = ("excluded", "included")
 DEVICES = ("cuda", "cpu")
 # Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
 WEIGHTS = ("initial", "trained")
+# On several devices. `weak`: each gets `batch` images a step; `strong`: they share them.
+SCALINGS = ("weak", "strong")
 NO_DATA = "none"  # of workloads that take no images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One configuration to measure. `batch` is per device; sizes are counts; `image_px` is the edge of the input.
+    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
@@ -69,6 +71,7 @@ class Trial:
     queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
     threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
     weights: str = "initial"
+    scaling: str = "weak"
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
@@ -89,6 +92,7 @@ class Trial:
             ("loader", LOADERS),
             ("copies", COPIES),
             ("weights", WEIGHTS),
+            ("scaling", SCALINGS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
@@ -98,8 +102,20 @@ class Trial:
         for name in ("energy_windows", "epochs", "queries", "threads", "scored"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
+        if self.scaling == "strong" and self.batch % self.devices:
+            raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
+
+    @property
+    def batch_of_device(self) -> int:
+        """Images that each device gets in a step."""
+        return self.batch // self.devices if self.scaling == "strong" else self.batch
+
+    @property
+    def batch_of_step(self) -> int:
+        """Images of a step, on all devices together."""
+        return self.batch_of_device * self.devices
 
     @property
     def key(self) -> str:
@@ -128,6 +144,7 @@ class Trial:
             "weights",
             "threads",
             "devices",
+            "scaling",
             "device",
             "framework",
         ):

@@ -18,7 +18,7 @@ import torch
 from labkit.data.augment import TORCH_FORMATS, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Split
 from labkit.data.loader import Batch, Mean, StreamingLoader, check_sizes, upload
-from labkit.data.order import EpochOrder
+from labkit.data.order import WHOLE, Shard, make_order
 from labkit.data.triton_here import why_no_triton
 
 PART = 2**16  # samples that are shuffled and sent at once, at least
@@ -104,13 +104,14 @@ class DeviceLoader(StaticBatch):
         image_px: int | None,
         dtype: torch.dtype,
         memory_format: MemoryFormat,
+        shard: Shard = WHOLE,
         one_kernel: bool | None = None,
     ) -> None:
         check_sizes(split, batch=batch, image_px=image_px)
         self._edge = image_px or split.images.shape[-1]
         super().__init__(batch=batch, image_px=self._edge, device=device, dtype=dtype, memory_format=memory_format)
         self.samples = len(split)
-        self._seed, self._augment = seed, augment
+        self._seed, self._augment, self._shard = seed, augment, shard
         self._channels_last = memory_format == "channels_last"
         self._mean, self._scale = mean, tuple(1 / max(value, 1.0) for value in std)  # as Preparation has it
         self._source = upload(split.images, device)
@@ -135,7 +136,7 @@ class DeviceLoader(StaticBatch):
 
     def rewind(self) -> None:
         """Back to the first batch: the same samples with the same flips and crops."""
-        self._order = EpochOrder(self.samples, seed=self._seed)
+        self._order = make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard)
         self._filled = self._issued = 0
         self._step.zero_()
         self._prepare.rewind()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from labkit.data.augment import Augment, Interpolation, MemoryFormat, Preparation
 from labkit.data.dataset import Images, Split
-from labkit.data.order import START, EpochOrder, Progress
+from labkit.data.order import START, WHOLE, EpochOrder, Progress, Shard, ShardOrder, make_order
 from labkit.errors import UserError
 
 _UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
@@ -53,14 +53,15 @@ class Loader(ABC):
         interpolation: Interpolation = "bilinear",
         memory_format: MemoryFormat = "contiguous",
         start: Progress = START,
+        shard: Shard = WHOLE,
     ) -> None:
         check_sizes(split, batch=batch, image_px=image_px)
         self.batch = batch
         self.device = torch.device(device)
         self.samples = len(split)
         self._split = split
-        self._seed, self._start = seed, start
-        self._order = EpochOrder(len(split), seed=seed, start=start)
+        self._seed, self._start, self._shard = seed, start, shard
+        self._order = self._make_order()
         self._delivered = start
         self._prepare = Preparation(
             device=self.device,
@@ -73,6 +74,9 @@ class Loader(ABC):
             memory_format=memory_format,
         )
         self._open()
+
+    def _make_order(self) -> EpochOrder | ShardOrder:
+        return make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard, start=self._start)
 
     @property
     def state(self) -> Progress:
@@ -89,7 +93,7 @@ class Loader(ABC):
 
     def rewind(self) -> None:
         """Back to the progress that the loader was made with: the same batches come again, bit for bit."""
-        self._order = EpochOrder(self.samples, seed=self._seed, start=self._start)
+        self._order = self._make_order()
         self._delivered = self._start
         self._prepare.rewind()
 

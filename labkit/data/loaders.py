@@ -17,6 +17,7 @@ from labkit.data.augment import Augment, MemoryFormat
 from labkit.data.dataset import Split
 from labkit.data.device_loader import DeviceLoader
 from labkit.data.loader import Mean, ResidentLoader, StreamingLoader
+from labkit.data.order import WHOLE, Shard
 
 RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
 AnyLoader: TypeAlias = ResidentLoader | StreamingLoader | DeviceLoader
@@ -40,6 +41,7 @@ def make_loader(
     memory_format: MemoryFormat = "contiguous",
     dtype: torch.dtype = torch.float32,
     on_device: bool = False,
+    shard: Shard = WHOLE,
     free_bytes: int | None = None,
 ) -> AnyLoader:
     """A loader that keeps the split on the device when it fits into RESIDENT_SHARE of the free memory, or streams it.
@@ -47,7 +49,7 @@ def make_loader(
     `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
     `on_device` asks for a `DeviceLoader`, where the device is a GPU and the split fits.
     Images come normalised in the memory format, scaled up to `image_px`, as `dtype` from a `DeviceLoader` and as
-    float32 from the others. Raises UserError as `Loader` does.
+    float32 from the others. `shard` says which of several ranks this one is. Raises UserError as `Loader` does.
     """
     where = torch.device(device)
     if free_bytes is None and where.type == "cuda":
@@ -62,6 +64,7 @@ def make_loader(
         "augment": augment or Augment(),
         "image_px": image_px,
         "memory_format": memory_format,
+        "shard": shard,
     }
     if not fits:
         return StreamingLoader(split, **shared)

@@ -11,7 +11,7 @@ def learning_rates(trial: Trial, images: int) -> list[float]:
     `one_cycle` rises linearly over the first quarter to the trial's learning rate and falls linearly to almost nothing
     (Smith & Topin 2018, arXiv:1708.07120; PyTorch's OneCycleLR).
     """
-    steps = -(-trial.epochs * images // trial.batch)
+    steps = -(-trial.epochs * images // trial.batch_of_step)
     highest = trial.learning_rate
     if trial.schedule == "constant":
         return [highest] * steps

@@ -22,8 +22,8 @@ def why_unsupported(trial: Trial) -> str | None:
     captured = "graph" in trial.engine
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
-    if trial.devices != 1:
-        return "this version trains on one device"
+    if trial.devices != 1 and trial.engine != "eager":
+        return f"this version trains on several devices eagerly, not with the engine {trial.engine}"
     if trial.optimizer not in OPTIMIZERS:
         return f"the training workload has no optimiser {trial.optimizer!r}"
     reason = precision.why_unsupported(trial)

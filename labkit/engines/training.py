@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from labkit import ranks
 from labkit.engines import side_stream
+from labkit.engines.exchange import Exchange, average_gradients, overlapped
 from labkit.engines.precision import AUTOCAST, autocast
 from labkit.engines.regions import loss_function
 from labkit.trial import Trial
@@ -29,11 +31,20 @@ class Training:
 
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
     `restarts` says whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
-    from the device whose memory is reported.
+    from the device whose memory is reported. Where several ranks train, `exchange` says how their gradients become one.
     """
 
-    def __init__(self, trial: Trial, model: nn.Module, *, captured: bool, restarts: bool) -> None:
-        self.trial, self.model = trial, model
+    def __init__(
+        self,
+        trial: Trial,
+        model: nn.Module,
+        *,
+        captured: bool,
+        restarts: bool,
+        exchange: Exchange = "overlapped",
+    ) -> None:
+        self.trial, self.model, self._team = trial, model, ranks.team()
+        self._by_hand = self._team is not None and exchange == "by hand"
         device = torch.device(trial.device)
         self.lr = torch.full((), trial.learning_rate, device=device)
         self._initial = [value.detach().to("cpu", copy=True) for value in _values(model)] if restarts else None
@@ -41,7 +52,8 @@ class Training:
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
-        self._loss = loss_function(self.model, None)
+        forward = model if self._team is None or self._by_hand else overlapped(model, self._team)
+        self._loss = loss_function(forward, None)
 
     def _make_optimizer(self) -> Any:
         if self.trial.optimizer == "sgd_master":
@@ -94,14 +106,20 @@ class Training:
             loss = self._loss(images, labels)
         if self._scaler is None:
             loss.backward()
+            self._exchange()
             if self._side_stream:
                 side_stream.join()
             self.optimizer.step()
         else:
             self._scaler.scale(loss).backward()
+            self._exchange()
             self._scaler.step(self.optimizer)
             self._scaler.update()
         return loss.detach()
+
+    def _exchange(self) -> None:
+        if self._by_hand and self._team is not None:
+            average_gradients(self.model, self._team)
 
     def bind(self) -> None:
         """Once the step is captured: the gradients stay where they are now."""

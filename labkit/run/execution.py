@@ -276,7 +276,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
         epochs.append(
             Epoch(
                 steps=steps,
-                images=steps * trial.batch,
+                images=steps * trial.batch_of_step,
                 train_s=train_s,
                 train_loss=loss,
                 learning_rate=workload.learning_rate(),

@@ -17,14 +17,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from labkit import ranks
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS, Augment
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.in_order import batches_in_order
 from labkit.data.loader import StreamingLoader
 from labkit.data.loaders import AnyLoader, make_loader
+from labkit.data.order import WHOLE, Shard
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
+from labkit.engines.exchange import check_same_everywhere
 from labkit.engines.hosted import HostedStep
 from labkit.engines.regions import compiler_cache
 from labkit.engines.schedule import learning_rates
@@ -56,7 +59,7 @@ class TrainWorkload:
 
     def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
         self.trial = trial
-        self.images_per_step: int | None = trial.batch
+        self.images_per_step: int | None = trial.batch_of_step
         self.bytes_per_step: int | None = None
         self._data = data
         precision.set_modes(trial.precision)
@@ -69,24 +72,27 @@ class TrainWorkload:
                 adapt(model)
         model = model.to(memory_format=TORCH_FORMATS[trial.memory_format])
         captured = "graph" in trial.engine
-        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd"
+        self._team = ranks.team()
+        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd" and self._team is None
         self._reference: Training | None = None
         if not self._is_reference:
             as_plain = replace(trial, engine="eager", optimizer="sgd")
-            self._reference = Training(as_plain, copy.deepcopy(model), captured=False, restarts=False)
+            self._reference = Training(
+                as_plain, copy.deepcopy(model), captured=False, restarts=False, exchange="by hand"
+            )
         # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
         self.training = Training(trial, model, captured=captured, restarts=not self._is_reference or trial.epochs > 0)
         self.run = self._drive()
         self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
-        self.flop_per_step: int | None = self._count().flop_training * trial.batch
+        self.flop_per_step: int | None = self._count().flop_training * trial.batch_of_step
         self.facts = self._describe()
 
     def _loader(self) -> AnyLoader:
         trial, data = self.trial, self._data
         return make_loader(
             data.train,
-            batch=trial.batch,
+            batch=trial.batch_of_device,
             device=trial.device,
             mean=data.mean,
             std=data.std,
@@ -96,6 +102,7 @@ class TrainWorkload:
             memory_format=trial.memory_format,  # type: ignore[arg-type]
             dtype=self.training.input_dtype,
             on_device=trial.loader == "device",
+            shard=Shard(self._team.rank, self._team.size) if self._team else WHOLE,
         )
 
     def _drive(self) -> HostedStep | CapturedStep:
@@ -198,6 +205,8 @@ class TrainWorkload:
 
         tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
         self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
+        if self._team is not None:
+            check_same_everywhere(self.training.weights(), self._team)
         del self._expected
         self._forget_steps()
         if not self.trial.epochs:
@@ -233,7 +242,7 @@ class TrainWorkload:
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Steps until all training images have been seen `epoch + 1` times, from where the last epoch ended."""
-        images, batch = len(self._data.train), self.trial.batch
+        images, batch = len(self._data.train), self.trial.batch_of_step
         return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def learning_rate(self) -> float:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.data.dataset import Split
-from labkit.data.order import EpochOrder, Progress
+from labkit.data.order import EpochOrder, Progress, Shard, make_order
 from labkit.errors import UserError
 
 torch = pytest.importorskip("torch")
@@ -338,3 +338,21 @@ def test_a_mapped_set_is_not_copied_on_a_cpu(kind: type[Loader], tmp_path: Path,
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 4e6
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_together_take_what_one_device_with_their_total_batch_takes(ranks: int) -> None:
+    whole = EpochOrder(50, seed=3)
+    parts = [make_order(50, seed=3, batch=4, shard=Shard(rank, ranks)) for rank in range(ranks)]
+    for counts in ((4, 4, 4), (12, 0, 0), (1, 6, 5)):  # in one piece or in several, as a loader that sends parts ahead
+        taken = [np.concatenate([part.take(count) for count in counts if count]) for part in parts]
+        for step in range(3):
+            together = np.concatenate([one[4 * step : 4 * step + 4] for one in taken])
+            assert np.array_equal(together, whole.take(4 * ranks))
+    assert len({part.progress for part in parts}) == 1
+
+
+def test_an_order_of_one_rank_is_the_whole_order_and_a_rank_that_is_none_is_refused() -> None:
+    assert np.array_equal(make_order(9, seed=1, batch=2).take(9), EpochOrder(9, seed=1).take(9))
+    with pytest.raises(ValueError, match="no part"):
+        make_order(9, seed=1, batch=2, shard=Shard(2, 2))

@@ -12,8 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from labkit.data import DataSet, open_data
 from labkit.host import usable_threads
-from labkit.records import Record
+from labkit.records import Epochs, Record
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
 from tests.unit.test_runner import eventually, workers_now
@@ -145,3 +146,43 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def training(data: DataSet, **fields: Any) -> Trial:
+    about = {"model": "resnet18", "batch": 8, "devices": 2, "device": "cpu", **fields}
+    return Trial(data=data.name, data_checksum=data.checksum, **about)
+
+
+def test_two_ranks_train_one_network(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    trials = [
+        training(data),
+        training(data, scaling="strong", batch=16),
+        training(data, epochs=1),
+        training(data, devices=1),
+        training(data, engine="compile"),
+    ]
+    run(trials, report, limit_s=120)
+    made = {one.key: one for one in records(report)}
+    weak, strong, epochs, alone, compiled = (made[trial.key] for trial in trials)
+    for one in (weak, strong, epochs, alone):
+        assert one.status == "ok", one.reason
+    for one, images in ((weak, 16), (strong, 16), (alone, 8)):
+        assert one.blocks is not None
+        assert one.blocks.images_per_step == images
+    for one in (weak, strong, epochs):  # held against gradients that are averaged by hand
+        assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
+    assert isinstance(epochs.result, Epochs)
+    assert (epochs.result.epochs[0].steps, epochs.result.epochs[0].images) == (10, 160)
+    assert (compiled.status, "several devices" in (compiled.reason or "")) == ("unsupported", True)
+
+
+def test_gradients_that_are_not_averaged_are_found(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    run([training(data, workload="tests.faulty.train_apart")], report, limit_s=120)
+    (made,) = records(report)
+    assert made.status == "crashed"
+    assert "correctness gate" in (made.reason or "")

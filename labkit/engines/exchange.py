@@ -1,0 +1,45 @@
+"""How the gradients of several ranks become one: their mean, by DistributedDataParallel, or by hand after the backward.
+
+DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. By hand each
+is sent when all are there: slow, but nothing in it can be out of step, so it is what the other is held against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from labkit.errors import GateError
+from labkit.ranks import Team
+
+Exchange = Literal["overlapped", "by hand"]
+
+
+def overlapped(model: nn.Module, team: Team) -> nn.Module:
+    """The model, whose gradients every backward pass averages over the team. The weights of rank 0 go to all.
+
+    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step.
+    """
+    return nn.parallel.DistributedDataParallel(
+        model, process_group=team.work, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
+    )
+
+
+def average_gradients(model: nn.Module, team: Team) -> None:
+    """Replace each gradient by its mean over the team."""
+    for weight in model.parameters():
+        if weight.grad is not None:
+            dist.all_reduce(weight.grad, group=team.work)
+            weight.grad /= team.size
+
+
+def check_same_everywhere(values: Sequence[torch.Tensor], team: Team) -> None:
+    """GateError where the ranks' weights differ: each would train a network of its own."""
+    sums = team.gather([float(value.double().sum()) for value in values])
+    for rank, of_rank in enumerate(sums):
+        if of_rank != sums[0]:
+            raise GateError(f"after the same steps rank {rank} has other weights than rank 0")
