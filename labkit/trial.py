@@ -31,6 +31,10 @@ DEVICES = ("cuda", "cpu")
 WEIGHTS = ("initial", "trained")
 # On several devices. `weak`: each gets `batch` images a step; `strong`: they share them.
 SCALINGS = ("weak", "strong")
+# Of several GPUs. `direct`: from one to the other, over whatever link they have; `host`: through the host's memory;
+# `sockets`: through the operating system's network, as between machines.
+INTERCONNECTS = ("direct", "host", "sockets")
+GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
 NO_DATA = "none"  # of workloads that take no images
 
 
@@ -72,6 +76,8 @@ class Trial:
     threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
     weights: str = "initial"
     scaling: str = "weak"
+    interconnect: str = "direct"
+    gradient_precision: str = "fp32"
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
@@ -93,6 +99,8 @@ class Trial:
             ("copies", COPIES),
             ("weights", WEIGHTS),
             ("scaling", SCALINGS),
+            ("interconnect", INTERCONNECTS),
+            ("gradient_precision", GRADIENT_PRECISIONS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
@@ -145,6 +153,8 @@ class Trial:
             "threads",
             "devices",
             "scaling",
+            "interconnect",
+            "gradient_precision",
             "device",
             "framework",
         ):

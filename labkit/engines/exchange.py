@@ -19,14 +19,21 @@ from labkit.ranks import Team
 Exchange = Literal["overlapped", "by hand"]
 
 
-def overlapped(model: nn.Module, team: Team) -> nn.Module:
+def overlapped(model: nn.Module, team: Team, gradient_precision: str = "fp32") -> nn.Module:
     """The model, whose gradients every backward pass averages over the team. The weights of rank 0 go to all.
 
-    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step.
+    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step. In another
+    precision than FP32 gradients are rounded before they are sent, and added up in it.
     """
-    return nn.parallel.DistributedDataParallel(
+    parallel = nn.parallel.DistributedDataParallel(
         model, process_group=team.work, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
     )
+    if gradient_precision != "fp32":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+        parallel.register_comm_hook(team.work, hooks[gradient_precision])
+    return parallel
 
 
 def average_gradients(model: nn.Module, team: Team) -> None:

@@ -24,6 +24,10 @@ def why_unsupported(trial: Trial) -> str | None:
         return f"the engine {trial.engine} predicts, it does not train"
     if trial.devices != 1 and trial.engine != "eager":
         return f"this version trains on several devices eagerly, not with the engine {trial.engine}"
+    if trial.gradient_precision != "fp32" and trial.devices == 1:
+        return "one device exchanges no gradients"
+    if trial.gradient_precision == "bf16" and trial.device == "cpu":
+        return "PyTorch exchanges BF16 gradients by NCCL, between GPUs; Gloo has FP16"
     if trial.optimizer not in OPTIMIZERS:
         return f"the training workload has no optimiser {trial.optimizer!r}"
     reason = precision.why_unsupported(trial)

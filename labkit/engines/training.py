@@ -52,7 +52,9 @@ class Training:
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
-        forward = model if self._team is None or self._by_hand else overlapped(model, self._team)
+        forward = (
+            model if self._team is None or self._by_hand else overlapped(model, self._team, trial.gradient_precision)
+        )
         self._loss = loss_function(forward, None)
 
     def _make_optimizer(self) -> Any:

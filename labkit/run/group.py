@@ -34,6 +34,12 @@ OUTCOME = ("status", "reason", "facts")
 FROM_RANK_0 = ("hello", "start", "progress", "done")
 
 
+def network_of(trial: Trial) -> dict[str, str]:
+    """What tells NCCL which ways the trial's devices may use; NCCL reads it once, when a process begins."""
+    closed = {"direct": (), "host": ("NCCL_P2P_DISABLE",), "sockets": ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")}
+    return dict.fromkeys(closed[trial.interconnect], "1")
+
+
 class GroupProcess(Spawned):
     """`ranks` processes under one torchrun."""
 
@@ -134,20 +140,23 @@ class GroupProcess(Spawned):
         """The outcome of the rank that failed first."""
         told = [e for e in events if e["event"] == "failed" or e.get("status") in ("oom", "crashed")]
         silent = [e for e in events if e["event"] == "gone" and e["rank"] not in {sign["rank"] for sign in told}]
+        codes = {sign["rank"]: self._exit_code(sign["rank"]) for sign in silent}
+        # torchrun ends the others by SIGTERM once one has failed: they are not the ones to name.
+        silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not told]
         # A rank that is killed says nothing: its line ends, a moment before the others fail of its absence.
         first = min([*told, *silent], key=lambda sign: sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0))
         rank = first["rank"]
         outcome: dict[str, Any] = {name: first[name] for name in OUTCOME if name in first}
         if first["event"] == "gone":
-            outcome = self._death_of(rank)
+            outcome = self._death(codes[rank])
         outcome["reason"] = f"rank {rank} of {self._ranks}: {outcome['reason']}"
         outcome["facts"] = {**outcome.get("facts", {}), "failed_rank": rank}
         # Rank 0 knows what the trial took.
         known = next((e for e in told if e["event"] == "done"), {})
         return {**known, "event": "done", **outcome}
 
-    def _death_of(self, rank: int) -> dict[str, Any]:
-        """Status and reason of a rank that ended by itself, as torchrun tells them in the log."""
+    def _exit_code(self, rank: int) -> int | None:
+        """Of a rank that ended by itself, as torchrun tells it in the log; None where it does not."""
         deadline = time.monotonic() + DEATH_S
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -155,7 +164,10 @@ class GroupProcess(Spawned):
             file.seek(self._log_start)
             said = file.read().decode(errors="replace")
         codes = re.findall(rf"rank\s*:\s*{rank} .*?\n\s*exitcode\s*:\s*(-?\d+)", said)
-        code = int(codes[-1]) if codes else None
+        return int(codes[-1]) if codes else None
+
+    def _death(self, code: int | None) -> dict[str, Any]:
+        """Status and reason of a rank that ended without a word."""
         if code == -signal.SIGKILL and self._killed_for_memory():
             return {"status": "oom", "reason": "the operating system killed it because the machine ran out of memory"}
         how = "it ended without a word" if code is None else f"it ended with exit code {code}"

@@ -18,7 +18,7 @@ from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
 from labkit.records import Blocks, Epochs, Planned, Process, Record, Store, short_hash, utc_now
-from labkit.run.group import GroupProcess
+from labkit.run.group import GroupProcess, network_of
 from labkit.run.lock import only_measurement
 from labkit.run.plan import estimate_s, order_of_pass, order_seed, timed_s
 from labkit.run.process import Spawned, WorkerProcess
@@ -107,6 +107,7 @@ class _Run:
         self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
         self.timing, self.progress, self.watch = timing, progress, watch
         self.failed = 0
+        self.later: list[Trial] = []  # of this pass, for other processes than the present ones
         self.passes_left = profile.passes(scale)
         self.clock = Stopwatch()
         self.log = store.report / "logs" / f"{study}.log"
@@ -120,8 +121,12 @@ class _Run:
             return
         self.watch.begin_pass(pending)
         while pending:
-            with self._start(pending, planned.order_seed) as worker:
-                pending = self._follow(worker, pending)
+            # What NCCL may use is settled when a process begins: trials that differ in it can't share one.
+            wanted = network_of(pending[0])
+            together = [trial for trial in pending if network_of(trial) == wanted]
+            self.later = [trial for trial in pending if network_of(trial) != wanted]
+            with self._start(together, planned.order_seed) as worker:
+                pending = self._follow(worker, together) + self.later
 
     def _start(self, pending: list[Trial], gap_seed: int) -> Spawned:
         """One process for trials on one device; as many as the largest trial wants, or as there are devices, else."""
@@ -129,7 +134,7 @@ class _Run:
         ranks = min(max(trial.devices for trial in pending), len(indices) or usable_threads())
         about: dict[str, Any] = {
             "log": self.log,
-            "environment": self._environment(),
+            "environment": self._environment() | network_of(pending[0]),
             "gap_seed": gap_seed,
             "pass_number": self.pass_number,
         }
@@ -233,7 +238,7 @@ class _Run:
         self.progress.finished_one()
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
-        rest_s = estimate_s(pending, self.timing, [], self.scale)
+        rest_s = estimate_s([*pending, *self.later], self.timing, [], self.scale)
         rest_s -= share * (timed_s(pending[0], self.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"

@@ -204,13 +204,19 @@ class TrainWorkload:
             return self.run.take_losses(), self.run.images, self.run.labels
 
         tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
-        self.facts["gate"] = gate.compare(self._expected, tuned, self.trial.precision)
+        self.facts["gate"] = gate.compare(self._expected, tuned, self._least_precision())
         if self._team is not None:
             check_same_everywhere(self.training.weights(), self._team)
         del self._expected
         self._forget_steps()
         if not self.trial.epochs:
             self.training.forget_beginning()
+
+    def _least_precision(self) -> str:
+        """Of what the steps compute in and what gradients are sent in."""
+        trial = self.trial
+        wide = trial.precision in ("fp32", "tf32")
+        return trial.gradient_precision if wide and trial.gradient_precision != "fp32" else trial.precision
 
     def _check_first_step(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""

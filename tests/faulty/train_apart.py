@@ -11,5 +11,5 @@ from labkit.workloads.train import build as build_training
 
 def build(trial: Trial, data: DataSet) -> Workload:
     """The training workload without its exchange of gradients."""
-    training.overlapped = lambda model, _team: model  # type: ignore[attr-defined]
+    training.overlapped = lambda model, _team, _precision: model  # type: ignore[attr-defined]
     return build_training(trial, data)

@@ -164,17 +164,21 @@ def test_two_ranks_train_one_network(report: Path) -> None:
         training(data, epochs=1),
         training(data, devices=1),
         training(data, engine="compile"),
+        training(data, gradient_precision="fp16"),
+        training(data, devices=1, gradient_precision="bf16"),
     ]
     run(trials, report, limit_s=120)
     made = {one.key: one for one in records(report)}
-    weak, strong, epochs, alone, compiled = (made[trial.key] for trial in trials)
-    for one in (weak, strong, epochs, alone):
+    weak, strong, epochs, alone, compiled, rounded, pointless = (made[trial.key] for trial in trials)
+    for one in (weak, strong, epochs, alone, rounded):
         assert one.status == "ok", one.reason
     for one, images in ((weak, 16), (strong, 16), (alone, 8)):
         assert one.blocks is not None
         assert one.blocks.images_per_step == images
     for one in (weak, strong, epochs):  # held against gradients that are averaged by hand
         assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
+    assert weak.facts["gate"]["change_difference"] < 1e-3 < rounded.facts["gate"]["change_difference"]
+    assert (pointless.status, pointless.reason) == ("unsupported", "one device exchanges no gradients")
     assert isinstance(epochs.result, Epochs)
     assert (epochs.result.epochs[0].steps, epochs.result.epochs[0].images) == (10, 160)
     assert (compiled.status, "several devices" in (compiled.reason or "")) == ("unsupported", True)
