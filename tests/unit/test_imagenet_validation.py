@@ -16,10 +16,12 @@ import pytest
 
 from labkit import study
 from labkit.data import DataSet, Split, cache_dir, holds_validation_set, ilsvrc2012, inspect_folder, open_data
+from labkit.data.validation import split_sha256
 from labkit.engines import weights_files
 from labkit.engines.torchvision_files import PATTERN, published_name, read_state
 from labkit.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
 from labkit.errors import DataError, LabkitError, Unsupported, UserError
+from labkit.profile import load_profile
 from labkit.report.execute import planned_trials
 from labkit.run.plan import REFUSED_S, planned_s
 from labkit.study import notebook_of, open_study
@@ -238,6 +240,12 @@ def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
         ilsvrc2012.read_image(tmp_path / "gone.JPEG")
 
 
+def test_a_checksum_of_images_is_that_of_all_of_them_at_once(images: DataSet) -> None:
+    some = Split(images.val.images[:530, :, :8, :8], images.val.labels[:530])  # more than are taken at a time
+    whole = np.ascontiguousarray(some.images).tobytes() + some.labels.astype("<i2").tobytes()
+    assert split_sha256(some) == hashlib.sha256(whole).hexdigest()
+
+
 def test_what_a_folder_holds_is_said(folder: Path) -> None:
     assert inspect_folder(str(folder)) == [ilsvrc2012.describe(1250, 750), "1,000 classes; every image can be read."]
 
@@ -358,6 +366,9 @@ def test_without_a_file_the_trial_says_which_is_wanted_and_nobody_trains(images:
     assert not lacked_weights(refused)
     (weights / "resnet18-f37072fd.pth").touch()
     assert lacked_weights(refused), "it is tried again once the file is here"
+    timing = load_profile("cpu").timing_at("smoke", "08_quantization")
+    more_s = [planned_s(replace(TRIAL, scored=count), timing) for count in (0, 1000)]
+    assert more_s[1] - more_s[0] == pytest.approx(49), "a second for 1,000 images of 32 px, these are 49 times as large"
 
 
 def test_names_are_those_that_torchvision_gives_its_files() -> None:
