@@ -259,7 +259,7 @@ def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
     studies: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    done = labkit("report", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
+    done = labkit("plan", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
     assert_refused(done, "is no training set", "only 08_quantization can (STUDY=quantization)")
     assert ("01_training" in done.stderr) == (studies != "quantization,inference")
 
@@ -343,7 +343,7 @@ def test_two_files_for_one_model_are_refused_before_anything_runs(weights: Path)
     said = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
     with pytest.raises(UserError, match=said):
         find_weights(TRIAL)
-    assert_refused(labkit("report", "--hw", "cpu", "--weights", str(weights)), said)
+    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), said)
 
 
 def test_a_folder_without_weights_is_told_of_torchvisions_names(tmp_path: Path) -> None:
