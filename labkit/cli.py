@@ -16,15 +16,18 @@ from labkit.errors import LabkitError, UserError, unknown
 from labkit.registry import check_scale
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
-data_app = typer.Typer(no_args_is_help=True, help="Image archives.")
+data_app = typer.Typer(no_args_is_help=True, help="Folders of images.")
 app.add_typer(data_app, name="data")
 
 Hw = Annotated[str, typer.Option("--hw", envvar="HW", help="Profile: a file of params/ without its ending.")]
 StudyName = Annotated[str, typer.Option("--study", envvar="STUDY", help="Studies, comma-separated; empty = all.")]
 Scale = Annotated[str, typer.Option("--scale", envvar="SCALE", help="smoke, quick or full.")]
-Data = Annotated[str, typer.Option("--data", envvar="DATA", help="A folder with ImageNet32, or synthetic32 or digits.")]
+Data = Annotated[
+    str,
+    typer.Option("--data", envvar="DATA", help="A folder with ImageNet32 or ImageNet's val, or synthetic32 or digits."),
+]
 Weights = Annotated[
-    str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with weights that a GPU's report has trained.")
+    str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
 ]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
@@ -124,12 +127,12 @@ def doctor() -> None:
 
 @data_app.command("check")
 def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
-    """Say what an image archive holds, or refuse it."""
-    from labkit.data import inspect_archive
+    """Say what a folder of images holds, or refuse it."""
+    from labkit.data import inspect_folder
 
     if not path:
         raise UserError("say which folder to look at: `labkit data check /folder`, or `make data-check DATA=/folder`.")
-    for sentence in inspect_archive(path).sentences:
+    for sentence in inspect_folder(path):
         print(sentence)
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from labkit.analysis.results import Results
 from labkit.analysis.verdicts import Evidence, Findings, judge_all
-from labkit.data import DataSet, open_data
+from labkit.data import DataSet, holds_validation_set, open_data
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
@@ -33,7 +33,10 @@ from labkit.trial import DEVICES, NO_DATA, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
-DIGITS, REPORTS_OWN = "digits", "own"  # values of `data` in a sweep: the handwritten digits, or what DATA= names
+# Values of `data` in a sweep or notebook: the handwritten digits; what DATA= names; the same for trials that are only
+# timed, which synthetic32 stands in for where DATA= names images that nothing but scoring needs.
+DIGITS, REPORTS_OWN, TIMED = "digits", "own", "timed"
+SCORING = ("08_quantization",)  # the studies that can do with a validation set alone
 
 # Training and validation images of synthetic32 at each scale; other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
@@ -66,6 +69,23 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         raise UserError(
             f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
         ) from error
+
+
+def check_use(name_or_path: str, studies: Sequence[str]) -> None:
+    """UserError where a report's images can't be those of one of its studies: nothing is trained on a validation set.
+
+    Asked before images are read, which may take minutes.
+    """
+    others = [study for study in studies if study not in SCORING]
+    try:
+        if not others or not holds_validation_set(name_or_path):
+            return
+    except OSError:
+        return  # opening it says why
+    raise UserError(
+        f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(others)} "
+        f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
+    )
 
 
 class Cpu(NamedTuple):
@@ -103,13 +123,27 @@ class OpenStudy:
 
     @cached_property
     def images(self) -> DataSet | None:
-        """The data set; None when nothing can be measured here (records name theirs)."""
+        """The data set; None when nothing can be measured here (records name theirs). UserError as `check_use`."""
+        check_use(self.data, [self.study.id])
         return self._images_of(self.data)
 
     @cached_property
     def digits(self) -> DataSet | None:
         """The handwritten digits, for trials that name them whatever the report's images are; None as `images`."""
         return self._images_of(DIGITS)
+
+    @cached_property
+    def timed_images(self) -> DataSet | None:
+        """The images of trials that are timed and not scored: the report's own, or synthetic32 in their place."""
+        own = self.images
+        return self._images_of("") if own is not None and own.validation_only else own
+
+    def scoring(self) -> dict[str, SweepValue]:
+        """The fields of this study's scored trials that depend on the report's images: how many, batch, and size."""
+        if self.images is None or not self.images.validation_only:
+            return {"scored": self.sweep["scored"], "batch": self.sweep["scored_batch"]}
+        sizes = {"scored": self.sweep["imagenet_scored"], "batch": self.sweep["imagenet_batch"]}
+        return {**sizes, "image_px": self.images.edge_px}
 
     def _images_of(self, name: str) -> DataSet | None:
         planned_here = self.mode == "plan" and mismatch(self.profile, self.host) is None
@@ -141,13 +175,17 @@ class OpenStudy:
     def trials(self, **axes: Any) -> list[Trial]:
         """Every combination of the given fields on this profile's device and data; a list is an axis.
 
-        `data` is "digits" for the handwritten digits, "none" for workloads without images, else the report's own.
+        `data` is "digits" for the handwritten digits, "none" for workloads without images, "timed" for `timed_images`,
+        else the report's own.
         """
         device = {"device": self.profile.device.kind}
         if axes.get("data") == NO_DATA:
             return grid(**{**device, **axes})
-        images = self.digits if axes.get("data") == DIGITS else self.images
-        if axes.get("data") == REPORTS_OWN:
+        if axes.get("data") == TIMED:
+            images = self.timed_images
+        else:
+            images = self.digits if axes.get("data") == DIGITS else self.images
+        if axes.get("data") in (REPORTS_OWN, TIMED):
             del axes["data"]
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         return grid(**{**device, **known, **axes})

@@ -74,3 +74,25 @@ def python2_dumps(batch: Batch) -> bytes:
     stream = io.BytesIO()
     _Python2Pickler(stream, protocol=2).dump(batch)
     return re.sub(rb"numpy\._core", b"numpy.core", stream.getvalue())
+
+
+CLASS_FOLDERS = ["n01440764", *(f"n0200{number:04}" for number in range(998)), "n15075141"]  # the real first and last
+
+
+def write_validation_set(folder: Path, *, per_class: int = 2) -> Path:
+    """Write a folder `val` of 1,000 class folders of small JPEGs in the colours, sizes and modes that ImageNet has.
+
+    No two images are alike. Some are grey, some CMYK, some narrow, one larger than what is cut out of it.
+    """
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for number in range(len(CLASS_FOLDERS) * per_class):
+        name, rank = CLASS_FOLDERS[number % 1000], number // 1000
+        levels = rng.integers(0, 256, (5, 4, 3), dtype=np.uint8)
+        size = (300, 401) if number == 5 else tuple(rng.integers(8, 60, 2).tolist())
+        image = Image.fromarray(levels).resize(size, Image.Resampling.BICUBIC)
+        image = image.convert({3: "L", 7: "CMYK"}.get(number % 10, "RGB"))
+        (folder / "val" / name).mkdir(parents=True, exist_ok=True)
+        image.save(folder / "val" / name / f"ILSVRC2012_val_{rank:08}.JPEG", quality=90)
+    return folder

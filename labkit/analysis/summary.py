@@ -330,11 +330,10 @@ def telemetry_limits(results: Results) -> list[str]:
 
 def limitations(results: Results, trials: list[Trial]) -> Text:
     """What these numbers do not say, as far as the records know."""
-    said = []
+    said: list[str] = []
     if trials:
-        description = results.fact(trials[0], "data_description")
-        if description:
-            said.append(str(description))
+        described = [results.fact(trial, "data_description") for trial in trials]
+        said += dict.fromkeys(str(description) for description in described if description)
         here = f"{listing(sorted({t.framework for t in trials}))} on {listing(sorted({t.data for t in trials}))}"
         for paper in load_papers():
             studies = {table.study for table in paper.tables} | {order.study for order in paper.orders}

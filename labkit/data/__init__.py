@@ -1,4 +1,4 @@
-"""The data room's door: a data set by its name, or from a folder with ImageNet32, ready as memory-mapped arrays.
+"""The data room's door: a data set by its name or from a folder with ImageNet32 or ImageNet, as memory-mapped arrays.
 
 `labkit.data.loader` feeds one to a model; it is not imported here, because it needs torch.
 """
@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.data import digits, imagenet32, synthetic
+from labkit.data import digits, ilsvrc2012, imagenet32, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
-from labkit.data.dataset import DataSet, Source, Split
-from labkit.data.imagenet32 import ArchiveReport
-from labkit.data.imagenet32 import inspect as inspect_archive
+from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Source, Split
 from labkit.data.subset import subset
 from labkit.errors import UserError, unknown
 
 __all__ = [
+    "ILSVRC2012",
     "NAMES",
-    "ArchiveReport",
     "DataSet",
+    "Levels",
     "Source",
     "Split",
     "cache_dir",
-    "inspect_archive",
+    "holds_validation_set",
+    "inspect_folder",
     "open_by_checksum",
     "open_data",
 ]
@@ -42,10 +42,10 @@ def open_data(
 ) -> DataSet:
     """Open a data set, from the cache or, the first time, through it.
 
-    `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32. `train_images` and
-    `val_images` say how many are wanted; None is all, of synthetic32 50,000 and 10,000. Of digits and ImageNet32 there
-    may be fewer, and then all are given; fewer of ImageNet32 than there are is a sample drawn with `seed`. `verify`
-    also reads a cached set through and compares its checksum.
+    `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
+    set. `train_images` and `val_images` say how many are wanted; None is all, of synthetic32 50,000 and 10,000. Of the
+    others there may be fewer, and then all are given; fewer of a folder's than there are is a sample drawn with `seed`.
+    `verify` also reads a cached set through and compares its checksum.
 
     Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
     for an archive that cannot be used.
@@ -65,7 +65,18 @@ def open_data(
             name_or_path,
             NAMES,
             hint="A path must be a folder that exists and holds ImageNet32: train_data_batch_1 to train_data_batch_10 "
-            "and val_data, all pickled or all with the ending .npz.",
+            f"and val_data, all pickled or all with the ending .npz; or {ilsvrc2012.LAYOUT}.",
         )
-    whole = cached(imagenet32.source(name_or_path), verify=verify)
+    reader = ilsvrc2012 if holds_validation_set(name_or_path) else imagenet32
+    whole = cached(reader.source(name_or_path), verify=verify)
     return subset(whole, train_images=train_images, val_images=val_images, seed=seed, verify=verify)
+
+
+def holds_validation_set(name_or_path: str | None) -> bool:
+    """Whether this is a folder with ImageNet's class folders, which nothing is trained on; reads no image."""
+    return bool(name_or_path) and name_or_path not in NAMES and ilsvrc2012.find_folder(str(name_or_path)) is not None
+
+
+def inspect_folder(path: str) -> list[str]:
+    """Read a folder of images through, and say in sentences what it holds; DataError for one that cannot be used."""
+    return ilsvrc2012.inspect(path) if holds_validation_set(path) else imagenet32.inspect(path).sentences

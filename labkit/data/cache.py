@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit import __version__
-from labkit.data.dataset import IMAGE_SHAPE, SPLITS, DataSet, Source, Split, SplitName
+from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Source, Split, SplitName
 from labkit.data.npy import ArrayWriter, ChannelMoments, array_digest
 from labkit.errors import DataError, UserError
 
@@ -92,14 +92,14 @@ def open_entry(folder: Path, *, verify: bool = False) -> DataSet:
         counts: dict[SplitName, int] = {split: int(meta[f"{split}_images"]) for split in SPLITS}
         mean, std = ([float(level) for level in meta[key]] for key in ("mean", "std"))
         facts = {key: str(meta[key]) for key in ("name", "checksum", "description")}
-        classes = int(meta["classes"])
+        classes, edge_px = int(meta["classes"]), int(meta.get("edge_px", EDGE_PX))
         if min(counts.values()) < 1 or len(mean) != 3 or len(std) != 3:
             raise ValueError("impossible counts, mean or std")
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{folder / 'meta.json'} is incomplete ({error!r}).") from error
     splits = {
         split: Split(
-            images=_map(folder, f"{split}_images", (counts[split], *IMAGE_SHAPE), np.uint8),
+            images=_map(folder, f"{split}_images", (counts[split], 3, edge_px, edge_px), np.uint8),
             labels=_map(folder, f"{split}_labels", (counts[split],), np.int16),
         )
         for split in SPLITS
@@ -152,19 +152,19 @@ def cached(source: Source, *, verify: bool = False) -> DataSet:
 
 def _write(source: Source, folder: Path) -> None:
     """Write an entry's arrays and meta.json into `folder` and flush them to the disk."""
-    moments = ChannelMoments()
+    moments, shape = ChannelMoments(), (3, source.edge_px, source.edge_px)
     counts: dict[SplitName, int] = {}
     digests: dict[str, str] = {}
     for split in SPLITS:
         with (
-            ArrayWriter(folder / f"{split}_images.npy", IMAGE_SHAPE, np.uint8) as images,
+            ArrayWriter(folder / f"{split}_images.npy", shape, np.uint8) as images,
             ArrayWriter(folder / f"{split}_labels.npy", (), np.int16) as labels,
         ):
             for chunk_images, chunk_labels in source.chunks(split):
                 for start in range(0, len(chunk_images), _WRITE_IMAGES):
                     part = chunk_images[start : start + _WRITE_IMAGES]
                     images.append(part)
-                    if split == "train":
+                    if split == "train" and source.normalisation is None:
                         moments.add(part)
                 labels.append(chunk_labels)
                 del chunk_images, chunk_labels  # an archive's batch is large: let it go before the next is read
@@ -172,7 +172,7 @@ def _write(source: Source, folder: Path) -> None:
             raise DataError(f"{source.name} has no {split} image; both splits need some.")
         counts[split] = images.count
         digests |= {f"{split}_images": images.digest(), f"{split}_labels": labels.digest()}
-    mean, std = moments.mean_and_std()
+    mean, std = source.normalisation or moments.mean_and_std()
     meta: Meta = {
         "format": CACHE_FORMAT,
         "created_by": f"labkit {__version__}",
@@ -186,6 +186,8 @@ def _write(source: Source, folder: Path) -> None:
         "std": std,
         "checksum": content_checksum(digests),
     }
+    if source.edge_px != EDGE_PX:  # entries of the usual edge stay byte for byte what they always were
+        meta["edge_px"] = source.edge_px
     with (folder / "meta.json").open("w", encoding="utf-8") as stream:
         json.dump(meta, stream, indent=1)
         stream.flush()

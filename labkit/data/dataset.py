@@ -1,4 +1,4 @@
-"""What a data set is in labkit: two splits of 32x32 colour images as memory-mapped arrays, and where they come from."""
+"""What a data set is in labkit: two splits of square colour images as memory-mapped arrays, and their origin."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Images: TypeAlias = NDArray[np.uint8]  # (N, 3, 32, 32), channels R, G, B
+Images: TypeAlias = NDArray[np.uint8]  # (N, 3, edge, edge), channels R, G, B
 Labels: TypeAlias = NDArray[np.signedinteger[Any]]  # (N,), 0 .. classes - 1
 SplitName: TypeAlias = Literal["train", "val"]
 Chunks: TypeAlias = Iterator[tuple[Images, Labels]]
+Levels: TypeAlias = tuple[float, float, float]  # of R, G, B, in units of 0..255
 
 SPLITS: tuple[SplitName, SplitName] = ("train", "val")
-IMAGE_SHAPE = (3, 32, 32)
+EDGE_PX = 32  # of every set but ImageNet's own images
+IMAGE_SHAPE = (3, EDGE_PX, EDGE_PX)
+ILSVRC2012 = "ilsvrc2012"  # ImageNet's validation images at full size, by the name that papers/*.yaml have for it
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split: `images` uint8 (N, 3, 32, 32) and `labels` int16 (N,), both read-only memory maps."""
+    """One split: `images` uint8 (N, 3, edge, edge) and `labels` int16 (N,), both read-only memory maps."""
 
     images: Images
     labels: Labels
@@ -33,18 +36,29 @@ class Split:
 class DataSet:
     """A data set that is ready to be loaded.
 
-    `mean` and `std` are per channel (R, G, B) over the training images, in units of 0..255. `checksum` identifies the
-    images and labels of both splits, whatever form they were read from. `description` is one sentence for the reader.
+    `mean` and `std` are per channel (R, G, B), in units of 0..255: over the training images, unless the source says
+    which ones its networks expect. `checksum` identifies the images and labels of both splits, whatever form they were
+    read from. `description` is one sentence for the reader.
     """
 
     name: str
     classes: int
     train: Split
     val: Split
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Levels
+    std: Levels
     checksum: str
     description: str
+
+    @property
+    def edge_px(self) -> int:
+        """The edge of every image."""
+        return int(self.train.images.shape[-1])
+
+    @property
+    def validation_only(self) -> bool:
+        """Whether these are images to score, on which nothing is trained: its `train` split is for calibrating."""
+        return self.name == ILSVRC2012
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,8 @@ class Source:
     """Where a data set comes from: what the cache needs in order to write an entry, or to find the one written before.
 
     `token` changes whenever what `chunks(split)` yields would change. `describe(train_images, val_images)` is asked
-    after reading, since an archive's size is known only then.
+    after reading, since an archive's size is known only then. `normalisation` is the mean and std that networks on
+    this data expect; None takes those of the training images.
     """
 
     name: str
@@ -61,3 +76,5 @@ class Source:
     classes: int
     chunks: Callable[[SplitName], Chunks]
     describe: Callable[[int, int], str]
+    edge_px: int = EDGE_PX
+    normalisation: tuple[Levels, Levels] | None = None

@@ -61,7 +61,8 @@ def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
     if all(len(absent) == len(names) for absent in missing.values()):
         raise DataError(
             f"{folder} holds no ImageNet32 batch; expected train_data_batch_1 to train_data_batch_10 and val_data, "
-            "all pickled or all with the ending .npz, in this one folder."
+            "all pickled or all with the ending .npz, in this one folder (or ImageNet's validation set at full size, "
+            "val/<class folder>/*.JPEG with 1,000 class folders of n and eight digits)."
         )
     begun = [
         f"as {form} are missing {', '.join(absent)}" for form, absent in missing.items() if len(absent) < len(names)

@@ -18,7 +18,7 @@ AT_ONCE = 500  # images made ready at a time
 class Pool:
     """Batches of validation images, taken in turn. `where` is `device` (normalised, as the model takes them) or `host`.
 
-    On the host they are what a service receives: uint8 (B, 3, 32, 32), in pinned memory where the device is a GPU.
+    On the host they are what a service receives: uint8 (B, 3, H, W), in pinned memory where the device is a GPU.
     `ready(bytes)` makes the model's input of such a batch, on the device.
     """
 
@@ -75,5 +75,5 @@ def _firsts(images: int) -> list[int]:
 
 
 def _pixels(split: Split, first: int, batch: int) -> torch.Tensor:
-    """uint8 (B, 3, 32, 32): the split's images from `first` on, from the beginning again after its last."""
+    """uint8 (B, 3, H, W): the split's images from `first` on, from the beginning again after its last."""
     return torch.from_numpy(split.images[np.arange(first, first + batch) % len(split)])

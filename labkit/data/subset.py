@@ -11,7 +11,7 @@ from labkit.data.dataset import SPLITS, Chunks, DataSet, Source, SplitName
 from labkit.errors import UserError
 
 SUBSET_VERSION = 1  # raise it with any change to how images are drawn: it is part of the cache token
-_CHUNK = 8192
+_CHUNK_BYTES = 8192 * 3 * 32 * 32  # 25 MB
 
 
 def subset(
@@ -36,8 +36,9 @@ def subset(
         key = np.array([seed, SPLITS.index(split)], dtype=np.uint64)
         draws = np.random.Philox(key=key).random_raw(len(labels))
         chosen = np.sort(np.argsort(draws, kind="stable")[: counts[split]])
-        for start in range(0, len(chosen), _CHUNK):
-            part = chosen[start : start + _CHUNK]
+        at_once = max(1, _CHUNK_BYTES // images[0].size)
+        for start in range(0, len(chosen), at_once):
+            part = chosen[start : start + at_once]
             yield images[part], labels[part]
 
     def describe(train: int, val: int) -> str:
@@ -45,4 +46,14 @@ def subset(
 
     facts = f"v{SUBSET_VERSION} {whole.checksum} {counts['train']} {counts['val']} {seed}"
     token = "subset-" + hashlib.sha256(facts.encode()).hexdigest()[:16]
-    return cached(Source(whole.name, token, "subset", whole.classes, chunks, describe), verify=verify)
+    drawn = Source(
+        whole.name,
+        token,
+        "subset",
+        whole.classes,
+        chunks,
+        describe,
+        edge_px=whole.edge_px,
+        normalisation=(whole.mean, whole.std) if whole.validation_only else None,
+    )
+    return cached(drawn, verify=verify)

@@ -9,6 +9,8 @@ import numpy as np
 from labkit.data import DataSet, Split, open_data
 from labkit.errors import DataError
 
+_HASHED_AT_ONCE = 512  # images: those of a whole set may be more than memory holds
+
 
 def scoring_split(data: DataSet, images: int) -> Split:
     """The first `images` validation images; all of them, where a set that cannot be made longer has fewer.
@@ -29,6 +31,8 @@ def scoring_split(data: DataSet, images: int) -> Split:
 
 def split_sha256(split: Split) -> str:
     """SHA-256 of the images and the labels, 64 hexadecimal digits."""
-    digest = hashlib.sha256(np.ascontiguousarray(split.images).tobytes())
+    digest = hashlib.sha256()
+    for first in range(0, len(split), _HASHED_AT_ONCE):
+        digest.update(np.ascontiguousarray(split.images[first : first + _HASHED_AT_ONCE]).data)
     digest.update(np.ascontiguousarray(split.labels, dtype="<i2").tobytes())
     return digest.hexdigest()

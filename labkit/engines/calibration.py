@@ -10,7 +10,12 @@ from labkit.data.augment import Augment, Preparation
 from labkit.trial import Trial
 
 BATCHES, IMAGES = 50, 25  # Dell V100, section V: 50 batches of 25 images
-CALIBRATION = f"{BATCHES} batches of {IMAGES} training images, spread evenly over the split"
+
+
+def protocol(data: DataSet) -> str:
+    """Which images these are, in a record's words."""
+    of = "images of the validation set that are not scored" if data.validation_only else "training images"
+    return f"{BATCHES} batches of {IMAGES} {of}, spread evenly over the split"
 
 
 def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from labkit.data import DataSet
-from labkit.engines.calibration import CALIBRATION, calibration_batches
+from labkit.engines.calibration import calibration_batches, protocol
 from labkit.engines.openvino_on_cpu import CompiledNetwork, compile_converted, convert, quantise, versions
 from labkit.host import usable_cores
 from labkit.trial import Trial
@@ -53,7 +53,7 @@ class OpenVinoPredictor:
         self.facts["calibration"] = {
             "batches": len(batches),
             "images": sum(map(len, batches)),
-            "protocol": CALIBRATION,
+            "protocol": protocol(self._data),
         }
 
     def compile(self) -> None:

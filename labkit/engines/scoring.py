@@ -18,7 +18,7 @@ def score(
 ) -> tuple[Hits, Hits]:
     """Whether the right class was the first, and among the first five, of each image of the split: two of bool (N,).
 
-    `predict` takes uint8 images (batch, 3, 32, 32) on the host and gives logits (batch, classes). A last batch that is
+    `predict` takes uint8 images (batch, 3, H, W) on the host and gives logits (batch, classes). A last batch that is
     short is filled up with the split's images from the beginning, whose logits are left out. `on_share` is told how far
     it is, from 0 to 1.
     """

@@ -3,6 +3,9 @@
 They lie in a folder of the user's (WEIGHTS=, LABKIT_WEIGHTS), so that a CPU can score what a GPU has trained, or in the
 cache. The hash is of all that the weights follow from, so a file that is there under its name is the one that is meant;
 what is in it is checked against the SHA-256 that it was written with.
+
+For ImageNet's own validation images nothing is trained: its networks take torchvision's files from the same folder
+(`torchvision_files`).
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import json
 import os
 import pickle
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from labkit.data import cache_dir
+from labkit.data import ILSVRC2012, DataSet, Levels, cache_dir
+from labkit.engines import torchvision_files
 from labkit.errors import LabkitError, UserError
 from labkit.models.catalogue import MODELS
 from labkit.records import Record
@@ -31,11 +35,21 @@ _NAME = re.compile(r"(?P<model>[a-z0-9_]+)-\d+px-[0-9a-f]{16}\.pt")
 
 @dataclass(frozen=True)
 class Weights:
-    """A network's state (FP32 tensors by name, on the host), its SHA-256, and what is known of its training."""
+    """A network's state (FP32 tensors by name, on the host), its SHA-256, and what is known of its training.
+
+    `normalisation` is the mean and standard deviation that the network expects where they are not the data's.
+    """
 
     state: dict[str, Any]
     sha256: str
     facts: dict[str, Any]
+    normalisation: tuple[Levels, Levels] | None = None
+
+    def normalise(self, data: DataSet) -> DataSet:
+        """The data as the network expects it."""
+        if self.normalisation is None:
+            return data
+        return replace(data, mean=self.normalisation[0], std=self.normalisation[1])
 
 
 def weights_folder() -> Path:
@@ -45,9 +59,15 @@ def weights_folder() -> Path:
 
 
 def check_folder(given: str) -> Path:
-    """The folder that WEIGHTS= names; UserError where there is none, or nothing in it that could be weights."""
+    """The folder that WEIGHTS= names.
+
+    UserError where there is none, nothing in it that could be weights, or two files of torchvision's for one model.
+    """
     folder = Path(given).expanduser()
-    wanted = "files called <model>-<px>px-<16 hexadecimal digits>.pt, as a GPU's report leaves them in its cache"
+    wanted = (
+        "files called <model>-<px>px-<16 hexadecimal digits>.pt, as a GPU's report leaves them in its cache, or "
+        f"torchvision's own, {torchvision_files.PATTERN}"
+    )
     try:
         if not folder.is_dir():
             raise UserError(f"WEIGHTS={given[:200]} is not a folder; name one that holds {wanted}.")
@@ -57,13 +77,14 @@ def check_folder(given: str) -> Path:
     if not any(is_name(name) for name in found):
         there = f"; there is {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else ""
         raise UserError(f"WEIGHTS={given[:200]} holds no weights: wanted are {wanted}{there}.")
+    torchvision_files.check_names(found)
     return folder.absolute()
 
 
 def is_name(name: str) -> bool:
     """Whether a file of this name could be weights: its model is one of the catalogue's."""
     found = _NAME.fullmatch(name)
-    return found is not None and found["model"] in MODELS
+    return (found["model"] if found else torchvision_files.model_of(name)) in MODELS
 
 
 def file_name(trial: Trial) -> str:
@@ -75,19 +96,29 @@ def file_name(trial: Trial) -> str:
 
 
 def find_weights(trial: Trial) -> Path | None:
-    """The file with a trial's weights, if there is one."""
+    """The file with a trial's weights, if there is one; UserError where torchvision's could be either of two."""
+    if of_torchvision(trial):
+        return torchvision_files.find_file(trial.model, weights_folder())
     path = weights_folder() / file_name(trial)
     return path if path.is_file() else None
 
 
+def of_torchvision(trial: Trial) -> bool:
+    """Whether a trial's weights are torchvision's: nobody trains for ImageNet's own images here."""
+    return trial.data == ILSVRC2012
+
+
 def can_train(trial: Trial) -> bool:
     """Whether the trial's device trains its weights itself; on a CPU that would take hours."""
-    return trial.device == "cuda"
+    return trial.device == "cuda" and not of_torchvision(trial)
 
 
 def why_none(trial: Trial) -> str:
     """That there are none, where was looked, and what to do: a sentence without a full stop."""
     of = f"{trial.model} at {trial.image_px} px on {trial.data}"
+    if of_torchvision(trial):
+        name = torchvision_files.published_name(trial.model)
+        return f"{NONE} for {of}: give a folder with WEIGHTS=… that holds torchvision's {name}"
     return f"{NONE} for {of}: a GPU trains them, or give a folder with WEIGHTS=… that holds {file_name(trial)}"
 
 
@@ -144,6 +175,16 @@ def read_weights(path: Path) -> Weights:
     if not whole:
         raise LabkitError(f"{path} is damaged: its weights are not those it was written with. Remove it.")
     return Weights(state, sha256, facts)
+
+
+def read_torchvision(trial: Trial, path: Path) -> Weights:
+    """torchvision's weights of a trial's network, from its file; LabkitError as `torchvision_files.read_state`."""
+    state, file_sha256 = torchvision_files.read_state(path, trial.model, classes=trial.classes)
+    facts: dict[str, Any] = {"file": path.name, "file_sha256": file_sha256}
+    normalisation = torchvision_files.normalisation_of(trial.model)
+    if normalisation:
+        facts["normalisation"] = dict(zip(("mean", "std"), map(list, normalisation), strict=True))
+    return Weights(state, state_sha256(state), facts, normalisation)
 
 
 def _first_line(error: Exception) -> str:

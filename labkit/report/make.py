@@ -36,7 +36,7 @@ from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
-from labkit.study import data_at_scale, notebook_of, reports_folder
+from labkit.study import check_use, data_at_scale, notebook_of, reports_folder
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     studies = chosen_studies(request.study)
     require_match(profile, host)
     profile.timing_at(request.scale)
+    check_use(request.data, studies)
     images = data_at_scale(request.data, request.scale)
     print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
     store = Store(reports_folder() / profile.name)

@@ -19,7 +19,7 @@ OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of 
 # Of a trial that compiles: about 30 s in a first pass and 7 s from the cache in later ones, spread over three.
 COMPILE_S = 15.0
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
-SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of a scored trial
+SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
 TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
 REFUSED_S = 0.4  # of a trial that lacks its weights
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
@@ -56,7 +56,7 @@ def planned_s(trial: Trial, timing: Timing) -> float:
             return REFUSED_S
         once_s += TRAIN_WEIGHTS_S
     warmup_s = 0.0 if trial.epochs else timing.warmup_s
-    scoring_s = trial.scored / SCORED_PER_S[trial.device]
+    scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
     return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s
 
 

@@ -2,7 +2,8 @@
 
 What a prediction costs does not depend on the weights, what it is worth does. Initial ones get running statistics from
 real images and weakened residual branches, so that activations stay finite and rounding small. Trained ones come from a
-file; on a GPU the file is made the first time it is needed, by the same loop that the training studies time.
+file; on a GPU the file is made the first time it is needed, by the same loop that the training studies time. Those for
+ImageNet's own images are torchvision's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from labkit.data import DataSet
 from labkit.data.pool import Pool
 from labkit.engines.damping import damp
 from labkit.engines.normalised import fold_back, has_batch_norm, normalise
-from labkit.engines.weights_files import Weights, can_train, find_weights, read_weights, why_none, write_weights
+from labkit.engines.weights_files import (
+    Weights,
+    can_train,
+    find_weights,
+    of_torchvision,
+    read_torchvision,
+    read_weights,
+    why_none,
+    write_weights,
+)
 from labkit.errors import LabkitError, Unsupported
 from labkit.measure import free_memory
 from labkit.models import build as build_model
@@ -121,7 +131,7 @@ def _trained_weights(trial: Trial, data: DataSet) -> Weights:
         state, facts = train_weights(trial, data)
         path = write_weights(trial, state, facts)
         free_memory(trial.device)
-    return read_weights(path)
+    return read_torchvision(trial, path) if of_torchvision(trial) else read_weights(path)
 
 
 def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -48,6 +48,8 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
         raise Unsupported("inference needs images: the trial's `data` names none")
     if trial.scored and trial.weights == "initial":
         raise Unsupported("initial weights are not scored: their answers mean nothing")
+    if data.edge_px > trial.image_px:
+        raise Unsupported(f"images of {data.edge_px} px ({data.name}) are not scaled down to {trial.image_px} px")
     if reason := why_not_predicted(trial):
         raise Unsupported(reason)
     return InferWorkload(trial, data)
@@ -62,8 +64,8 @@ class InferWorkload:
         self.trial = trial
         self.images_per_step: int | None = trial.batch
         self.bytes_per_step: int | None = None
-        self._data = data
         network = make_network(trial, data)
+        self._data = data = network.weights.normalise(data) if network.weights else data
         precision.set_modes(trial.precision)
         self.build_phases = network.phases
         self._weights = network.weights

@@ -11,6 +11,8 @@ from labkit.analysis.figure import Figure
 from labkit.analysis.results import Results
 from labkit.analysis.studies import precision, quantization, quantization_figures
 from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts import Evidence
+from labkit.analysis.verdicts.judge import judge
 from labkit.papers import load_papers
 from labkit.recipes import engine_name, predicting, quantised
 from labkit.records import Record
@@ -68,10 +70,22 @@ def refused(model: str = "resnet50") -> list[Record]:
     return [failed(STUDY, replace(trial, precision=one), 1, "unsupported", why) for one in ("fp32", "int8")]
 
 
+def on_imagenet(model: str, lost: int) -> list[Record]:
+    """The answers of torchvision's network on ImageNet's own images."""
+    found = []
+    for one in answered(model, lost):
+        trial = replace(one.as_trial, data="ilsvrc2012", image_px=224)
+        weights = {"sha256": "f" * 64, "file": f"{model}-01234567.pth", "file_sha256": "0" * 64}
+        facts = {**one.facts, "weights": weights, "data_description": "ImageNet's validation set, in a sentence."}
+        found.append(one.model_copy(update={"trial": trial.as_dict(), "key": trial.key, "facts": facts}))
+    return found
+
+
 CASES: dict[str, list[Record]] = {
     "everything": [*timed(), *answered("resnet50", 20), *answered("googlenet", 60)],
     "no weights": [*timed(), *refused()],
     "only accuracy": answered("resnet18", 5),
+    "on ImageNet": [*timed(), *on_imagenet("resnet50", 10)],
     "INT8 failed": [
         *[one for one in timed() if one.trial["precision"] == "fp32"],
         *[failed(STUDY, INT8, n, "unsupported", "OpenVINO in int8 needs nncf, not installed here") for n in PASSES],
@@ -141,6 +155,41 @@ def test_without_weights_the_page_says_where_they_come_from() -> None:
     results = case_of("no weights")
     assert "no trained weights for resnet50" in quantization.weights_table(results).body  # type: ignore[union-attr]
     assert "no trained weights" in quantization.headline(results, PAPERS).body
+
+
+def test_the_page_says_which_images_and_whose_weights_an_accuracy_is_of() -> None:
+    results = case_of("on ImageNet")
+    assert f"paired over {IMAGES:,} images of ilsvrc2012" in quantization.headline(results, PAPERS).body
+    table = quantization.accuracy_table(results, PAPERS)
+    assert isinstance(table, Table)
+    assert "224 px, batch 250, on ilsvrc2012" in table.caption and table.caption.count("in a sentence.") == 1
+    weights = quantization.weights_table(results)
+    assert isinstance(weights, Table) and "torchvision's" in weights.caption and "epochs" not in weights.frame
+    assert weights.frame["torchvision's file"].tolist() == ["resnet50-01234567.pth"]
+    said = quantization.limitations(results).body
+    assert "torchvision's networks on ilsvrc2012" in said and "trained for minutes" not in said
+    assert "ImageNet's validation set, in a sentence." in said and "A made-up set." in said, "both sets are named"
+
+
+def test_accuracy_on_the_synthetic_set_is_never_called_imagenets() -> None:
+    results = case_of("everything")
+    assert "images of synthetic32" in quantization.headline(results, PAPERS).body
+    weights = quantization.weights_table(results)
+    assert isinstance(weights, Table) and "torchvision" not in weights.caption
+    assert "torchvision's file" not in weights.frame and weights.frame["epochs"].tolist() == [15, 15]
+    said = quantization.limitations(results).body
+    assert "trained for minutes on synthetic32" in said and "torchvision" not in said
+
+
+@pytest.mark.parametrize(("name", "on"), [("on ImageNet", ""), ("everything", "on synthetic32")])
+def test_the_papers_claim_is_judged_on_either_and_its_scope_says_on_which(name: str, on: str) -> None:
+    (paper, claim), *_ = [(p, c) for p in PAPERS for c in p.claims if c.id == "dell_v100-int8-accuracy"]
+    seen = Evidence("cpu", ("cpu",), frozenset({STUDY}), lambda *_: case_of(name))
+    finding = judge(paper, claim, seen)
+    assert finding.verdict != "not testable here", finding.reason
+    of = {side.trial.data for case in finding.cases for side in case.sides}
+    assert of == {on.removeprefix("on ") or "ilsvrc2012"}
+    assert ("on synthetic32" in finding.scope) == bool(on) and "ilsvrc2012" not in finding.scope
 
 
 def test_the_published_gain_and_bound_come_from_the_papers() -> None:

@@ -177,7 +177,7 @@ def test_two_ranks_train_one_network(report: Path) -> None:
         assert one.blocks.images_per_step == images
     for one in (weak, strong, epochs):  # held against gradients that are averaged by hand
         assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
-    assert weak.facts["gate"]["change_difference"] < 1e-3 < rounded.facts["gate"]["change_difference"]
+    assert weak.facts["gate"]["change_difference"] < 1e-5 < rounded.facts["gate"]["change_difference"]
     assert (pointless.status, pointless.reason) == ("unsupported", "one device exchanges no gradients")
     assert isinstance(epochs.result, Epochs)
     assert (epochs.result.epochs[0].steps, epochs.result.epochs[0].images) == (10, 160)

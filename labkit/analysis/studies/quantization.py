@@ -76,10 +76,11 @@ def _losses(results: Results, papers: Sequence[Paper]) -> str:
     if not found:
         return ""
     told = [f"{title(trial)} {shown_effect(effect, 'top1', 'difference')}" for trial, effect in found]
+    data = listing(sorted({trial.data for trial, _ in found}))
     line = tolerated(papers, "top1")
     beside = f" The largest loss that the claim allows is {number(line * 100)} points." if line else ""
     return (
-        f"Top-1 accuracy lost by INT8 (FP32's minus INT8's, paired over {found[0][1].n:,} images): "
+        f"Top-1 accuracy lost by INT8 (FP32's minus INT8's, paired over {found[0][1].n:,} images of {data}): "
         f"{'; '.join(told)}.{beside}"
     )
 
@@ -214,8 +215,14 @@ def accuracy_table(results: Results, papers: Sequence[Paper]) -> Table | Text:
         f"Accuracy of the same weights on the same {counted}, scored by the engine that is timed. Lost: FP32's minus "
         f"INT8's, with the paired 95 % interval over images (Agresti & Min 2005); the passes have the same weights, so "
         f"they add nothing to it. Published: differences of the accuracies as printed, on ImageNet, in points. "
-        f"{engines.conditions(results, [trial for pair in pairs for trial in pair])}.",
+        f"{engines.conditions(results, [trial for pair in pairs for trial in pair])}.{_images_of(results, pairs)}",
     )
+
+
+def _images_of(results: Results, pairs: Sequence[tuple[Trial, Trial]]) -> str:
+    """What the scored images are, as the data set itself says, after a space."""
+    said = [results.fact(trial, "data_description") for pair in pairs for trial in pair]
+    return "".join(dict.fromkeys(f" {one}" for one in said if one))
 
 
 def _share(results: Results, trial: Trial, metric: str) -> str:
@@ -265,9 +272,8 @@ def layers_table(results: Results) -> Table | Text:
     every = [*timed(results), *scored(results)]
     versions: dict[str, str] = next((found for t in every if (found := results.fact(t, "engine_versions"))), {})
     named = listing([f"{name} {version}" for name, version in versions.items()]) if versions else "not recorded"
-    calibrated = next(
-        (found["protocol"] for trial in timed(results) if (found := results.fact(trial, "calibration"))), "not recorded"
-    )
+    protocols = [found["protocol"] for trial in every if (found := results.fact(trial, "calibration"))]
+    calibrated = listing(list(dict.fromkeys(protocols))) or "not recorded"
     return Table(
         engines.concise(pd.DataFrame(list(rows.values()), dtype=object), ("others in",)),
         f"Which layers multiply bytes, as the engine says of the network that it compiled. Packages: {named}. Ranges "
@@ -276,17 +282,19 @@ def layers_table(results: Results) -> Table | Text:
 
 
 def weights_table(results: Results) -> Table | Text:
-    """How the weights that are scored were trained, and how far that took them."""
+    """Where the weights that are scored come from: how they were trained and how far that took them, or whose file."""
     rows: dict[str, dict[str, Any]] = {}
     for trial in scored(results):
         facts = results.fact(trial, "weights")
         if facts:
             rows[facts["sha256"]] = {
                 "model": title(trial),
+                "torchvision's file": facts.get("file"),
+                "its SHA-256": facts["file_sha256"][:12] if "file_sha256" in facts else None,
                 "epochs": facts.get("epochs"),
                 "highest learning rate": facts.get("learning_rate"),
                 "batch": facts.get("batch"),
-                "precision": str(facts.get("precision", "")).upper(),
+                "precision": str(facts.get("precision", "")).upper() or None,
                 "training images": facts.get("train_images"),
                 "top-1 after training (%)": number(facts["top1"] * 100) if "top1" in facts else None,
                 "trained in (s)": number(facts["took_s"]) if "took_s" in facts else None,
@@ -296,11 +304,18 @@ def weights_table(results: Results) -> Table | Text:
         reasons = [record.reason for record in results.failures() if record.trial.get("weights") == "trained"]
         why = next((reason for reason in reasons if reason), "no trial asked for them")
         return Text(f"No trained weights were scored: {why}.")
-    return Table(
-        pd.DataFrame(list(rows.values()), dtype=object),
+    frame = pd.DataFrame(list(rows.values()), dtype=object)
+    given = "The weights that are scored are torchvision's, from files that the user gave; nothing was trained here."
+    trained = (
         "The weights that are scored: where they come from, and the accuracy on the set's own validation images in the "
-        "precision of the training. Training them is in no throughput on this page.",
+        "precision of the training. Training them is in no throughput on this page."
     )
+    return Table(frame.dropna(axis=1, how="all"), given if _of_torchvision(results) else trained)
+
+
+def _of_torchvision(results: Results) -> bool:
+    """Whether the scored weights are torchvision's own."""
+    return any("file" in (results.fact(trial, "weights") or {}) for trial in scored(results))
 
 
 def limitations(results: Results) -> Text:
@@ -312,7 +327,12 @@ def limitations(results: Results) -> Text:
             "Throughput is of initial weights, whose activations are not those of a trained network; the arithmetic is "
             "the same, and the record says which layers do it in bytes."
         )
-    if at:
+    if at and _of_torchvision(results):
+        said.append(
+            f"Accuracy is of torchvision's networks on {at[0].data}; the Dell paper's pre-trained networks were "
+            f"others, so its accuracies may lie beside these: what is compared is what INT8 loses."
+        )
+    elif at:
         said.append(
             f"Accuracy is of networks that were trained for minutes on {at[0].data} at {at[0].image_px} px, not of "
             f"ImageNet's: what INT8 costs there is what this page cannot say. Networks that are less sure of their "

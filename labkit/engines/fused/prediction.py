@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from labkit.data import DataSet
-from labkit.engines.calibration import CALIBRATION, calibration_batches
+from labkit.engines.calibration import calibration_batches, protocol
 from labkit.engines.folding import fold_batch_norm
 from labkit.engines.fused.network import FusedNetwork
 from labkit.errors import GateError
@@ -53,7 +53,7 @@ class FusedPredictor:
             self.facts["calibration"] = {
                 "batches": len(batches),
                 "images": sum(map(len, batches)),
-                "protocol": CALIBRATION,
+                "protocol": protocol(self._data),
             }
 
     def compile(self) -> None:

@@ -1,0 +1,198 @@
+"""Reads ImageNet's validation set (ILSVRC 2012) at full size, to score networks that others have trained on ImageNet.
+
+The layout is that of torchvision's ImageFolder: `val/<class folder>/*.JPEG` with 1,000 class folders, whose names
+(`n` and eight digits, of WordNet) are the classes 0..999 in sorted order. Images are made as torchvision's weights
+IMAGENET1K_V1 want them: shorter edge to 256 pixels, bilinear with antialias, then the centre of 224 x 224.
+
+Nobody trains on these images. 1,250 of them, spread evenly over the classes, are the `train` split, from which INT8's
+ranges are found; the rest is scored. That is the protocol of the Dell V100 paper, section V.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
+from labkit.errors import DataError
+from labkit.host import usable_cores
+
+VERSION = 1  # raise it with any change to what images are made or how they are split: it is part of the cache token
+CLASSES = 1000
+FIRST_CLASS, LAST_CLASS = "n01440764", "n15075141"  # of ILSVRC 2012's, sorted: other sets of 1,000 have others
+PUBLISHED_IMAGES = 50_000
+CALIBRATION_IMAGES = 50 * 25  # Dell V100, section V: 50 batches of 25 images
+RESIZED_PX, EDGE_PX = 256, 224
+MEAN: Levels = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+STD: Levels = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+LAYOUT = f"val with {CLASSES:,} class folders ({FIRST_CLASS} to {LAST_CLASS}) of ImageNet's validation images"
+
+_CLASS_FOLDER = re.compile(r"n\d{8}")
+_ENDINGS = (".jpeg", ".jpg", ".png")
+_CHUNK = 256  # images decoded before they are handed on, 39 MB
+_QUIET_S, _LOG_EVERY_S = 3.0, 30.0  # no word on progress before, and in a log a word this often
+
+
+class Item(NamedTuple):
+    """One image file with its class, 0..999."""
+
+    file: Path
+    label: int
+
+
+def find_folder(path: str | Path) -> Path | None:
+    """The folder with the class folders: `val` in `path`, or `path` itself; None where neither has any."""
+    given = Path(path).expanduser()
+    for folder in (given / "val", given):
+        if folder.is_dir() and next(_class_folders(folder), None) is not None:
+            return folder.resolve()
+    return None
+
+
+def _class_folders(folder: Path) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        yield from (entry.name for entry in entries if _CLASS_FOLDER.fullmatch(entry.name) and entry.is_dir())
+
+
+def list_images(folder: Path) -> dict[SplitName, list[Item]]:
+    """The image files of both splits, in the order in which they are kept.
+
+    `train` goes through the classes in turn. `val` has one image of each class, then the next of each, so that its
+    first images are of all classes alike. DataError for other class folders than ILSVRC 2012's, a class without an
+    image, and more or fewer images than a validation set has.
+    """
+    classes = sorted(_class_folders(folder))
+    if len(classes) != CLASSES:
+        raise DataError(f"{folder} has {len(classes):,} class folders (n and eight digits); it must have {CLASSES:,}.")
+    if (classes[0], classes[-1]) != (FIRST_CLASS, LAST_CLASS):
+        raise DataError(
+            f"{folder} has the class folders {classes[0]} to {classes[-1]}; those of ILSVRC 2012 are {FIRST_CLASS} to "
+            f"{LAST_CLASS}, and labels of another set would be wrong."
+        )
+    of_class = [_image_files(folder / name) for name in classes]
+    for name, files in zip(classes, of_class, strict=True):
+        if not files:
+            raise DataError(f"{folder / name} holds no image ({', '.join(_ENDINGS)}); each class needs one at least.")
+    ranked = [(Item(file, label), rank) for label, files in enumerate(of_class) for rank, file in enumerate(files)]
+    if len(ranked) <= CALIBRATION_IMAGES:
+        raise DataError(
+            f"{folder} has {len(ranked):,} images; {CALIBRATION_IMAGES:,} are for calibrating, and some must be left."
+        )
+    if len(ranked) > PUBLISHED_IMAGES:
+        raise DataError(
+            f"{folder} has {len(ranked):,} images, and ImageNet's validation set has {PUBLISHED_IMAGES:,}: networks "
+            "are not scored on the images that they were trained on, so give the folder of the validation set."
+        )
+    chosen = set(np.linspace(0, len(ranked) - 1, CALIBRATION_IMAGES).astype(int).tolist())
+    rest = [one for place, one in enumerate(ranked) if place not in chosen]
+    return {
+        "train": [item for place, (item, _) in enumerate(ranked) if place in chosen],
+        "val": [item for item, _ in sorted(rest, key=lambda one: (one[1], one[0].label))],
+    }
+
+
+def _image_files(folder: Path) -> list[Path]:
+    return sorted(
+        file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS and not file.name.startswith(".")
+    )
+
+
+def read_image(file: Path) -> Images:
+    """One image as a network takes it, but for its normalisation: uint8 (3, 224, 224).
+
+    The same bytes as torchvision's Resize(256), CenterCrop(224) and PILToTensor give. DataError for a file that is no
+    image or not a whole one.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(file) as opened:
+            image = opened.convert("RGB")
+    except Exception as error:  # of a damaged image Pillow raises nearly anything: OSError, SyntaxError, ValueError …
+        if isinstance(error, OSError) and error.errno is not None:  # not the image's fault
+            raise DataError(f"{file} can't be read ({error.strerror}).") from error
+        raise DataError(f"{file} is no image, or truncated or damaged ({error}); fetch it again.") from error
+    width, height = image.size
+    scaled = int(RESIZED_PX * max(width, height) / min(width, height))
+    size = (RESIZED_PX, scaled) if width <= height else (scaled, RESIZED_PX)
+    image = image.resize(size, Image.Resampling.BILINEAR)  # which has antialias, in Pillow
+    left, top = (round((edge - EDGE_PX) / 2) for edge in size)
+    pixels = np.asarray(image.crop((left, top, left + EDGE_PX, top + EDGE_PX)))
+    return pixels.transpose(2, 0, 1)
+
+
+def read_images(items: Sequence[Item]) -> Chunks:
+    """The images in chunks, uint8 (n, 3, 224, 224), and labels int64 (n,): decoded on every core there is.
+
+    What takes long says how far it is, on stderr. DataError as `read_image`.
+    """
+    every_s = 0.5 if os.isatty(2) else _LOG_EVERY_S
+    with (
+        ThreadPoolExecutor(usable_cores()) as threads,  # Pillow decodes and scales without Python's lock
+        tqdm(total=len(items), desc="reading images", delay=_QUIET_S, mininterval=every_s, leave=False) as progress,
+    ):
+        for first in range(0, len(items), _CHUNK):
+            part = items[first : first + _CHUNK]
+            images = np.stack(list(threads.map(read_image, [item.file for item in part])))
+            yield images, np.array([item.label for item in part], dtype=np.int64)
+            progress.update(len(part))
+
+
+def describe(train_images: int, val_images: int) -> str:
+    """One sentence on a set of so many images to calibrate with and to score."""
+    published = train_images + val_images == PUBLISHED_IMAGES
+    extent = "as published" if published else f"a subset of the published {PUBLISHED_IMAGES:,}"
+    return (
+        f"ImageNet's validation set (ILSVRC 2012, {extent}): {val_images:,} images to score and {train_images:,} "
+        f"others, spread evenly over it, to calibrate INT8; shorter edge {RESIZED_PX} px, centre {EDGE_PX} px, "
+        "bilinear with antialias, normalised with torchvision's mean and standard deviation."
+    )
+
+
+def inspect(path: str | Path) -> list[str]:
+    """Read every image, and say what there is; DataError as `source` and `read_image`."""
+    folder = _folder(path)
+    items = list_images(folder)
+    for split in SPLITS:
+        for _images, _labels in read_images(items[split]):
+            pass
+    return [describe(*(len(items[split]) for split in SPLITS)), f"{CLASSES:,} classes; every image can be read."]
+
+
+def source(path: str | Path) -> Source:
+    """The set as something the cache can write; its token follows each file's name, size and time of change.
+
+    DataError as `list_images`, or where there are no class folders.
+    """
+    folder = _folder(path)
+    items = list_images(folder)
+    stamps = hashlib.sha256(f"v{VERSION} {folder}\n".encode())
+    for split in SPLITS:
+        for file, _ in items[split]:
+            status = file.stat()
+            stamps.update(f"{file.parent.name}/{file.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return Source(
+        name=ILSVRC2012,
+        token=stamps.hexdigest()[:16],
+        form="folders",
+        classes=CLASSES,
+        chunks=lambda split: read_images(items[split]),
+        describe=describe,
+        edge_px=EDGE_PX,
+        normalisation=(MEAN, STD),
+    )
+
+
+def _folder(path: str | Path) -> Path:
+    folder = find_folder(path)
+    if folder is None:
+        raise DataError(f"{path} holds no class folder; expected is {LAYOUT}.")
+    return folder

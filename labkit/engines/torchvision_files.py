@@ -1,0 +1,136 @@
+"""torchvision's own weights as files: `<model>-<8 hex>.pth`, a plain state dict as its model pages offer it.
+
+Its hexadecimal digits are the first of the file's SHA-256, so a damaged or renamed file is known from its name. They
+are weights for ImageNet at 224 pixels; which images they want is said by torchvision itself, and weights that want
+others than `labkit.data.ilsvrc2012` makes are refused rather than scored below what they can do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from labkit.data import Levels
+from labkit.data.ilsvrc2012 import EDGE_PX, RESIZED_PX
+from labkit.errors import LabkitError, UserError
+from labkit.models import build
+from labkit.models.torchvision_import import import_torchvision
+
+PATTERN = "<model>-<8 hexadecimal digits>.pth"
+# AlexNet's file is called alexnet-owt-…, for "one weird trick" (Krizhevsky 2014).
+_NAME = re.compile(r"(?P<model>[a-z0-9_]+?)(-owt)?-(?P<sha256>[0-9a-f]{8})\.pth")
+
+# GoogLeNet's were trained by others on images of -1 to 1; torchvision takes its usual normalisation back inside the
+# network (`transform_input`), which without the detour is this one, exactly.
+_ANOTHER_NORMALISATION: dict[str, tuple[Levels, Levels]] = {"googlenet": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))}
+_AUXILIARY = {"googlenet": ("aux1.", "aux2.")}  # heads that only training has
+_COUNTER = ".num_batches_tracked"  # of batch norm; older files lack it, and predicting does not read it
+_SHOWN = 3  # names in a message
+
+
+def model_of(name: str) -> str | None:
+    """The model that a file's name says it is of; None for a name of another form."""
+    found = _NAME.fullmatch(name)
+    return found["model"] if found else None
+
+
+def find_file(model: str, folder: Path) -> Path | None:
+    """The file of a model in a folder, if there is one; UserError where there are two."""
+    files = [path for path in folder.glob(f"{model}-*.pth") if model_of(path.name) == model and path.is_file()]
+    check_names(path.name for path in files)
+    return files[0] if files else None
+
+
+def check_names(names: Iterable[str]) -> None:
+    """UserError where two of the file names are of one model: which of them is meant?"""
+    of_model: dict[str, list[str]] = {}
+    for name in sorted(names):
+        if model := model_of(name):
+            of_model.setdefault(model, []).append(name)
+    for model, found in of_model.items():
+        if len(found) > 1:
+            raise UserError(f"WEIGHTS= holds {' and '.join(found)}, and one file of {model} is wanted: keep one.")
+
+
+def published_name(model: str) -> str:
+    """What torchvision calls its file of a model (weights IMAGENET1K_V1)."""
+    weights = import_torchvision().models.get_model_weights(model).IMAGENET1K_V1
+    return str(weights.url).rsplit("/", 1)[-1]
+
+
+def normalisation_of(model: str) -> tuple[Levels, Levels] | None:
+    """Mean and standard deviation that torchvision's weights of a model expect, in units of 0..255.
+
+    None: as of all its other weights.
+    """
+    return _ANOTHER_NORMALISATION.get(model)
+
+
+def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any], str]:
+    """The state in a file (FP32 tensors by name, as the model has them, on the host) and the file's SHA-256.
+
+    Auxiliary heads are left out. Nothing in the file is executed. LabkitError for a file that is damaged, holds another
+    network or something else, or whose images are not those of this workbook.
+    """
+    import torch
+
+    _check_images(path, model)
+    try:
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if not sha256.startswith(str(path.stem.rsplit("-", 1)[-1])):
+            raise LabkitError(
+                f"{path} is damaged or renamed: the digits in its name are not the first of its SHA-256, {sha256[:8]}. "
+                "Fetch it again."
+            )
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise LabkitError(f"{path} holds something else than weights; nothing of it was executed.") from error
+    except (OSError, RuntimeError, EOFError, ValueError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise LabkitError(f"{path} can't be read as weights ({said}); fetch it again.") from error
+    with torch.device("meta"):
+        expected = build(model, image_px=EDGE_PX, classes=classes).state_dict()
+    if not isinstance(content, dict):
+        raise LabkitError(f"{path} holds a {type(content).__name__}, where a state dict of {model} is wanted.")
+    dropped = _AUXILIARY.get(model, ())
+    state = {name: value for name, value in content.items() if not str(name).startswith(dropped or "\0")}
+    for name in expected:
+        if name.endswith(_COUNTER):
+            state.setdefault(name, torch.zeros_like(expected[name], device="cpu"))
+    _check_state(path, model, state, expected)
+    floating = {name: value.is_floating_point() for name, value in state.items()}
+    return {name: state[name].detach().float() if floating[name] else state[name] for name in expected}, sha256
+
+
+def _check_state(path: Path, model: str, state: dict[str, Any], expected: dict[str, Any]) -> None:
+    shapes = {name: getattr(value, "shape", None) for name, value in state.items()}
+    found = {
+        "it lacks": [name for name in expected if name not in shapes],
+        "it has": [name for name in shapes if name not in expected],
+        "of another shape are": [n for n, one in expected.items() if n in shapes and shapes[n] != one.shape],
+    }
+    wrong = [
+        f"{what} {', '.join(map(str, names[:_SHOWN]))}{' and more' if len(names) > _SHOWN else ''}"
+        for what, names in found.items()
+        if names
+    ]
+    if wrong:
+        raise LabkitError(f"{path} does not hold the weights of torchvision's {model}: {'; '.join(wrong)}.")
+
+
+def _check_images(path: Path, model: str) -> None:
+    """LabkitError for weights that torchvision lists with other images than the workbook makes for them."""
+    for weights in import_torchvision().models.get_model_weights(model):
+        images = weights.transforms()
+        wanted = (images.resize_size, images.crop_size, images.interpolation.value)
+        if weights.url.rsplit("/", 1)[-1] == path.name and wanted != ([RESIZED_PX], [EDGE_PX], "bilinear"):
+            raise LabkitError(
+                f"{path.name} ({weights.name}) is for images of {images.resize_size[0]} px cut to "
+                f"{images.crop_size[0]} px, and here they are of {RESIZED_PX} px cut to {EDGE_PX} px: give "
+                f"{published_name(model)} instead."
+            )

@@ -1,0 +1,515 @@
+"""ImageNet's validation set and torchvision's weights, as the user has them: the same answers as torchvision's own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit import study
+from labkit.data import DataSet, Split, cache_dir, holds_validation_set, ilsvrc2012, inspect_folder, open_data
+from labkit.data.validation import split_sha256
+from labkit.engines import weights_files
+from labkit.engines.torchvision_files import PATTERN, published_name, read_state
+from labkit.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
+from labkit.errors import DataError, LabkitError, Unsupported, UserError
+from labkit.profile import load_profile
+from labkit.report.execute import planned_trials
+from labkit.run.plan import REFUSED_S, planned_s
+from labkit.study import notebook_of, open_study
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from tests.archives import CLASS_FOLDERS, write_validation_set
+from tests.faulty.campaign import HOST
+from tests.unit.made_records import record_of
+from tests.unit.test_cli import assert_refused, labkit
+
+torch = pytest.importorskip("torch")
+
+from labkit.engines.calibration import calibration_batches, protocol  # noqa: E402 - they need torch
+from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
+from labkit.models import build  # noqa: E402
+from labkit.models.torchvision_import import import_torchvision  # noqa: E402
+from labkit.workloads._weights import make_network  # noqa: E402
+from tests.unit.test_trained_weights import prepared  # noqa: E402
+
+PER_CLASS, CALIBRATING = 2, 1250
+SCORED = 24
+TRIAL = Trial(
+    workload="infer",
+    model="resnet18",
+    image_px=224,
+    batch=8,
+    device="cpu",
+    data="ilsvrc2012",
+    weights="trained",
+    scored=SCORED,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_validation_set(tmp_path_factory.mktemp("imagenet"), per_class=PER_CLASS)
+
+
+@pytest.fixture(scope="module")
+def images(folder: Path, shared_cache: Path) -> DataSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))
+        return open_data(str(folder))
+
+
+@pytest.fixture
+def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads an image fails; what was cached by `images` can be opened."""
+
+    def read(file: Path) -> np.ndarray:
+        raise AssertionError(f"{file} was read")
+
+    monkeypatch.setattr(ilsvrc2012, "read_image", read)
+
+
+def listed(root: Path, *, per_class: int = PER_CLASS, classes: list[str] = CLASS_FOLDERS) -> Path:
+    """A folder as ImageNet's, its files empty: enough where no image is read."""
+    for name in classes:
+        (root / "val" / name).mkdir(parents=True)
+        for number in range(per_class):
+            (root / "val" / name / f"{number}.JPEG").touch()
+    return root
+
+
+# The images
+
+
+def test_pixels_and_labels_are_those_that_torchvision_makes_of_the_same_files(folder: Path, images: DataSet) -> None:
+    torchvision = import_torchvision()
+    from torchvision.transforms import functional  # after the line above, which makes it importable
+
+    loader = torchvision.datasets.folder.default_loader
+    classes = dict(torchvision.datasets.ImageFolder(folder / "val").samples)
+    items = ilsvrc2012.list_images(folder / "val")
+    for split, kept in (("train", images.train), ("val", images.val)):
+        assert [classes[str(file)] for file, _ in items[split]] == kept.labels.tolist()
+        for place in [*range(0, len(kept), 31), *(i for i, one in enumerate(items[split]) if one.label == 5)]:
+            scaled = functional.resize(loader(items[split][place].file), [256])
+            expected = functional.pil_to_tensor(functional.center_crop(scaled, [224])).numpy()
+            assert np.array_equal(kept.images[place], expected), items[split][place].file
+
+
+def test_what_calibrates_is_spread_over_the_classes_and_never_scored(folder: Path, images: DataSet) -> None:
+    assert (len(images.train), len(images.val)) == (CALIBRATING, 1000 * PER_CLASS - CALIBRATING)
+    items = ilsvrc2012.list_images(folder / "val")
+    train, val = ({file for file, _ in items[split]} for split in ("train", "val"))
+    assert not train & val and len(train | val) == 1000 * PER_CLASS
+    for labels in (images.train.labels, images.val.labels):
+        counts = np.bincount(labels, minlength=1000)
+        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "as many everywhere"
+    batches = calibration_batches(replace(TRIAL, image_px=224), _small(images))
+    assert sum(map(len, batches)) == len(_small(images).train) and batches[0].shape[1:] == (3, 224, 224)
+    assert "not scored" in protocol(images) and "training images" in protocol(replace(images, name="synthetic32"))
+
+
+def _small(images: DataSet) -> DataSet:
+    return replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
+
+
+def test_the_first_images_that_are_scored_are_of_as_many_classes(tmp_path: Path) -> None:
+    items = ilsvrc2012.list_images(listed(tmp_path, per_class=5) / "val")
+    labels = [label for _, label in items["val"]]
+    assert len(set(labels[:700])) == 700 and len(set(labels[:2000])) == 1000
+
+
+def test_the_set_has_torchvisions_normalisation_and_says_what_it_is(images: DataSet) -> None:
+    expected = import_torchvision().models.ResNet18_Weights.IMAGENET1K_V1.transforms()
+    np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
+    np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
+    assert (images.edge_px, images.classes, images.name, images.validation_only) == (224, 1000, "ilsvrc2012", True)
+    said = images.description
+    for part in ("750 images to score", "1,250 others", "a subset", "256 px", "antialias"):
+        assert part in said
+    assert said.endswith(".") and said.count(". ") == 0, "one sentence"
+    assert "as published" in ilsvrc2012.describe(1250, 48750)
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+def test_a_second_opening_reads_no_image_also_from_the_folder_of_classes_itself(folder: Path, images: DataSet) -> None:
+    for path in (folder, folder / "val"):
+        again = open_data(str(path))
+        assert again.checksum == images.checksum and isinstance(again.val.images, np.memmap)
+    assert holds_validation_set(str(folder)) and not holds_validation_set(str(folder / "val" / CLASS_FOLDERS[0]))
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+    root = listed(tmp_path)
+    before = ilsvrc2012.source(root).token
+    assert ilsvrc2012.source(root).token == before
+    os.utime(next((root / "val" / CLASS_FOLDERS[3]).iterdir()), ns=(1, 1))
+    assert ilsvrc2012.source(root).token != before
+
+
+def test_a_sample_keeps_size_and_normalisation(folder: Path, images: DataSet) -> None:
+    few = open_data(str(folder), val_images=20)
+    assert (few.edge_px, few.mean, few.std) == (224, images.mean, images.std)
+    assert len(few.val) == 20 and few.checksum != images.checksum
+
+
+def test_entries_of_32_px_stay_what_they_were() -> None:
+    open_data("synthetic32", train_images=40, val_images=20)
+    meta = json.loads((cache_dir() / "synthetic32-v1-s0-40-20" / "meta.json").read_text())
+    assert "edge_px" not in meta
+    assert meta["checksum"] == "215ee90ab7861685abd76a6a260098c5d9e696e4ccc4c4589ca59c0cd125cf96"
+
+
+# What is no validation set
+
+
+def _without_a_class(root: Path) -> Path:
+    return listed(root, classes=CLASS_FOLDERS[:-1])
+
+
+def _of_other_classes(root: Path) -> Path:
+    return listed(root, classes=["n00000001", *CLASS_FOLDERS[1:]])
+
+
+def _with_an_empty_class(root: Path) -> Path:
+    listed(root)
+    for file in (root / "val" / CLASS_FOLDERS[7]).iterdir():
+        file.rename(file.with_name(f".{file.name}"))
+    return root
+
+
+def _with_one_image_a_class(root: Path) -> Path:
+    return listed(root, per_class=1)
+
+
+def _as_many_as_for_training(root: Path) -> Path:
+    return listed(root, per_class=51)
+
+
+def _of_text(root: Path) -> Path:
+    listed(root)
+    next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
+    return root
+
+
+def _not_sorted_into_classes(root: Path) -> Path:
+    (root / "val").mkdir()
+    (root / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_without_a_class, "has 999 class folders (n and eight digits); it must have 1,000."),
+        (_of_other_classes, "class folders n00000001 to n15075141; those of ILSVRC 2012 are n01440764 to n15075141"),
+        (_with_an_empty_class, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
+        (_with_one_image_a_class, "has 1,000 images; 1,250 are for calibrating, and some must be left."),
+        (_as_many_as_for_training, "has 51,000 images, and ImageNet's validation set has 50,000"),
+        (_of_text, "0.JPEG is no image, or truncated or damaged"),
+        (_not_sorted_into_classes, "holds no ImageNet32 batch"),
+    ],
+)
+def test_what_is_no_validation_set_is_refused_in_one_sentence(
+    spoil: Callable[[Path], Path], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "imagenet"
+    root.mkdir()
+    spoil(root)
+    done = labkit("plan", "--hw", "cpu", "--study", "quantization", "--scale", "smoke", "--data", str(root))
+    assert_refused(done, said)
+    assert_refused(labkit("data", "check", str(root)), said)
+    assert not list((tmp_path / "cache").glob("*")), "nothing half-made stays"
+
+
+def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
+    whole = next((folder / "val" / CLASS_FOLDERS[5]).iterdir()).read_bytes()
+    (tmp_path / "cut.JPEG").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"cut\.JPEG is no image, or truncated or damaged .*truncated"):
+        ilsvrc2012.read_image(tmp_path / "cut.JPEG")
+    with pytest.raises(DataError, match=r"gone\.JPEG can't be read \(No such file"):
+        ilsvrc2012.read_image(tmp_path / "gone.JPEG")
+
+
+def test_a_checksum_of_images_is_that_of_all_of_them_at_once(images: DataSet) -> None:
+    some = Split(images.val.images[:530, :, :8, :8], images.val.labels[:530])  # more than are taken at a time
+    whole = np.ascontiguousarray(some.images).tobytes() + some.labels.astype("<i2").tobytes()
+    assert split_sha256(some) == hashlib.sha256(whole).hexdigest()
+
+
+def test_what_a_folder_holds_is_said(folder: Path) -> None:
+    assert inspect_folder(str(folder)) == [ilsvrc2012.describe(1250, 750), "1,000 classes; every image can be read."]
+
+
+# What studies do with it
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+@pytest.mark.parametrize("studies", ["", "training", "quantization,inference"])
+def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
+    studies: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    done = labkit("plan", "--hw", "cpu", "--study", studies, "--scale", "smoke", "--data", str(folder))
+    assert_refused(done, "is no training set", "only 08_quantization can (STUDY=quantization)")
+    assert ("01_training" in done.stderr) == (studies != "quantization,inference")
+
+
+def test_a_notebook_of_such_a_study_refuses_it_too(folder: Path) -> None:
+    lab = open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
+    with pytest.raises(UserError, match="01_training can't use it"):
+        lab.trials()
+
+
+def planned(data: str, scale: str = "smoke") -> list[Trial]:
+    notebook = notebook_of("08_quantization")
+    return list(planned_trials(notebook, {"hw": "cpu", "scale": scale, "mode": "plan", "data": data}))
+
+
+@pytest.mark.usefixtures("nothing_is_decoded")
+def test_only_the_scored_trials_are_on_imagenet_and_the_timed_ones_stay_as_they_are(
+    folder: Path, images: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "mismatch", lambda *_: None)
+    without, given = planned(""), planned(str(folder))
+    timed = [[trial.key for trial in trials if trial.weights == "initial"] for trials in (without, given)]
+    assert timed[0] == timed[1] != []
+    scored = [trial for trial in given if trial.weights == "trained"]
+    assert {trial.precision for trial in scored} == {"fp32", "int8"}
+    for trial in scored:
+        assert (trial.data, trial.data_checksum, trial.image_px) == ("ilsvrc2012", images.checksum, 224)
+        assert (trial.scored, trial.batch) == (200, 20)
+    assert {(t.data, t.image_px, t.scored, t.batch) for t in without if t.weights == "trained"} == {
+        ("synthetic32", 32, 1000, 250)
+    }
+
+
+def test_images_are_never_scaled_down(images: DataSet) -> None:
+    with pytest.raises(Unsupported, match=r"images of 224 px \(ilsvrc2012\) are not scaled down to 32 px"):
+        build_workload(replace(TRIAL, image_px=32), images)
+
+
+# The weights
+
+
+def save(state: dict[str, Any], model: str, folder: Path, *, name: str = "{model}-{digits}.pth") -> Path:
+    """Write a state as torchvision's files are named and made."""
+    path = folder / "new.pth"
+    torch.save(state, path)
+    digits = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return path.rename(folder / name.format(model=model, digits=digits))
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, Any]:
+    torch.manual_seed(0)
+    return dict(build("resnet18", image_px=224).state_dict())
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that WEIGHTS= names."""
+    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_a_file_of_torchvisions_is_found_by_its_name(weights: Path) -> None:
+    alexnet = replace(TRIAL, model="alexnet")
+    assert find_weights(TRIAL) is None
+    for name in ("resnet18-f37072fd.pt", "resnet18-f37072f.pth", "resnet18-32px-0123456789abcdef.pt", "wide-resnet18"):
+        (weights / name).touch()
+    assert find_weights(TRIAL) is None and find_weights(alexnet) is None
+    (weights / "resnet18-f37072fd.pth").touch()
+    (weights / "alexnet-owt-7be5be79.pth").touch()
+    assert find_weights(TRIAL) == weights / "resnet18-f37072fd.pth"
+    assert find_weights(alexnet) == weights / "alexnet-owt-7be5be79.pth"
+    assert find_weights(replace(TRIAL, model="resnet101")) is None
+    assert find_weights(replace(TRIAL, data="synthetic32")) is None, "trained on the synthetic set these are not"
+    assert check_folder(str(weights)) == weights
+
+
+def test_two_files_for_one_model_are_refused_before_anything_runs(weights: Path) -> None:
+    for name in ("resnet18-f37072fd.pth", "resnet18-00000000.pth", "resnet50-00000000.pth"):
+        (weights / name).touch()
+    said = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
+    with pytest.raises(UserError, match=said):
+        find_weights(TRIAL)
+    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), said)
+
+
+def test_a_folder_without_weights_is_told_of_torchvisions_names(tmp_path: Path) -> None:
+    (tmp_path / "lenet-00000000.pth").touch()
+    with pytest.raises(UserError, match=f"torchvision's own, {PATTERN}; there is lenet-00000000.pth"):
+        check_folder(str(tmp_path))
+
+
+def test_without_a_file_the_trial_says_which_is_wanted_and_nobody_trains(images: DataSet, weights: Path) -> None:
+    said = (
+        "no trained weights for resnet18 at 224 px on ilsvrc2012: give a folder with WEIGHTS=… that holds torchvision's"
+    )
+    for device in ("cpu", "cuda"):  # also where a GPU would train for other images
+        trial = replace(TRIAL, device=device)
+        assert why_none(trial) == f"{said} resnet18-f37072fd.pth"
+        with pytest.raises(Unsupported, match="resnet18-f37072fd"):
+            make_network(trial, images)
+        assert planned_s(trial, None) == REFUSED_S  # type: ignore[arg-type] # nothing of it is timed
+    refused = record_of("08", TRIAL, 1, status="unsupported", reason=why_none(TRIAL))
+    assert not lacked_weights(refused)
+    (weights / "resnet18-f37072fd.pth").touch()
+    assert lacked_weights(refused), "it is tried again once the file is here"
+    timing = load_profile("cpu").timing_at("smoke", "08_quantization")
+    more_s = [planned_s(replace(TRIAL, scored=count), timing) for count in (0, 1000)]
+    assert more_s[1] - more_s[0] == pytest.approx(49), "a second for 1,000 images of 32 px, these are 49 times as large"
+
+
+def test_names_are_those_that_torchvision_gives_its_files() -> None:
+    assert published_name("resnet50") == "resnet50-0676ba61.pth"
+    assert published_name("alexnet") == "alexnet-owt-7be5be79.pth"
+
+
+def _wrong_digits(state: dict[str, Any], folder: Path) -> Path:
+    return save(state, "resnet18", folder, name="{model}-00000000.pth")
+
+
+def _cut_short(state: dict[str, Any], folder: Path) -> Path:
+    whole = save(state, "resnet18", folder).read_bytes()
+    digits = hashlib.sha256(whole[:5000]).hexdigest()[:8]
+    (folder / f"resnet18-{digits}.pth").write_bytes(whole[:5000])
+    return folder / f"resnet18-{digits}.pth"
+
+
+def _of_another_network(_: dict[str, Any], folder: Path) -> Path:
+    return save(dict(build("alexnet", image_px=224).state_dict()), "resnet18", folder)
+
+
+def _lacking_a_layer(state: dict[str, Any], folder: Path) -> Path:
+    return save({name: value for name, value in state.items() if name != "fc.bias"}, "resnet18", folder)
+
+
+def _of_ten_classes(state: dict[str, Any], folder: Path) -> Path:
+    return save(state | {"fc.weight": state["fc.weight"][:10]}, "resnet18", folder)
+
+
+def _of_a_training(state: dict[str, Any], folder: Path) -> Path:
+    return save({"state_dict": state, "epoch": 3}, "resnet18", folder)
+
+
+def _a_list(state: dict[str, Any], folder: Path) -> Path:
+    return save(list(state.values()), "resnet18", folder)  # type: ignore[arg-type]
+
+
+def _that_runs_code(_: dict[str, Any], folder: Path) -> Path:
+    return save({"conv1.weight": Path("/")}, "resnet18", folder)
+
+
+def _for_other_images(_: dict[str, Any], folder: Path) -> Path:
+    path = folder / "resnet50-11ad3fa6.pth"
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_wrong_digits, "damaged or renamed: the digits in its name are not the first of its SHA-256"),
+        (_cut_short, "can't be read as weights"),
+        (
+            _of_another_network,
+            "does not hold the weights of torchvision's resnet18: it lacks conv1.weight, .* it has feat",
+        ),
+        (_lacking_a_layer, r"torchvision's resnet18: it lacks fc\.bias\."),
+        (_of_ten_classes, r"torchvision's resnet18: of another shape are fc\.weight\."),
+        (_of_a_training, "it lacks .* it has state_dict, epoch"),
+        (_a_list, "holds a list, where a state dict of resnet18 is wanted"),
+        (_that_runs_code, "holds something else than weights; nothing of it was executed"),
+        (_for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
+    ],
+)
+def test_a_file_that_is_not_the_networks_is_refused_in_words(
+    spoil: Callable[[dict[str, Any], Path], Path], said: str, state: dict[str, Any], tmp_path: Path
+) -> None:
+    path = spoil(state, tmp_path)
+    with pytest.raises(LabkitError, match=said) as refused:
+        read_state(path, path.name.split("-")[0], classes=1000)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_from_before_batch_norm_counted_are_taken(state: dict[str, Any], tmp_path: Path) -> None:
+    old = OrderedDict((name, value) for name, value in state.items() if not name.endswith("num_batches_tracked"))
+    path = save(old, "resnet18", tmp_path)
+    read, sha256 = read_state(path, "resnet18", classes=1000)
+    build("resnet18", image_px=224).load_state_dict(read)  # strictly
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# Both together
+
+
+@pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
+@pytest.mark.parametrize("model", ["resnet18", "googlenet"])
+def test_scores_are_those_of_torchvisions_own_model_and_transforms(
+    model: str, folder: Path, images: DataSet, weights: Path
+) -> None:
+    models = import_torchvision().models
+    loader = import_torchvision().datasets.folder.default_loader
+    transforms = models.get_model_weights(model).IMAGENET1K_V1.transforms()
+    files = ilsvrc2012.list_images(folder / "val")["val"][:SCORED]
+    inputs = torch.stack([transforms(loader(file)) for file, _ in files])
+    labels = torch.tensor([label for _, label in files])
+
+    # GoogLeNet as torchvision makes it for its weights: auxiliary heads in the file, another normalisation inside.
+    special = {"transform_input": True, "aux_logits": True, "init_weights": True} if model == "googlenet" else {}
+    torch.manual_seed(0)
+    theirs = models.get_model(model, weights=None, **special).eval()
+    state = prototypes(theirs, inputs, labels)
+    theirs.load_state_dict(state)
+    path = save(state, model, weights)
+    with torch.inference_mode():
+        expected = theirs(inputs)
+    right = expected.argmax(dim=1) == labels
+    assert 0.5 < float(right.float().mean()) < 0.8, "an accuracy of all or nothing would prove little"
+
+    trial = replace(TRIAL, model=model, engine="openvino")
+    workload = prepared(trial, images)
+    pixels = [torch.from_numpy(np.array(images.val.images[first : first + 8])) for first in range(0, SCORED, 8)]
+    logits = torch.cat([workload._predict(batch) for batch in pixels])
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))
+    scored = workload.score(lambda _: None)
+    assert scored.images == SCORED and scored.hits("top1").tolist() == right.tolist()
+    top5 = (expected.topk(5, dim=1).indices == labels[:, None]).any(dim=1)
+    assert scored.hits("top5").tolist() == top5.tolist()
+    facts = workload.facts["weights"]
+    assert (facts["file"], facts["file_sha256"]) == (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert ("normalisation" in facts) == (model == "googlenet")
+    assert "ImageNet's validation set" in workload.facts["data_description"]
+
+
+def prototypes(model: Any, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
+    """A state for a model of torchvision's that answers two of three images rightly, without training.
+
+    A class's weights in the last layer are what the network sees in its image; of every third they are missing.
+    """
+    with torch.inference_mode():
+        seen: list[torch.Tensor] = []
+        hook = model.fc.register_forward_pre_hook(lambda _, given: seen.append(given[0].flatten(1)))
+        model(inputs)
+        hook.remove()
+        features = seen[0]
+        middle = features.mean(dim=0)
+        size = (features - middle).norm(dim=1).mean()
+        apart = (features - middle) / size
+        known = torch.arange(len(labels)) % 3 > 0
+        weight, bias = torch.zeros(1000, features.shape[1]), torch.full((1000,), -9.0)
+        weight[labels[known]] = apart[known]
+        bias[labels[known]] = -0.5 * apart[known].square().sum(dim=1)
+        bias[labels[known]] -= apart[known] @ (middle / size)
+        return dict(model.state_dict()) | {"fc.weight": weight / size, "fc.bias": bias}
