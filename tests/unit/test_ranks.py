@@ -190,3 +190,27 @@ def test_gradients_that_are_not_averaged_are_found(report: Path) -> None:
     (made,) = records(report)
     assert made.status == "crashed"
     assert "correctness gate" in (made.reason or "")
+
+
+# ---- transfers ------------------------------------------------------------------------------------------------------
+
+
+def test_what_goes_between_the_devices_is_counted(report: Path) -> None:
+    def between(workload: str, **fields: Any) -> Trial:
+        return Trial(workload=workload, device="cpu", data="none", **{"devices": 2, "size": 4096, **fields})
+
+    trials = [
+        between("all_reduce"),
+        between("peer_copy"),
+        between("all_reduce", devices=1),
+        between("peer_copy", size=3),
+    ]
+    run(trials, report)
+    made = {one.key: one for one in records(report)}
+    summed, copied, alone, small = (made[trial.key] for trial in trials)
+    for one in (summed, copied):
+        assert one.status == "ok", one.reason
+        assert one.blocks is not None and one.blocks.bytes_per_step == 4096
+    assert summed.facts["wire_bytes_per_step"] == 4096
+    assert (alone.status, small.status) == ("unsupported", "unsupported")
+    assert "two devices or more" in (alone.reason or "") and "3 bytes" in (small.reason or "")

@@ -8,6 +8,8 @@ from functools import partial
 
 import torch
 
+from labkit.errors import Unsupported
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -63,7 +65,10 @@ def tiles_for(rows: int, filters: int, channels: int, window: int, element_bytes
 
 
 def fastest(launch: Callable[[Tile], None], tiles: list[Tile]) -> Tile:
-    """The tile whose launches take the least time of the device; the first while a graph is being captured."""
+    """The tile whose launches take the least time of the device; the first while a graph is being captured.
+
+    Unsupported where none fits into the device's shared memory.
+    """
     if len(tiles) == 1 or torch.cuda.is_current_stream_capturing():
         return tiles[0]
     times: dict[Tile, float] = {}
@@ -73,6 +78,8 @@ def fastest(launch: Callable[[Tile], None], tiles: list[Tile]) -> Tile:
         except Exception as error:
             if type(error).__name__ != "OutOfResources":  # Triton's, of a tile that wants more shared memory
                 raise
+    if not times:
+        raise Unsupported("no tile of the fused kernels fits into this device's shared memory")
     return min(times, key=times.__getitem__)
 
 

@@ -1,0 +1,59 @@
+"""Copies from device to device: each sends `trial.size` bytes to the next and gets as many from the one before.
+
+All send at once, as neighbours in a ring do. `bytes_per_step` is what one device sends, so bytes/s are of one device in
+one direction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from labkit import ranks
+from labkit.data import DataSet
+from labkit.errors import GateError, Unsupported
+from labkit.trial import Trial
+
+
+def build(trial: Trial, data: DataSet | None) -> PeerCopyWorkload:
+    """The copies of a trial; Unsupported on one device, or of less than one number."""
+    team = ranks.team()
+    if team is None:
+        raise Unsupported("copies between devices take two devices or more")
+    if trial.size < 4:
+        raise Unsupported(f"{trial.size} bytes are no FP32 number: a message has 4 bytes and more")
+    return PeerCopyWorkload(trial, team)
+
+
+class PeerCopyWorkload:
+    """A message to the next rank, and the place of the one from the rank before."""
+
+    read_loss = None
+
+    def __init__(self, trial: Trial, team: ranks.Team) -> None:
+        self._team = team
+        self._next, self._before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
+        self.message = torch.full((trial.size // 4,), float(team.rank), device=trial.device)
+        self.received = torch.full_like(self.message, float("nan"))
+        self.images_per_step: int | None = None
+        self.flop_per_step: int | None = None
+        self.bytes_per_step: int | None = self.message.nbytes
+        self.facts: dict[str, Any] = {}
+
+    def step(self) -> None:
+        """Send and receive once, both at the same time."""
+        work = self._team.work
+        pair = [
+            dist.P2POp(dist.isend, self.message, self._next, group=work),
+            dist.P2POp(dist.irecv, self.received, self._before, group=work),
+        ]
+        for waiting in dist.batch_isend_irecv(pair):
+            waiting.wait()
+
+    def check(self) -> None:
+        """What came is what the rank before has sent."""
+        self.step()
+        if not bool((self.received == float(self._before)).all()):
+            raise GateError(f"rank {self._team.rank} did not receive what rank {self._before} sent")
