@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,12 +20,17 @@ FOREVER = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Team:
-    """The ranks 0 to size - 1 of a trial. `control` and `work` are process groups of torch.distributed."""
+    """Ranks that work together, 0 to size - 1 among themselves; `first` is the number of their first in the world.
+
+    `control` and `work` are process groups of torch.distributed. `half` is the half of them that this rank is in.
+    """
 
     rank: int
     size: int
     control: Any
     work: Any
+    first: int = 0
+    half: Team | None = None
 
     @property
     def leads(self) -> bool:
@@ -51,7 +56,7 @@ class Team:
         import torch.distributed as dist
 
         number = torch.tensor([value], dtype=torch.int64)
-        dist.broadcast(number, src=0, group=self.control)
+        dist.broadcast(number, src=self.first, group=self.control)
         return int(number)
 
     def gather(self, value: object) -> list[Any]:
@@ -70,20 +75,35 @@ class Team:
 
 
 class World:
-    """All processes of a run, cut into teams of the first so many ranks: one for each of `sizes`."""
+    """All processes of a run, cut into teams of the first so many ranks: one for each of `sizes`.
 
-    def __init__(self, sizes: Iterable[int], *, on_gpus: bool) -> None:
+    Those whose size is among `halved` are cut into two halves too.
+    """
+
+    def __init__(self, sizes: Iterable[int], *, on_gpus: bool, halved: Iterable[int] = ()) -> None:
         import torch.distributed as dist
 
         dist.init_process_group("gloo", timeout=FOREVER)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self._backend, cut = "nccl" if on_gpus else "gloo", set(halved)
         self._teams: dict[int, Team] = {}
         for size in sorted({one for one in sizes if 1 < one <= self.size}):  # every rank makes each group, in one order
-            members = list(range(size))
-            control = dist.new_group(members, backend="gloo", timeout=FOREVER)
-            work = dist.new_group(members, backend="nccl" if on_gpus else "gloo", timeout=FOREVER)
-            if self.rank < size:
-                self._teams[size] = Team(self.rank, size, control, work)
+            half = None
+            if size in cut:
+                halves = [self._make(first, size // 2) for first in (0, size // 2)]
+                half = next((one for one in halves if one is not None), None)
+            whole = self._make(0, size)
+            if whole is not None:
+                self._teams[size] = replace(whole, half=half)
+
+    def _make(self, first: int, size: int) -> Team | None:
+        """The team of so many ranks; None to a rank that is not among them."""
+        import torch.distributed as dist
+
+        members = list(range(first, first + size))
+        control = dist.new_group(members, backend="gloo", timeout=FOREVER)
+        work = dist.new_group(members, backend=self._backend, timeout=FOREVER)
+        return Team(self.rank - first, size, control, work, first) if self.rank in members else None
 
     def wait_for_all(self) -> None:
         """Until every process has come here."""
@@ -91,9 +111,9 @@ class World:
 
         dist.barrier()
 
-    def team_of(self, devices: int) -> Team | None:
-        """This process's team for a trial on so many devices; None where it is one process or takes no part."""
-        return self._teams.get(devices)
+    def team_of(self, processes: int) -> Team | None:
+        """This process's team for a trial of so many; None where it is one process or takes no part."""
+        return self._teams.get(processes)
 
 
 _present: Team | None = None

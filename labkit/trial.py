@@ -35,6 +35,9 @@ SCALINGS = ("weak", "strong")
 # `sockets`: through the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
 GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
+# Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
+# two jobs that take turns on all of them.
+ARRANGEMENTS = ("alone", "at_once", "in_sequence")
 NO_DATA = "none"  # of workloads that take no images
 
 
@@ -76,6 +79,7 @@ class Trial:
     threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
     weights: str = "initial"
     scaling: str = "weak"
+    arrangement: str = "alone"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
@@ -99,6 +103,7 @@ class Trial:
             ("copies", COPIES),
             ("weights", WEIGHTS),
             ("scaling", SCALINGS),
+            ("arrangement", ARRANGEMENTS),
             ("interconnect", INTERCONNECTS),
             ("gradient_precision", GRADIENT_PRECISIONS),
         ):
@@ -112,6 +117,8 @@ class Trial:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.scaling == "strong" and self.batch % self.devices:
             raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
+        if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
+            raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
 
@@ -124,6 +131,11 @@ class Trial:
     def batch_of_step(self) -> int:
         """Images of a step, on all devices together."""
         return self.batch_of_device * self.devices
+
+    @property
+    def processes(self) -> int:
+        """That run it together: one a device, and two where two jobs share one."""
+        return 2 if self.arrangement == "at_once" and self.devices == 1 else self.devices
 
     @property
     def key(self) -> str:
@@ -153,6 +165,7 @@ class Trial:
             "threads",
             "devices",
             "scaling",
+            "arrangement",
             "interconnect",
             "gradient_precision",
             "device",

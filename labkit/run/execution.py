@@ -216,8 +216,8 @@ def _built(trial: Trial, data: Data) -> Workload:
     """The workload; Unsupported in every rank of a team where one of them can't build it."""
     team, refused, workload = ranks.team(), None, None
     try:
-        if trial.devices > (team.size if team else 1):
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and {team.size if team else 1} can be used")
+        if trial.processes != (team.size if team else 1):
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
         workload = build_workload(trial, data.of(trial))
         if trial.queries and not isinstance(workload, AnswersQueries):
             raise Unsupported(f"the {trial.workload} workload answers no queries")

@@ -37,15 +37,17 @@ def main() -> int:
     on_gpus = any(trial.device == "cuda" for trial in trials)
     if on_gpus:
         import torch
-
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    world = ranks.World((trial.devices for trial in trials), on_gpus=on_gpus)
+    halved = (trial.processes for trial in trials if trial.arrangement == "at_once")
+    world = ranks.World((trial.processes for trial in trials), on_gpus=on_gpus, halved=halved)
     if world.rank == 0:
         startup_s = time.monotonic() - job["spawned_s"]
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
     about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
     for trial in trials:
-        with ranks.working_as(world.team_of(trial.devices)):
+        if on_gpus and trial.device == "cuda":
+            # Rank r has device r, but for two jobs that share one.
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices else 0)
+        with ranks.working_as(world.team_of(trial.processes)):
             outcome = _lead(trial, about, data, line) if world.rank == 0 else _follow(trial, about, data)
         if outcome["status"] in ("oom", "crashed"):
             if world.rank:

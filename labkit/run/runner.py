@@ -131,7 +131,8 @@ class _Run:
     def _start(self, pending: list[Trial], gap_seed: int) -> Spawned:
         """One process for trials on one device; as many as the largest trial wants, or as there are devices, else."""
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
-        ranks = min(max(trial.devices for trial in pending), len(indices) or usable_threads())
+        available = len(indices) or usable_threads()
+        ranks = max((trial.processes for trial in pending if trial.devices <= available), default=1)
         about: dict[str, Any] = {
             "log": self.log,
             "environment": self._environment() | network_of(pending[0]),

@@ -1,7 +1,7 @@
 """What gradients take: the sum of `trial.size` bytes of FP32 over the trial's devices, at each of them.
 
 `bytes_per_step` counts the bytes that are summed, so bytes/s are what NCCL's tests call the algorithm's bandwidth. What
-each device sends is 2 (n - 1) / n times as much (`wire_bytes_per_step`, in a ring), which is what a link can be held to.
+each device sends is 2 (n - 1) / n times as much (`wire_bytes_per_step`, in a ring): what a link can be held to.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data
+from labkit.errors import UserError
 from labkit.host import usable_threads
 from labkit.records import Epochs, Record
 from labkit.trial import Trial
@@ -214,3 +215,30 @@ def test_what_goes_between_the_devices_is_counted(report: Path) -> None:
     assert summed.facts["wire_bytes_per_step"] == 4096
     assert (alone.status, small.status) == ("unsupported", "unsupported")
     assert "two devices or more" in (alone.reason or "") and "3 bytes" in (small.reason or "")
+
+
+# ---- two jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_two_jobs_run_at_once_or_in_turns(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    halves = training(data, arrangement="at_once")
+    turns = training(data, arrangement="in_sequence")
+    shared = training(data, arrangement="at_once", devices=1)
+    whole = training(data, arrangement="at_once", epochs=1)
+    run([halves, turns, shared, whole], report, limit_s=120)
+    made = {one.key: one for one in records(report)}
+    for trial, images, devices in ((halves, 16, 2), (turns, 32, 2), (shared, 16, 1)):
+        one = made[trial.key]
+        assert one.status == "ok", one.reason
+        assert one.blocks is not None and one.blocks.images_per_step == images
+        assert (one.devices_used, one.facts["jobs"]) == (devices, 2)
+    assert "gate" in made[turns.key].facts and "gate" not in made[halves.key].facts, "two ranks of a job are compared"
+    assert made[whole.key].status == "unsupported"
+
+
+def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
+    with pytest.raises(UserError, match="half of 3 devices"):
+        Trial(arrangement="at_once", devices=3)
+    with pytest.raises(UserError, match="shared by 3 devices evenly"):
+        Trial(scaling="strong", batch=64, devices=3)
