@@ -213,7 +213,6 @@ LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolutio
 # Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
 # sees to it that a field leaves this list when it becomes one.
 PLANNED_FIELDS: dict[str, str] = {
-    "updates": "03_multi_gpu: synchronous or asynchronous (stale parameters)",
     "parallel": "03_multi_gpu, 09_profile: distributed data parallel, or one process for all devices",
     "network": "03_multi_gpu: between nodes, ethernet or infiniband",
     "nodes": "03_multi_gpu, 12_data_pipeline: how many",

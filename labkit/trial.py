@@ -22,7 +22,7 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
 # lies on the device too, one kernel makes the batch.
 LOADERS = ("indexed", "device")
-SCHEDULES = ("constant", "one_cycle")
+SCHEDULES = ("constant", "one_cycle", "warm_up")
 # Of inference. `excluded`: normalised images lie on the device, results stay there; `included`: bytes come from the
 # host's memory and the predicted classes go back.
 COPIES = ("excluded", "included")
@@ -35,6 +35,7 @@ SCALINGS = ("weak", "strong")
 # `sockets`: through the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
 GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
+UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: averaged, or applied in turn, stale by then
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
 # two jobs that take turns on all of them.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
@@ -80,6 +81,7 @@ class Trial:
     weights: str = "initial"
     scaling: str = "weak"
     arrangement: str = "alone"
+    updates: str = "synchronous"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
@@ -104,6 +106,7 @@ class Trial:
             ("weights", WEIGHTS),
             ("scaling", SCALINGS),
             ("arrangement", ARRANGEMENTS),
+            ("updates", UPDATES),
             ("interconnect", INTERCONNECTS),
             ("gradient_precision", GRADIENT_PRECISIONS),
         ):
@@ -166,6 +169,7 @@ class Trial:
             "devices",
             "scaling",
             "arrangement",
+            "updates",
             "interconnect",
             "gradient_precision",
             "device",

@@ -24,6 +24,9 @@ def why_unsupported(trial: Trial) -> str | None:
         return f"the engine {trial.engine} predicts, it does not train"
     if trial.devices != 1 and trial.engine != "eager":
         return f"this version trains on several devices eagerly, not with the engine {trial.engine}"
+    exact = trial.precision == trial.gradient_precision == "fp32"
+    if trial.updates == "asynchronous" and not (trial.devices > 1 and exact and trial.optimizer == "sgd"):
+        return "asynchronous updates are of several devices, in FP32 by plain SGD"
     if trial.gradient_precision != "fp32" and trial.devices == 1:
         return "one device exchanges no gradients"
     if trial.gradient_precision == "bf16" and trial.device == "cpu":

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -66,13 +68,8 @@ class Training:
             if self._side_stream:
                 side_stream.use_side_stream(self.model)
             return MasterSGD(self.model, exact, lr=self.lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-        return torch.optim.SGD(
-            self.model.parameters(),
-            lr=self.lr if self._captured else self.trial.learning_rate,  # a captured number could not change
-            momentum=MOMENTUM,
-            weight_decay=WEIGHT_DECAY,
-            fused=True if self.trial.optimizer == "sgd_fused" else None,
-        )
+        rate = self.lr if self._captured else self.trial.learning_rate  # a captured number could not change
+        return plain_sgd(self.model.parameters(), rate, fused=True if self.trial.optimizer == "sgd_fused" else None)
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -159,9 +156,20 @@ class Training:
             if not self._captured:
                 weight.grad = None
 
+    def newest(self) -> AbstractContextManager[None]:
+        """With the weights in the model that the training has come to: they always are, but where they may be stale."""
+        return nullcontext()
+
     def forget_beginning(self) -> None:
         """There will be no restart any more: give the memory back."""
         self._initial = None
+
+
+def plain_sgd(
+    weights: Iterable[nn.Parameter], rate: float | torch.Tensor, *, fused: bool | None = None
+) -> torch.optim.SGD:
+    """PyTorch's SGD as all trials have it."""
+    return torch.optim.SGD(weights, lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=fused)
 
 
 def _values(model: nn.Module) -> list[torch.Tensor]:

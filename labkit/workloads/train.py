@@ -32,6 +32,7 @@ from labkit.engines.exchange import check_same_everywhere
 from labkit.engines.hosted import HostedStep
 from labkit.engines.regions import compiler_cache
 from labkit.engines.schedule import learning_rates
+from labkit.engines.stale import StaleTraining
 from labkit.engines.support import why_unsupported
 from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
@@ -76,7 +77,11 @@ class TrainWorkload:
         model = model.to(memory_format=TORCH_FORMATS[trial.memory_format])
         captured = "graph" in trial.engine
         self._team = ranks.team()
-        self._is_reference = trial.engine == "eager" and trial.optimizer == "sgd" and self._team is None
+        # Nothing else computes what stale updates do: they have a check of their own.
+        self._is_stale = trial.updates == "asynchronous"
+        self._is_reference = self._is_stale or (
+            trial.engine == "eager" and trial.optimizer == "sgd" and self._team is None
+        )
         self._reference: Training | None = None
         if not self._is_reference:
             as_plain = replace(trial, engine="eager", optimizer="sgd")
@@ -84,7 +89,12 @@ class TrainWorkload:
                 as_plain, copy.deepcopy(model), captured=False, restarts=False, exchange="by hand"
             )
         # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
-        self.training = Training(trial, model, captured=captured, restarts=not self._is_reference or trial.epochs > 0)
+        restarts = not self._is_reference or trial.epochs > 0
+        self.training = (
+            StaleTraining(trial, model, restarts=restarts)
+            if self._is_stale
+            else Training(trial, model, captured=captured, restarts=restarts)
+        )
         self.run = self._drive()
         self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
@@ -200,6 +210,8 @@ class TrainWorkload:
         """An eager step trains: shapes, loss and gradients are right. A tuned one does what the eager one does."""
         if self._is_reference:
             self._check_first_step()
+            if self._is_stale and self._team is not None:
+                check_same_everywhere(self.training.weights(), self._team)
             return
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -229,7 +241,7 @@ class TrainWorkload:
         self.step()
         loss = float(self.run.losses[-1])
         hook.remove()
-        expected = (self.trial.batch, self.trial.classes)
+        expected = (self.trial.batch_of_device, self.trial.classes)
         if shapes != [expected]:
             raise GateError(f"{self.trial.model} gave outputs of shape {shapes}, expected {expected}")
         if not math.isfinite(loss):
@@ -276,12 +288,13 @@ class TrainWorkload:
         )
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)
         model.eval()
-        for images, labels in batches:
-            with precision.autocast(trial):
-                logits = model(images).float()
-            ranked = logits.topk(min(5, trial.classes), dim=1).indices == labels[:, None]
-            loss = functional.cross_entropy(logits, labels, reduction="sum")
-            sums += torch.stack([loss, ranked[:, 0].sum(), ranked.any(dim=1).sum()])
+        with self.training.newest():
+            for images, labels in batches:
+                with precision.autocast(trial):
+                    logits = model(images).float()
+                ranked = logits.topk(min(5, trial.classes), dim=1).indices == labels[:, None]
+                loss = functional.cross_entropy(logits, labels, reduction="sum")
+                sums += torch.stack([loss, ranked[:, 0].sum(), ranked.any(dim=1).sum()])
         model.train()
         loss_sum, first, among = (sums / len(split)).tolist()
         return Scores(loss_sum if math.isfinite(loss_sum) else None, first, among, len(split))

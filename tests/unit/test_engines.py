@@ -443,6 +443,17 @@ def rates(images: int, **fields: Any) -> list[float]:
     return learning_rates(Trial(learning_rate=0.1, **fields), images)
 
 
+def test_a_warm_up_rises_from_what_one_device_would_have_and_stays() -> None:
+    rates = learning_rates(
+        Trial(learning_rate=0.8, schedule="warm_up", devices=8, batch=10, epochs=5), 800
+    )  # 10 steps an epoch
+    assert len(rates) == 50
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[5] == pytest.approx(0.45)
+    assert set(rates[10:]) == {0.8}
+    assert rates == sorted(rates)
+
+
 def test_one_cycle_rises_over_the_first_quarter_to_the_peak_and_ends_near_zero() -> None:
     found = rates(6400, epochs=4, batch=64, schedule="one_cycle")
     assert len(found) == 400

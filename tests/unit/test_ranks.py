@@ -242,3 +242,25 @@ def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
         Trial(arrangement="at_once", devices=3)
     with pytest.raises(UserError, match="shared by 3 devices evenly"):
         Trial(scaling="strong", batch=64, devices=3)
+
+
+# ---- stale updates --------------------------------------------------------------------------------------------------
+
+
+def test_stale_updates_are_those_of_a_parameter_server_in_turns(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    trials = [
+        together("stale"),
+        training(data, updates="asynchronous"),
+        training(data, updates="asynchronous", epochs=2, schedule="warm_up"),
+        training(data, updates="asynchronous", devices=1),
+    ]
+    run(trials, report, limit_s=120)
+    made = {one.key: one for one in records(report)}
+    exact, timed, epochs, alone = (made[trial.key] for trial in trials)
+    for one in (exact, timed, epochs):
+        assert one.status == "ok", one.reason
+    assert isinstance(epochs.result, Epochs)
+    first, second = epochs.result.epochs
+    assert first.learning_rate == second.learning_rate == 0.01
+    assert (alone.status, "several devices" in (alone.reason or "")) == ("unsupported", True)

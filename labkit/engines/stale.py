@@ -1,0 +1,100 @@
+"""Asynchronous training as it was before everybody averaged: gradients of weights that others have changed meanwhile.
+
+Each rank computes gradients with the weights that it last fetched. These gradients are applied one after the other, in
+the order of the ranks, to weights that all share; a rank fetches right after its own have been applied. Of n ranks a
+gradient is thus n - 1 updates old when it is applied, which is what a parameter server with n equally fast workers does
+(Zhang et al. 2016, arXiv:1511.05950, call it the staleness). Here it is exactly that in every step and the same in each
+run; what it costs in time says nothing, because every rank applies all updates itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from labkit import ranks
+from labkit.engines.training import Training, plain_sgd
+from labkit.ranks import Team
+from labkit.trial import Trial
+
+
+class StaleUpdates:
+    """The shared weights and their optimiser, beside a model whose weights are old by the time they are used."""
+
+    def __init__(self, model: nn.Module, team: Team, make_optimizer: Callable[[list[nn.Parameter]], Any]) -> None:
+        self._own, self._team = list(model.parameters()), team
+        self.shared = [nn.Parameter(weight.detach().clone()) for weight in self._own]
+        self.optimizer = make_optimizer(self.shared)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Apply every rank's gradients in turn; this rank fetches the weights after its own."""
+        for rank in range(self._team.size):
+            for shared, own in zip(self.shared, self._own, strict=True):
+                assert own.grad is not None, "a weight without a gradient"
+                shared.grad = own.grad.clone()
+                dist.broadcast(shared.grad, src=self._team.first + rank, group=self._team.work)
+            self.optimizer.step()
+            if rank == self._team.rank:
+                fetched = [shared.detach().clone() for shared in self.shared]
+        self._load(fetched)
+
+    @contextmanager
+    def newest(self) -> Iterator[None]:
+        """With the shared weights in the model, which is what the training has come to."""
+        before = [own.detach().clone() for own in self._own]
+        self._load([shared.detach() for shared in self.shared])
+        try:
+            yield
+        finally:
+            self._load(before)
+
+    @torch.no_grad()
+    def restart(self, weights: list[torch.Tensor]) -> None:
+        """Back to these weights and to no momentum."""
+        for shared, own, weight in zip(self.shared, self._own, weights, strict=True):
+            shared.copy_(weight)
+            own.copy_(weight)
+        self.optimizer.state.clear()
+
+    @torch.no_grad()
+    def _load(self, values: list[torch.Tensor]) -> None:
+        for own, value in zip(self._own, values, strict=True):
+            own.copy_(value)
+
+
+class StaleTraining(Training):
+    """A training whose gradients are stale by the time they are applied. Eager, in FP32, on two ranks or more."""
+
+    def __init__(self, trial: Trial, model: nn.Module, *, restarts: bool) -> None:
+        super().__init__(trial, model, captured=False, restarts=restarts, exchange="by hand")
+        team = ranks.team()
+        assert team is not None, "one rank has nobody to be stale for"
+        self._stale = StaleUpdates(model, team, lambda weights: plain_sgd(weights, trial.learning_rate))
+        self.optimizer = self._stale.optimizer
+
+    def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """One step: its loss, detached, on the device."""
+        self.model.zero_grad(set_to_none=True)
+        loss = self._loss(images, labels)
+        loss.backward()
+        self._stale.apply()
+        return loss.detach()
+
+    def weights(self) -> list[torch.Tensor]:
+        """The shared weights."""
+        return [weight.detach() for weight in self._stale.shared]
+
+    def newest(self) -> AbstractContextManager[None]:
+        """With the shared weights in the model."""
+        return self._stale.newest()
+
+    def restart(self) -> None:
+        """Back to the initial weights, statistics and momenta, in place."""
+        super().restart()
+        self._stale.restart([weight.detach() for weight in self.model.parameters()])
