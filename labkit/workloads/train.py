@@ -50,6 +50,11 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
         raise GateError("training needs images: the trial's `data` names none")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
+    team = ranks.team()
+    if trial.processes != (team.size if team else 1):
+        raise Unsupported(
+            f"{trial.devices} devices train in {trial.processes} processes, this is one of another number"
+        )
     if trial.arrangement != "alone":
         return TwoJobs(trial, data)
     return TrainWorkload(trial, data)

@@ -73,7 +73,12 @@ def _torch_is_left_as_it_was():
         ({"precision": "fp16"}, "use BF16 on a CPU"),
         ({"precision": "int8"}, "does not train in int8"),
         ({"optimizer": "lion"}, "no optimiser 'lion'"),
-        ({"devices": 2}, "on one device"),
+        ({"devices": 2}, None),
+        ({"devices": 2, "engine": "compile"}, "on several devices eagerly"),
+        ({"devices": 2, "gradient_precision": "bf16"}, "Gloo has FP16"),
+        ({"gradient_precision": "fp16"}, "one device exchanges no gradients"),
+        ({"updates": "asynchronous"}, "of several devices, in FP32 by plain SGD"),
+        ({"devices": 2, "updates": "asynchronous", "precision": "bf16"}, "of several devices, in FP32 by plain SGD"),
         ({}, None),
         ({"precision": "bf16"}, None),
         ({"optimizer": "sgd_fused"}, None),
@@ -102,7 +107,8 @@ def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reaso
         ((9, 0), {**MASTER, "precision": "fp16"}, "the trial trains in fp16"),
         ((9, 0), {"precision": "int8"}, "does not train in int8"),
         ((9, 0), {"optimizer": "adam"}, "no optimiser 'adam'"),
-        ((9, 0), {"devices": 8}, "on one device"),
+        ((9, 0), {"devices": 8}, None),
+        ((9, 0), {**MASTER, "devices": 8}, "on several devices eagerly"),
         ((8, 0), {"precision": "tf32"}, None),
         ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
         ((7, 0), {"precision": "bf16"}, "bf16 needs compute capability 8.0, this device has 7.0"),
@@ -508,7 +514,7 @@ def test_each_step_trains_at_its_own_rate_and_the_last_one_is_told(digits: DataS
 def test_the_steps_of_all_epochs_see_every_image_so_often_and_no_step_is_counted_twice(
     images: int, batch: int, epochs: int
 ) -> None:
-    stands_for = SimpleNamespace(trial=SimpleNamespace(batch=batch), _data=SimpleNamespace(train=range(images)))
+    stands_for = SimpleNamespace(trial=SimpleNamespace(batch_of_step=batch), _data=SimpleNamespace(train=range(images)))
     steps = [TrainWorkload.steps_of_epoch(stands_for, epoch) for epoch in range(epochs)]  # type: ignore[arg-type]
     assert sum(steps) == math.ceil(epochs * images / batch)
     for epoch in range(epochs):

@@ -87,6 +87,11 @@ def test_every_field_that_differs_is_in_the_key():
         "schedule": "one_cycle",
         "copies": "included",
         "weights": "trained",
+        "scaling": "strong",
+        "arrangement": "in_sequence",
+        "updates": "asynchronous",
+        "interconnect": "host",
+        "gradient_precision": "bf16",
     }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])
