@@ -51,10 +51,9 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     team = ranks.team()
-    if trial.processes != (team.size if team else 1):
-        raise Unsupported(
-            f"{trial.devices} devices train in {trial.processes} processes, this is one of another number"
-        )
+    together = team.size if team else 1
+    if trial.processes != together:
+        raise Unsupported(f"the trial takes {trial.processes} processes, and this is one of {together}")
     if trial.arrangement != "alone":
         return TwoJobs(trial, data)
     return TrainWorkload(trial, data)
