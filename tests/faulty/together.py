@@ -20,12 +20,13 @@ class Together(Steps):
         team = ranks.team()
         self.rank, self.size = (team.rank, team.size) if team else (0, 1)
         self._group = team.work if team else None
+        self._device = trial.device
         self.facts: dict[str, Any] = {"ranks": self.size, "sum": None, "threads": torch.get_num_threads()}
 
     def step(self) -> None:
         """Add up the ranks' numbers, 1 to n."""
         super().step()
-        value = torch.tensor([self.rank + 1.0])
+        value = torch.tensor([self.rank + 1.0], device=self._device)
         if self._group is not None:
             dist.all_reduce(value, group=self._group)
         self.facts["sum"] = float(value)
