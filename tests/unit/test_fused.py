@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,13 +12,14 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - needs torch
 
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
+from labkit.engines.fused import tiles  # noqa: E402
 from labkit.engines.fused.arithmetic import in_bytes, in_half  # noqa: E402
 from labkit.engines.fused.graph import IMAGES, read  # noqa: E402
 from labkit.engines.fused.network import FusedNetwork  # noqa: E402
 from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Operation  # noqa: E402
 from labkit.engines.fused.prediction import HELD_WITHIN  # noqa: E402
 from labkit.engines.fused.ranges import best_range, calibrate, groups, histogram  # noqa: E402
-from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, tiles_for  # noqa: E402
+from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, Tile, tiles_for  # noqa: E402
 from labkit.errors import Unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
 
@@ -286,3 +288,34 @@ def test_tiles_are_what_tensor_cores_take_and_no_wider_than_the_product(rows: in
         assert 32 <= tile.channels < max(33, 2 * channels)
         shares = 9 * -(-channels // tile.channels) / tile.splits
         assert tile.splits == 1 or (shares >= 2 and -(-rows // tile.rows) * tile.splits <= ENOUGH_PROGRAMS)
+
+
+def test_what_was_found_of_a_shape_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Tile] = []
+
+    def time_of(run: partial[None]) -> float:
+        tried.append(run.args[0])
+        return 1.0 / run.args[0].rows
+
+    monkeypatch.setattr(tiles, "_found", {})
+    monkeypatch.setattr(tiles, "_time_s", time_of)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    small, large = Tile(16, 32, 64, 4, 4), Tile(64, 32, 64, 4, 4)
+    assert tiles.fastest(lambda _tile: None, [small, large], of="a shape") == large
+    assert tiles.fastest(lambda _tile: None, [small, large], of="a shape") == large
+    assert len(tried) == 2
+    assert tiles.fastest(lambda _tile: None, [small, large], of="another") == large
+    assert len(tried) == 4
+
+
+def test_a_device_that_no_tile_fits_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OutOfResources(Exception):
+        pass
+
+    def refuse(_run: object) -> float:
+        raise OutOfResources("shared memory")
+
+    monkeypatch.setattr(tiles, "_time_s", refuse)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    with pytest.raises(Unsupported, match="no tile"):
+        tiles.fastest(lambda _tile: None, [Tile(16, 32, 64, 4, 4), Tile(64, 32, 64, 4, 4)], of="a third shape")

@@ -132,7 +132,10 @@ class Convolution(Operation):
             )
 
         if rows not in self.chosen:
-            self.chosen[rows] = fastest(launch, tiles_for(rows, filters, channels, r * s, images.element_size()))
+            tried = tiles_for(rows, filters, channels, r * s, images.element_size())
+            shape = (rows, filters, channels, r, s, stride, height, width, pad > 0, bool(added))
+            about = (images.dtype, numbers.out, numbers.widens, images.device)
+            self.chosen[rows] = fastest(launch, tried, of=(*shape, *about))
         launch(self.chosen[rows])
         return (out, wide) if numbers.widens else out
 
