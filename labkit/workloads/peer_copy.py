@@ -13,18 +13,14 @@ import torch.distributed as dist
 
 from labkit import ranks
 from labkit.data import DataSet
-from labkit.errors import GateError, Unsupported
+from labkit.errors import GateError
 from labkit.trial import Trial
+from labkit.workloads._between import team_for_messages
 
 
 def build(trial: Trial, data: DataSet | None) -> PeerCopyWorkload:
-    """The copies of a trial; Unsupported on one device, or of less than one number."""
-    team = ranks.team()
-    if team is None:
-        raise Unsupported("copies between devices take two devices or more")
-    if trial.size < 4:
-        raise Unsupported(f"{trial.size} bytes are no FP32 number: a message has 4 bytes and more")
-    return PeerCopyWorkload(trial, team)
+    """The copies of a trial; Unsupported as `team_for_messages`."""
+    return PeerCopyWorkload(trial, team_for_messages(trial))
 
 
 class PeerCopyWorkload:
