@@ -69,6 +69,7 @@ def follow(number: str, site: Path, *, poll_s: float = POLL_S, sleep: Callable[[
     LabkitError with one sentence when the job ended in another way, StoppedFollowing when the user pressed Ctrl-C.
     """
     line = Line()
+    before: Job | None = None
     try:
         while True:
             try:
@@ -85,6 +86,14 @@ def follow(number: str, site: Path, *, poll_s: float = POLL_S, sleep: Callable[[
                 if job.state not in WAITING | RUNNING:
                     line.close()
                     return result_of(job, site)
+                if before is not None and job.restarts > before.restarts:
+                    line.close()
+                    print(
+                        f"job {number}: stopped on {before.nodes or 'its node'} (the node failed, or Slurm needed it) "
+                        f"and put back into the queue by Slurm.",
+                        flush=True,
+                    )
+                before = job
                 line.show(*_where(job))
             sleep(poll_s)
     except KeyboardInterrupt:

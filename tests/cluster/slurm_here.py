@@ -39,7 +39,7 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 KillWait=5
-SlurmdTimeout=10
+SlurmdTimeout=5
 InactiveLimit=0
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool.%n
@@ -145,7 +145,12 @@ class SlurmHere:
     def stop(self) -> None:
         """End everything: daemons, jobs, and whatever still carries this cluster's mark."""
         for daemon in self.daemons.values():
-            daemon.kill()
+            daemon.terminate()  # asked first: the controller has a child of its own to end
+        for daemon in self.daemons.values():
+            try:
+                daemon.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
         for process in [*self._of_jobs(), *self._started()]:
             _kill(process)
         for daemon in self.daemons.values():

@@ -296,6 +296,7 @@ def test_a_job_that_lost_its_node_is_followed_through_the_queue(
     slurm.job("COMPLETED")
     assert ask() == 0
     said = capsys.readouterr().out
+    assert said.count("stopped on n1 (the node failed, or Slurm needed it) and put back into the queue") == 1
     assert "waiting (BeginTime) (restarted once, goes on where it was)" in said
     assert "running on n2 (restarted once, goes on where it was)" in said
 
