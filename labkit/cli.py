@@ -30,8 +30,8 @@ Weights = Annotated[
     str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
 ]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
-On = Annotated[str, typer.Option("--on", envvar="ON", help="Batch system.")]
-Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on.")]
+On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
+Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on: 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 INTERRUPTED = 130
@@ -44,6 +44,17 @@ def _request(hw: str, study: str, scale: str, data: str, force: str = "", weight
         raise unknown("FORCE", force, ["0", "1"])
     wanted = check_scale(scale or "quick")
     return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights)
+
+
+def _check_placement(on: str, nodes: str) -> None:
+    if on not in ("", "slurm"):
+        raise unknown("ON", on, ["slurm"])
+    if nodes and not on:
+        raise UserError("NODES= goes with ON=slurm: without it this machine alone is measured.")
+    if nodes and not (nodes.isascii() and nodes.isdigit() and int(nodes) > 0):
+        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1.")
+    if nodes and int(nodes) > 1:
+        raise UserError(f"NODES={nodes}: reports over several nodes are not in this version; valid: NODES=1, or none.")
 
 
 @app.command()
@@ -60,9 +71,13 @@ def report(
     """Measure what is missing on this machine and render the site."""
     from labkit.report.make import make_report
 
-    if on or nodes:
-        raise UserError("ON= and NODES= (reports on a cluster) are not in this version: leave them out.")
-    raise typer.Exit(make_report(_request(hw, study, scale, data, force, weights)))
+    request = _request(hw, study, scale, data, force, weights)
+    _check_placement(on, nodes)
+    if on:
+        from labkit.cluster import report_on_slurm
+
+        raise typer.Exit(report_on_slurm(request))
+    raise typer.Exit(make_report(request))
 
 
 @app.command()
