@@ -59,6 +59,15 @@ class Team:
         dist.broadcast(number, src=self.first, group=self.control)
         return int(number)
 
+    def most(self, value: float) -> float:
+        """The largest of the ranks' values, to all."""
+        import torch
+        import torch.distributed as dist
+
+        number = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(number, op=dist.ReduceOp.MAX, group=self.control)
+        return float(number)
+
     def gather(self, value: object) -> list[Any]:
         """One value of each rank, in their order, to all."""
         import torch.distributed as dist

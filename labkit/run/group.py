@@ -99,8 +99,8 @@ class GroupProcess(Spawned):
                 line.sendall((json.dumps(self.job) + "\n").encode())
                 for event in events:
                     self._hear(json.loads(event))
-        except (OSError, ValueError):
-            pass  # cut short by its death
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # cut short by its death, or no rank of ours
         if rank is not None and rank not in self._said_bye:
             self._events.put({"event": "gone", "rank": rank, "at_s": time.monotonic()})
 

@@ -18,8 +18,13 @@ class TeamClock:
         return self._clock.now_s()
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Run `step` `steps` times at every rank: this rank's host and device seconds."""
+        """Run `step` `steps` times at every rank: host seconds until the last of them is done, this device's seconds.
+
+        They begin together, so that the longest of their times is the block's: ranks of two jobs don't wait for each
+        other.
+        """
         if self._team.leads:
             self._team.announce(steps)
         self._team.barrier()
-        return self._clock.time_block(step, steps)
+        host_s, device_s = self._clock.time_block(step, steps)
+        return self._team.most(host_s), device_s

@@ -18,6 +18,7 @@ from labkit.host import usable_threads
 from labkit.records import Epochs, Record
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
+from tests.faulty.unequal import SLOW_S
 from tests.unit.test_runner import eventually, workers_now
 
 pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
@@ -62,6 +63,13 @@ def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(report: Path
         assert one.facts["threads"] == max(1, usable_threads() // devices) or devices == 1
         assert one.blocks is not None and len(one.blocks.host_s) >= 5
     assert len({one.process.id for one in made}) == 2, "the ranks of a pass stay for all of its trials"
+
+
+def test_a_block_is_done_when_the_slowest_rank_is(report: Path) -> None:
+    run([together("unequal")], report)
+    (made,) = records(report)
+    assert made.blocks is not None
+    assert min(made.blocks.host_s) / made.blocks.steps_per_block >= SLOW_S
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Two jobs on the same devices: at once, on half of them each, or in turns on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from labkit import ranks
+from labkit.errors import Unsupported
+from labkit.trial import Trial
+
+
+class Job(Protocol):
+    """A training that is one of two."""
+
+    facts: dict[str, Any]
+    flop_per_step: int | None
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Names and calls, in order."""
+        ...
+
+    def check(self) -> None:
+        """Its gate."""
+        ...
+
+    def step(self) -> object:
+        """One step, queued."""
+        ...
+
+    def read_loss(self) -> float | None:
+        """Mean loss of the steps since the last call."""
+        ...
+
+
+class TwoJobs:
+    """Two trainings of one kind, each of its own network: at once on half of the ranks each, or in turns on all.
+
+    A step is one of each job, so images/s are of both together. `make` builds the job of a trial that is alone.
+    """
+
+    def __init__(self, trial: Trial, make: Callable[[Trial], Job]) -> None:
+        if trial.epochs:
+            raise Unsupported("two jobs are timed in steps, not trained for whole epochs")
+        team = ranks.team()
+        if trial.arrangement == "at_once":
+            assert team is not None and team.half is not None, "at once takes two processes at least"
+            # A half of one rank is a process that trains alone.
+            self._team = team.half if team.half.size > 1 else None
+            own = replace(trial, arrangement="alone", devices=team.half.size, seed=trial.seed + (team.half.first > 0))
+            own_trials = [own]
+        else:
+            self._team = team
+            own_trials = [replace(trial, arrangement="alone", seed=trial.seed + number) for number in range(2)]
+        with ranks.working_as(self._team):
+            self._jobs = [make(one) for one in own_trials]
+        first = self._jobs[0]
+        self.images_per_step: int | None = 2 * own_trials[0].batch_of_step
+        self.flop_per_step: int | None = 2 * first.flop_per_step if first.flop_per_step else None
+        self.bytes_per_step: int | None = None
+        self.facts = {**first.facts, "jobs": 2}
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Those of each job."""
+        for job in self._jobs:
+            for name, prepare in job.preparations():
+                yield name, partial(self._as_team, prepare)
+
+    def _as_team(self, run: Callable[[], None]) -> None:
+        with ranks.working_as(self._team):
+            run()
+
+    def check(self) -> None:
+        """Each job's gate."""
+        for job in self._jobs:
+            self._as_team(job.check)
+        self.facts |= self._jobs[0].facts
+
+    def step(self) -> None:
+        """One step of each job that is this rank's."""
+        for job in self._jobs:
+            job.step()
+
+    def read_loss(self) -> float | None:
+        """Mean loss of this rank's first job since the last call."""
+        losses = [job.read_loss() for job in self._jobs]  # of all, so that none keeps its losses
+        return losses[0]
