@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit import __version__
+from labkit.analysis import printed
 from labkit.analysis.format import MISSING, listing
 from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
-from labkit.analysis.summary import published_tables
 from labkit.analysis.verdicts import MARKS, Findings, judge_all
 from labkit.errors import LabkitError
 from labkit.host import Host, read_host
@@ -87,7 +87,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         published=[
             Published(title=title, headers=list(frame.columns), rows=frame.astype(str).values.tolist(), where=where)
             for study in STUDIES
-            for title, frame, where in published_tables(papers, study, device=profile.name)
+            for title, frame, where in printed.tables(papers, study, device=profile.name)
         ],
         host=_hosts(profile, shown),
         headline=[found for study in runs if study in STUDIES and (found := _headline(report, study))],

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 RECORDED = ("hosts", "records", "telemetry")
-# Of a profile without records pages are alike; tests/notebooks read all of them.
+# Of a profile without records pages are alike, and a CPU's are a GPU's with less on them, but where devices are
+# compared; tests/notebooks read all of them.
 EMPTY = "01_training,08_quantization"
+OF_CPU = "01_training,06_cpu_vs_gpu"
 Said = subprocess.CompletedProcess[str]
 
 
@@ -80,14 +82,10 @@ def site(browser: Browser, shared_cache: Path, tmp_path_factory: pytest.TempPath
     for part in sorted((ROOT / "reports").glob("*/*")):
         if part.name in RECORDED:
             shutil.copytree(part, folder / part.parent.name / part.name)
-    profiles = ["h200", "cpu"]
-    if any((folder / "cpu").glob("records/*/*.jsonl")):
-        profiles.append("k40m")
     # The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it.
-    commands = {profile: ("render", "--hw", profile) for profile in profiles}
-    commands[profiles[-1]] += ("--study", EMPTY)
-    commands = {profiles[0]: commands[profiles[0]], "": ("compare",), **commands}
+    commands = {"h200": ("render", "--hw", "h200"), "": ("compare",)}
+    commands |= {name: ("render", "--hw", name, "--study", of) for name, of in (("cpu", OF_CPU), ("k40m", EMPTY))}
     with ThreadPoolExecutor(2) as pool:
         said = dict(zip(commands, pool.map(lambda command: labkit(*command), commands.values()), strict=True))
     compare = said.pop("")
-    return Site(folder, profiles[-1], said, compare)
+    return Site(folder, "k40m", said, compare)

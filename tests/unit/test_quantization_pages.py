@@ -9,7 +9,7 @@ import pytest
 
 from labkit.analysis.figure import Figure
 from labkit.analysis.results import Results
-from labkit.analysis.studies import precision, quantization, quantization_figures
+from labkit.analysis.studies import accuracy, precision, quantization, quantization_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence
 from labkit.analysis.verdicts.judge import judge
@@ -105,9 +105,9 @@ def test_every_table_and_picture_is_made_whatever_is_missing(name: str) -> None:
     shown = [
         quantization.headline(results, PAPERS),
         quantization.table(results, PUBLISHED),
-        quantization.accuracy_table(results, PAPERS),
+        accuracy.table(results, PAPERS),
         quantization.layers_table(results),
-        quantization.weights_table(results),
+        accuracy.weights(results),
         quantization.limitations(results),
         quantization_figures.throughput(results),
         quantization_figures.gain(results, PUBLISHED),
@@ -129,13 +129,13 @@ def test_the_answer_names_the_gain_over_the_fastest_fp32_and_the_loss() -> None:
 
 def test_the_baseline_is_the_fastest_fp32_and_not_the_plain_loop() -> None:
     results = case_of("everything")
-    assert quantization.fastest_fp32(results, INT8) == FP32
+    assert accuracy.fastest_fp32(results, INT8) == FP32
     assert (PLAIN, FP32) not in quantization.over_fastest_fp32(results, [PLAIN, INT8])
-    assert quantization.fastest_fp32(results, replace(INT8, batch=7)) is None
+    assert accuracy.fastest_fp32(results, replace(INT8, batch=7)) is None
 
 
 def test_losses_are_paired_and_stand_beside_the_printed_ones() -> None:
-    table = quantization.accuracy_table(case_of("everything"), PAPERS)
+    table = accuracy.table(case_of("everything"), PAPERS)
     assert isinstance(table, Table)
     rows = {row["model"]: row for row in table.frame.to_dict("records")}
     assert rows["GoogLeNet"]["published, top-1"] == "0.18" and rows["ResNet-50"]["published, top-1"] == "0.06"
@@ -153,17 +153,17 @@ def test_the_layers_that_did_not_run_in_bytes_are_named() -> None:
 
 def test_without_weights_the_page_says_where_they_come_from() -> None:
     results = case_of("no weights")
-    assert "no trained weights for resnet50" in quantization.weights_table(results).body  # type: ignore[union-attr]
+    assert "no trained weights for resnet50" in accuracy.weights(results).body  # type: ignore[union-attr]
     assert "no trained weights" in quantization.headline(results, PAPERS).body
 
 
 def test_the_page_says_which_images_and_whose_weights_an_accuracy_is_of() -> None:
     results = case_of("on ImageNet")
     assert f"paired over {IMAGES:,} images of ilsvrc2012" in quantization.headline(results, PAPERS).body
-    table = quantization.accuracy_table(results, PAPERS)
+    table = accuracy.table(results, PAPERS)
     assert isinstance(table, Table)
     assert "224 px, batch 250, on ilsvrc2012" in table.caption and table.caption.count("in a sentence.") == 1
-    weights = quantization.weights_table(results)
+    weights = accuracy.weights(results)
     assert isinstance(weights, Table) and "torchvision's" in weights.caption and "epochs" not in weights.frame
     assert weights.frame["torchvision's file"].tolist() == ["resnet50-01234567.pth"]
     said = quantization.limitations(results).body
@@ -174,7 +174,7 @@ def test_the_page_says_which_images_and_whose_weights_an_accuracy_is_of() -> Non
 def test_accuracy_on_the_synthetic_set_is_never_called_imagenets() -> None:
     results = case_of("everything")
     assert "images of synthetic32" in quantization.headline(results, PAPERS).body
-    weights = quantization.weights_table(results)
+    weights = accuracy.weights(results)
     assert isinstance(weights, Table) and "torchvision" not in weights.caption
     assert "torchvision's file" not in weights.frame and weights.frame["epochs"].tolist() == [15, 15]
     said = quantization.limitations(results).body
@@ -194,9 +194,9 @@ def test_the_papers_claim_is_judged_on_either_and_its_scope_says_on_which(name: 
 
 def test_the_published_gain_and_bound_come_from_the_papers() -> None:
     assert [(one.over, one.under, one.low) for one in PUBLISHED] == [("INT8", "FP32", 3.7)]
-    assert quantization.tolerated(PAPERS, "top1") == 0.0018
-    assert quantization.printed_loss(PAPERS, "googlenet", "top1") == pytest.approx(0.0018)
-    assert quantization.printed_loss(PAPERS, "resnet18", "top1") is None
+    assert accuracy.tolerated(PAPERS, "top1") == 0.0018
+    assert accuracy.printed_loss(PAPERS, "googlenet", "top1") == pytest.approx(0.0018)
+    assert accuracy.printed_loss(PAPERS, "resnet18", "top1") is None
 
 
 def test_key_numbers_are_the_largest_gain_and_the_largest_loss() -> None:

@@ -13,7 +13,7 @@ from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, title
-from labkit.analysis.studies import quantization
+from labkit.analysis.studies import accuracy, quantization
 from labkit.analysis.studies.precision import PublishedRatio
 from labkit.analysis.table import Text
 from labkit.papers import Paper
@@ -122,18 +122,18 @@ def accuracy_lost(results: Results, papers: Sequence[Paper]) -> Figure | Text:
     """A row a network: top-1 and top-5 that INT8 loses, with paired intervals, beside what was printed."""
     rows = []
     for metric, word in (("top1", "top-1"), ("top5", "top-5")):
-        for trial, one in quantization.losses(results, metric):
+        for trial, one in accuracy.losses(results, metric):
             if one.effect is None or one.effect.low is None or one.effect.high is None:
                 continue
             value, low, high = (100 * end for end in (one.effect.point, one.effect.low, one.effect.high))
-            printed = quantization.printed_loss(papers, trial.model, metric)
+            printed = accuracy.printed_loss(papers, trial.model, metric)
             row = {"model": title(trial), "accuracy": word, "value": value, "low": low, "high": high}
             rows.append({**row, "images": one.effect.n, "published": None if printed is None else 100 * printed})
     if not rows:
         return Text("No network was scored both in FP32 and in INT8, so there is no picture of what INT8 loses.")
     data = pd.DataFrame(rows)
     names = list(dict.fromkeys(data["model"]))
-    line = quantization.tolerated(papers, "top1")
+    line = accuracy.tolerated(papers, "top1")
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
@@ -156,7 +156,7 @@ def accuracy_lost(results: Results, papers: Sequence[Paper]) -> Figure | Text:
         legend_above(figure, [axes], ncols=3)
 
     worst = data.loc[data["value"].idxmax()]
-    pairs = quantization.int8_pairs(results)
+    pairs = accuracy.int8_pairs(results)
     return Figure(
         name="quantization-accuracy",
         draw=draw,
