@@ -44,7 +44,8 @@ NO_DATA = "none"  # of workloads that take no images
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
+    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge,
+    and stays as it is of networks that take words.
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """

@@ -19,8 +19,9 @@ from labkit.data.order import START, WHOLE, Progress, Shard
 class Unpacked:
     """Turns bits, uint8 (B, words / 8), into float32 (B, words), 1 where a document has the word."""
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, device: torch.device | str) -> None:
         self._words = words
+        self._places = torch.arange(8, device=device, dtype=torch.uint8)
 
     def rewind(self) -> None:
         """Nothing is drawn."""
@@ -34,8 +35,7 @@ class Unpacked:
         return torch.from_numpy(has).to(torch.float32)
 
     def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(8, device=bits.device, dtype=torch.uint8)
-        return ((bits[:, :, None] >> places) & 1).flatten(1)[:, : self._words].to(torch.float32)
+        return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
 
 
 class DocumentLoader(ResidentLoader):
@@ -54,7 +54,7 @@ class DocumentLoader(ResidentLoader):
     ) -> None:
         mean, std = AS_IT_IS
         super().__init__(split, batch=batch, device=device, mean=mean, std=std, seed=seed, start=start, shard=shard)
-        self._prepare = Unpacked(words)
+        self._prepare = Unpacked(words, device)
 
 
 def documents_in_order(split: Split, *, words: int, batch: int, device: torch.device | str) -> Iterator[Batch]:
@@ -63,7 +63,7 @@ def documents_in_order(split: Split, *, words: int, batch: int, device: torch.de
     Raises UserError, before the first batch is asked for, for a batch under 1.
     """
     check_sizes(split, batch=batch, image_px=None)
-    unpack = Unpacked(words)
+    unpack = Unpacked(words, device)
 
     def batches() -> Iterator[Batch]:
         for first in range(0, len(split), batch):

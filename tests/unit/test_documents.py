@@ -130,7 +130,7 @@ def test_an_entry_of_images_says_nothing_of_words(tmp_path: Path, monkeypatch: p
 
 def test_a_row_is_one_where_the_document_has_the_word(documents: DataSet) -> None:
     bits = documents.val.images[:5]
-    rows = Unpacked(WORDS)(torch.from_numpy(np.array(bits)))
+    rows = Unpacked(WORDS, "cpu")(torch.from_numpy(np.array(bits)))
     assert rows.dtype == torch.float32 and rows.shape == (5, WORDS)
     assert [set(row.nonzero().flatten().tolist()) for row in rows] == words_of(bits)
     assert set(rows.unique().tolist()) == {0.0, 1.0}
@@ -139,7 +139,7 @@ def test_a_row_is_one_where_the_document_has_the_word(documents: DataSet) -> Non
 @pytest.mark.parametrize("words", [WORDS, 13])
 def test_a_gpus_operators_make_the_same_rows(words: int) -> None:
     bits = torch.randint(0, 256, (7, -(-words // 8)), dtype=torch.uint8)
-    unpack = Unpacked(words)
+    unpack = Unpacked(words, "cpu")
     assert torch.equal(unpack._on_device(bits), unpack._on_host(bits))
 
 
