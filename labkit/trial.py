@@ -44,15 +44,14 @@ NO_DATA = "none"  # of workloads that take no images
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge,
-    and stays as it is of networks that take words.
+    """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
 
     workload: str = "train"
     model: str = "resnet50"
-    image_px: int = 32
+    image_px: int = 32  # of networks that take images; those that take words leave it as it is
     classes: int = 1000
     stem: str = "imagenet"  # ResNets at 32x32: torchvision's stem, or `cifar` (3x3, stride 1, no pooling)
     head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`
