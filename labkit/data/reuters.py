@@ -72,7 +72,7 @@ def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
     except KeyError as error:
         raise DataError(f"{file} is refused: it has no {error.args[0]}; expected is {EXPECTED}.") from error
     except (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
-        raise DataError(f"{file} can't be read, it is truncated or damaged ({error}); fetch it again.") from error
+        raise DataError(f"{file} is truncated, damaged or another file ({error}); expected is {EXPECTED}.") from error
     except OSError as error:
         raise DataError(f"{file} can't be read ({error.strerror or error}).") from error
     if len(topics) != len(lists) or len(lists) < 2:
@@ -104,7 +104,7 @@ def split_as_keras(lists: list[list[int]], topics: NDArray[np.int64], split: Spl
 
 def describe(train: int, val: int) -> str:
     """One sentence on a file with these totals."""
-    extent = "as published" if train + val == PUBLISHED_DOCUMENTS else "not the published 11,228"
+    extent = "as many as published" if train + val == PUBLISHED_DOCUMENTS else "not the published 11,228"
     return (
         f"Reuters newswires (Keras's reuters.npz): {train:,} training and {val:,} test documents, {extent}, of "
         f"{CLASSES} topics over {WORDS:,} words."
