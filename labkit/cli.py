@@ -29,6 +29,7 @@ Data = Annotated[
 Weights = Annotated[
     str, typer.Option("--weights", envvar="WEIGHTS", help="A folder with a GPU's trained weights, or torchvision's.")
 ]
+Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on: 1.")]
@@ -37,13 +38,13 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 INTERRUPTED = 130
 
 
-def _request(hw: str, study: str, scale: str, data: str, force: str = "", weights: str = "") -> Any:
+def _request(hw: str, study: str, scale: str, data: str, force: str = "", weights: str = "", reuters: str = "") -> Any:
     from labkit.report.make import Request
 
     if force not in ("", "0", "1"):
         raise unknown("FORCE", force, ["0", "1"])
     wanted = check_scale(scale or "quick")
-    return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights)
+    return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights, reuters=reuters)
 
 
 def _check_placement(on: str, nodes: str) -> None:
@@ -65,13 +66,14 @@ def report(
     data: Data = "",
     force: Force = "",
     weights: Weights = "",
+    reuters: Reuters = "",
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
     """Measure what is missing on this machine and render the site."""
     from labkit.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights)
+    request = _request(hw, study, scale, data, force, weights, reuters)
     _check_placement(on, nodes)
     if on:
         from labkit.cluster import report_on_slurm
@@ -104,12 +106,13 @@ def plan(
     data: Data = "",
     force: Force = "",
     weights: Weights = "",
+    reuters: Reuters = "",
 ) -> None:
     """The trials that a report would run, and the time they should take."""
     from labkit.report.make import make_plan
     from labkit.run.progress import duration
 
-    _, _, plans = make_plan(_request(hw, study, scale, data, force, weights))
+    _, _, plans = make_plan(_request(hw, study, scale, data, force, weights, reuters))
     for one in plans:
         print(one.line())
         for trial in one.trials:
@@ -153,7 +156,7 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "ON", "NODES", "BASELINE"):
+    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE"):
         if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)

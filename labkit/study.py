@@ -18,7 +18,8 @@ import pandas as pd
 
 from labkit.analysis.results import Results
 from labkit.analysis.verdicts import Evidence, Findings, judge_all
-from labkit.data import DataSet, holds_validation_set, open_data
+from labkit.data import DataSet, holds_validation_set, open_data, open_documents
+from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import ROOT, Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
@@ -34,8 +35,9 @@ from labkit.trial import DEVICES, NO_DATA, Trial, grid, thread_counts
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
 # Values of `data` in a sweep or notebook: the handwritten digits; what DATA= names; the same for trials that are only
-# timed, which synthetic32 stands in for where DATA= names images that nothing but scoring needs.
-DIGITS, REPORTS_OWN, TIMED = "digits", "own", "timed"
+# timed, which synthetic32 stands in for where DATA= names images that nothing but scoring needs; the documents that
+# REUTERS= names, or those drawn in their shape.
+DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
 SCORING = ("08_quantization",)  # the studies that can do with a validation set alone
 
 # Training and validation images of synthetic32 at each scale; other data sets are used whole.
@@ -69,6 +71,11 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
         raise UserError(
             f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
         ) from error
+
+
+def documents_of_user() -> DataSet:
+    """The documents that REUTERS= names, else drawn ones; UserError or DataError for a file that cannot be used."""
+    return open_documents(os.environ.get(REUTERS_VARIABLE))
 
 
 def check_use(name_or_path: str, studies: Sequence[str]) -> None:
@@ -145,9 +152,21 @@ class OpenStudy:
         sizes = {"scored": self.sweep["imagenet_scored"], "batch": self.sweep["imagenet_batch"]}
         return {**sizes, "image_px": self.images.edge_px}
 
+    @cached_property
+    def documents(self) -> DataSet | None:
+        """The documents of networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`.
+
+        `name` and `description` say which.
+        """
+        return documents_of_user() if self._needs_data else None
+
     def _images_of(self, name: str) -> DataSet | None:
-        planned_here = self.mode == "plan" and mismatch(self.profile, self.host) is None
-        return data_at_scale(name, self.scale) if self.measures_here or planned_here else None
+        return data_at_scale(name, self.scale) if self._needs_data else None
+
+    @property
+    def _needs_data(self) -> bool:
+        """Whether something is measured here, or planned to be."""
+        return self.measures_here or (self.mode == "plan" and mismatch(self.profile, self.host) is None)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -176,16 +195,18 @@ class OpenStudy:
         """Every combination of the given fields on this profile's device and data; a list is an axis.
 
         `data` is "digits" for the handwritten digits, "none" for workloads without images, "timed" for `timed_images`,
-        else the report's own.
+        "reuters" for `documents`, else the report's own.
         """
         device = {"device": self.profile.device.kind}
         if axes.get("data") == NO_DATA:
             return grid(**{**device, **axes})
         if axes.get("data") == TIMED:
             images = self.timed_images
+        elif axes.get("data") == REUTERS:
+            images = self.documents
         else:
             images = self.digits if axes.get("data") == DIGITS else self.images
-        if axes.get("data") in (REPORTS_OWN, TIMED):
+        if axes.get("data") in (REPORTS_OWN, TIMED) or (axes.get("data") == REUTERS and images):
             del axes["data"]
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
         return grid(**{**device, **known, **axes})

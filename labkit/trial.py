@@ -51,7 +51,7 @@ class Trial:
 
     workload: str = "train"
     model: str = "resnet50"
-    image_px: int = 32
+    image_px: int = 32  # of networks that take images; those that take words leave it as it is
     classes: int = 1000
     stem: str = "imagenet"  # ResNets at 32x32: torchvision's stem, or `cifar` (3x3, stride 1, no pooling)
     head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`

@@ -65,6 +65,7 @@ def _nothing_of_the_user_is_touched(
     own = tmp_path_factory.mktemp("own")
     monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
+    monkeypatch.delenv("LABKIT_REUTERS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
     monkeypatch.setenv("LABKIT_REPORTS", str(own / "reports"))
     monkeypatch.setenv("LABKIT_LOCK", str(own / "lock"))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit.analysis.results import Results
-from labkit.models import count
+from labkit.models import count, input_bytes
 from labkit.profile import Peaks, Profile
 from labkit.trial import Trial
 
@@ -75,7 +75,8 @@ def work_of(results: Results, trial: Trial) -> Work | None:
     weights = results.fact(trial, "weight_traffic_bytes_per_step")
     if flop is None or weights is None:
         return None
-    return Work(trial.batch, flop * trial.batch, weights + results.fact(trial, "image_bytes") * trial.batch)
+    sample_bytes = results.fact(trial, "image_bytes") or results.fact(trial, "document_bytes")
+    return Work(trial.batch, flop * trial.batch, weights + sample_bytes * trial.batch)
 
 
 def bound(work: Work, ceilings: Ceilings) -> Bound | None:
@@ -100,7 +101,7 @@ def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "
     """The work of a training step before anything is measured, from the model itself."""
     facts = count(model, image_px=image_px)
     weights = int(WEIGHT_PASSES[optimizer] * facts.parameter_bytes)
-    return Work(batch, facts.flop_training * batch, weights + 3 * image_px**2 * batch)
+    return Work(batch, facts.flop_training * batch, weights + input_bytes(model, image_px) * batch)
 
 
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}

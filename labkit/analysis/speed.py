@@ -241,7 +241,7 @@ def word(trial: Trial, field: str) -> str:
     if field == "engine":
         return engine_name(trial)
     if field == "image_px":
-        return f"{trial.image_px} px"
+        return input_words([trial])
     if field == "device":
         return DEVICES[trial.device]
     if field == "threads":
@@ -251,6 +251,17 @@ def word(trial: Trial, field: str) -> str:
     if field == "epochs":
         return f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}" if trial.epochs else "timed"
     return str(getattr(trial, field))
+
+
+def input_words(trials: Iterable[Trial]) -> str:
+    """What networks take, as captions write it: `32 and 224 px`, `10,000 words`."""
+    edges: list[str] = []
+    bags: list[str] = []
+    for trial in trials:
+        words = MODELS[trial.model].words if trial.model in MODELS else 0
+        (bags if words else edges).append(f"{words:,} words" if words else str(trial.image_px))
+    images = [f"{listing(list(dict.fromkeys(edges)))} px"] if edges else []
+    return listing([*images, *dict.fromkeys(bags)])
 
 
 def threads_word(threads: int) -> str:
@@ -269,5 +280,5 @@ def conditions(results: Results, trials: list[Trial]) -> str:
     precisions = listing(list(dict.fromkeys(trial.precision.upper() for trial in trials)))
     return (
         f"{precisions}, {values('engine')}, {values('memory_format').replace('_', ' ')}, "
-        f"{values('image_px')} px, batch {values('batch')}, on {values('data')}; {results.describe()}"
+        f"{input_words(trials)}, batch {values('batch')}, on {values('data')}; {results.describe()}"
     )

@@ -44,6 +44,7 @@ def variables_of(request: Request) -> list[str]:
         "SCALE": request.scale,
         "DATA": _whole(request.data),
         "WEIGHTS": _whole(request.weights),
+        "REUTERS": _whole(request.reuters),
         "FORCE": "1" if request.force else "",
         "TORCH_INDEX": os.environ.get("TORCH_INDEX", ""),
         "PYTHON": _python(),

@@ -1,4 +1,6 @@
-"""The data room's door: a data set by its name or from a folder with ImageNet32 or ImageNet, as memory-mapped arrays.
+"""The data room's door: a data set by its name or from the user's files, as memory-mapped arrays.
+
+Images come from a folder with ImageNet32 or ImageNet, documents from Keras's reuters.npz; without them both are drawn.
 
 `labkit.data.loader` feeds one to a model; it is not imported here, because it needs torch.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labkit.data import digits, ilsvrc2012, imagenet32, synthetic
+from labkit.data import digits, ilsvrc2012, imagenet32, reuters, reuters_shaped, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
 from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Source, Split
 from labkit.data.subset import subset
@@ -25,6 +27,7 @@ __all__ = [
     "inspect_folder",
     "open_by_checksum",
     "open_data",
+    "open_documents",
 ]
 
 NAMES = ("synthetic32", "digits")
@@ -70,6 +73,27 @@ def open_data(
     reader = ilsvrc2012 if holds_validation_set(name_or_path) else imagenet32
     whole = cached(reader.source(name_or_path), verify=verify)
     return subset(whole, train_images=train_images, val_images=val_images, seed=seed, verify=verify)
+
+
+def open_documents(
+    file: str | None = None,
+    *,
+    train_documents: int = reuters_shaped.TRAIN_DOCUMENTS,
+    val_documents: int = reuters_shaped.VAL_DOCUMENTS,
+    seed: int = 0,
+) -> DataSet:
+    """Open the documents for networks that take bags of words, from the cache or, the first time, through it.
+
+    `file` is Keras's reuters.npz, used whole; without it they are drawn in its shape, so many. Raises UserError for a
+    file that is not there, a count that is not positive, or a cache that cannot be written, and DataError for a file
+    that cannot be used.
+    """
+    if file:
+        return cached(reuters.source(file))
+    for split, count in (("training", train_documents), ("validation", val_documents)):
+        if count < 1:
+            raise UserError(f"{count} {split} documents were asked for; ask for at least 1.")
+    return cached(reuters_shaped.source(train_documents=train_documents, val_documents=val_documents, seed=seed))
 
 
 def holds_validation_set(name_or_path: str | None) -> bool:

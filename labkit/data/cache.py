@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit import __version__
-from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Source, Split, SplitName
+from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Source, Split, SplitName, row_shape
 from labkit.data.npy import ArrayWriter, ChannelMoments, array_digest
 from labkit.errors import DataError, UserError
 
@@ -92,14 +92,15 @@ def open_entry(folder: Path, *, verify: bool = False) -> DataSet:
         counts: dict[SplitName, int] = {split: int(meta[f"{split}_images"]) for split in SPLITS}
         mean, std = ([float(level) for level in meta[key]] for key in ("mean", "std"))
         facts = {key: str(meta[key]) for key in ("name", "checksum", "description")}
-        classes, edge_px = int(meta["classes"]), int(meta.get("edge_px", EDGE_PX))
+        classes, words = int(meta["classes"]), int(meta.get("words", 0))
+        row = row_shape(edge_px=int(meta.get("edge_px", EDGE_PX)), words=words)
         if min(counts.values()) < 1 or len(mean) != 3 or len(std) != 3:
             raise ValueError("impossible counts, mean or std")
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"{folder / 'meta.json'} is incomplete ({error!r}).") from error
     splits = {
         split: Split(
-            images=_map(folder, f"{split}_images", (counts[split], 3, edge_px, edge_px), np.uint8),
+            images=_map(folder, f"{split}_images", (counts[split], *row), np.uint8),
             labels=_map(folder, f"{split}_labels", (counts[split],), np.int16),
         )
         for split in SPLITS
@@ -115,6 +116,7 @@ def open_entry(folder: Path, *, verify: bool = False) -> DataSet:
         val=splits["val"],
         mean=(mean[0], mean[1], mean[2]),
         std=(std[0], std[1], std[2]),
+        words=words,
         **facts,
     )
 
@@ -152,7 +154,7 @@ def cached(source: Source, *, verify: bool = False) -> DataSet:
 
 def _write(source: Source, folder: Path) -> None:
     """Write an entry's arrays and meta.json into `folder` and flush them to the disk."""
-    moments, shape = ChannelMoments(), (3, source.edge_px, source.edge_px)
+    moments, shape = ChannelMoments(), row_shape(edge_px=source.edge_px, words=source.words)
     counts: dict[SplitName, int] = {}
     digests: dict[str, str] = {}
     for split in SPLITS:
@@ -188,6 +190,8 @@ def _write(source: Source, folder: Path) -> None:
     }
     if source.edge_px != EDGE_PX:  # entries of the usual edge stay byte for byte what they always were
         meta["edge_px"] = source.edge_px
+    if source.words:
+        meta["words"] = source.words
     with (folder / "meta.json").open("w", encoding="utf-8") as stream:
         json.dump(meta, stream, indent=1)
         stream.flush()

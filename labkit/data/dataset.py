@@ -1,4 +1,7 @@
-"""What a data set is in labkit: two splits of square colour images as memory-mapped arrays, and their origin."""
+"""What a data set is in labkit: two splits of samples as memory-mapped arrays, and their origin.
+
+Samples are square colour images, or documents as bags of words: which words each has, a bit a word.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Images: TypeAlias = NDArray[np.uint8]  # (N, 3, edge, edge), channels R, G, B
+Images: TypeAlias = NDArray[np.uint8]  # (N, 3, edge, edge), channels R, G, B; of documents (N, words / 8), see `Split`
 Labels: TypeAlias = NDArray[np.signedinteger[Any]]  # (N,), 0 .. classes - 1
 SplitName: TypeAlias = Literal["train", "val"]
 Chunks: TypeAlias = Iterator[tuple[Images, Labels]]
@@ -23,7 +26,10 @@ ILSVRC2012 = "ilsvrc2012"  # ImageNet's validation images at full size, by the n
 
 @dataclass(frozen=True)
 class Split:
-    """One split: `images` uint8 (N, 3, edge, edge) and `labels` int16 (N,), both read-only memory maps."""
+    """One split: `images` uint8 (N, 3, edge, edge) and `labels` int16 (N,), both read-only memory maps.
+
+    Of documents `images` is uint8 (N, words / 8), a bit a word, the lowest bit of a byte first.
+    """
 
     images: Images
     labels: Labels
@@ -38,7 +44,8 @@ class DataSet:
 
     `mean` and `std` are per channel (R, G, B), in units of 0..255: over the training images, unless the source says
     which ones its networks expect. `checksum` identifies the images and labels of both splits, whatever form they were
-    read from. `description` is one sentence for the reader.
+    read from. `description` is one sentence for the reader. `words` is over how many words documents are counted, 0 of
+    images; a bit is taken as it is (mean 0, std 1).
     """
 
     name: str
@@ -49,10 +56,12 @@ class DataSet:
     std: Levels
     checksum: str
     description: str
+    words: int = 0
 
     @property
     def edge_px(self) -> int:
         """The edge of every image."""
+        assert not self.words, "documents have no edge"
         return int(self.train.images.shape[-1])
 
     @property
@@ -78,3 +87,9 @@ class Source:
     describe: Callable[[int, int], str]
     edge_px: int = EDGE_PX
     normalisation: tuple[Levels, Levels] | None = None
+    words: int = 0
+
+
+def row_shape(*, edge_px: int, words: int) -> tuple[int, ...]:
+    """The shape of one sample's bytes: an image's, or a document's where there are `words`."""
+    return (-(-words // 8),) if words else (3, edge_px, edge_px)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -27,6 +27,18 @@ _NO_AUGMENT = Augment()
 Mean: TypeAlias = tuple[float, float, float]
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 Fetched: TypeAlias = tuple[torch.Tensor, torch.Tensor, Progress]
+
+
+class Prepares(Protocol):
+    """What makes a batch of bytes into a model's input, on the device."""
+
+    def __call__(self, images: torch.Tensor, /) -> torch.Tensor:
+        """uint8 to float32, a sample a row."""
+        ...
+
+    def rewind(self) -> None:
+        """Draw the same random numbers again."""
+        ...
 
 
 class Loader(ABC):
@@ -63,7 +75,7 @@ class Loader(ABC):
         self._seed, self._start, self._shard = seed, start, shard
         self._order = self._make_order()
         self._delivered = start
-        self._prepare = Preparation(
+        self._prepare: Prepares = Preparation(
             device=self.device,
             mean=mean,
             std=std,

@@ -1,4 +1,4 @@
-"""Reads a pickle of plain arrays, lists, numbers and strings, and nothing else.
+"""Reads a pickle of plain arrays, lists, numbers and strings, or of one array of lists, and nothing else.
 
 A pickle is a program: loading one can run any command. The usual defence, a list of allowed NumPy functions, still
 hands an archive's arguments to them, and `dtype` and `scalar` can be made to read memory that is not theirs. So no
@@ -95,6 +95,28 @@ class _Array:
         return np.frombuffer(raw, dtype=kind).reshape(shape, order="F" if order == "F" else "C")
 
 
+class _AnyDtype(_Dtype):
+    """The same, or that of Python's own objects: of an array of lists, whose elements the pickle holds one by one."""
+
+    def __init__(self, code: object, *_flags: object) -> None:
+        self.is_of_objects = code in ("O8", b"O8", "O", b"O")
+        super().__init__("i8" if self.is_of_objects else code)
+
+
+class _ArrayOfLists(_Array):
+    """An array that may hold lists; `lists()` gives them."""
+
+    def lists(self) -> list[Any]:
+        if self._parts is None:
+            raise Refused("it holds an array without contents")
+        raw, dtype, shape, _order = self._parts
+        if not (isinstance(raw, list) and isinstance(dtype, _AnyDtype) and dtype.is_of_objects):
+            raise Refused("it holds no array of lists")
+        if shape != (len(raw),):
+            raise Refused(f"it holds an array of shape {shape} with {len(raw)} elements")
+        return raw
+
+
 def _scalar(dtype: object, raw: object) -> object:
     """A NumPy number, as Python's."""
     return _Array.from_buffer(raw, dtype, (), "C").numpy().item()
@@ -118,6 +140,13 @@ for _core in ("numpy.core", "numpy._core"):
     _NAMES[f"{_core}.numeric", "_frombuffer"] = _Array.from_buffer
 
 
+_NAMES_OF_LISTS = {
+    **_NAMES,
+    ("numpy", "dtype"): _AnyDtype,
+    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _ArrayOfLists() for core in ("numpy.core", "numpy._core")},
+}
+
+
 def _refuse(reason: str) -> object:
     raise Refused(reason)
 
@@ -125,13 +154,28 @@ def _refuse(reason: str) -> object:
 # The unpickler written in Python: the one in C makes room for as many objects as a pickle claims to remember, so that
 # five bytes can take all memory. Its cost here is 0.1 s a batch.
 class _Unpickler(pickle._Unpickler):
+    names = _NAMES
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NAMES:
+        if (module, name) not in self.names:
             raise Refused(f"it names {module}.{name}")
-        return _StandIn(_NAMES[module, name])
+        return _StandIn(self.names[module, name])
 
     def persistent_load(self, pid: object) -> Any:
         raise Refused(f"it refers to an object outside itself, {pid!r}")
+
+
+class _UnpicklerOfLists(_Unpickler):
+    names = _NAMES_OF_LISTS
+
+
+def _load(unpickler: _Unpickler) -> Any:
+    try:
+        return unpickler.load()
+    except (Refused, OSError):
+        raise
+    except Exception as error:  # a damaged pickle raises nearly anything: EOFError, KeyError, MemoryError, TypeError …
+        raise pickle.UnpicklingError(f"truncated, or not a pickle ({error})") from error
 
 
 def load_plain(file: BinaryIO) -> dict[str, Any]:
@@ -140,13 +184,25 @@ def load_plain(file: BinaryIO) -> dict[str, Any]:
     Raises Refused when it holds anything but arrays of plain numbers, lists, numbers and strings, and
     pickle.UnpicklingError when it is truncated or no pickle at all. Nothing that the pickle names is ever executed.
     """
-    try:
-        content = _Unpickler(file, encoding="bytes").load()
-    except (Refused, OSError):
-        raise
-    except Exception as error:  # a damaged pickle raises nearly anything: EOFError, KeyError, MemoryError, TypeError …
-        raise pickle.UnpicklingError(f"truncated, or not a pickle ({error})") from error
+    content = _load(_Unpickler(file, encoding="bytes"))
     if not isinstance(content, dict):
         raise Refused(f"it holds a {type(content).__name__} where a dictionary was expected")
     named = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
     return {key: value.numpy() if isinstance(value, _Array) else value for key, value in named.items()}
+
+
+def load_lists(file: BinaryIO) -> list[list[int]]:
+    """The lists of whole numbers in a one-dimensional NumPy array of objects, as `numpy.save` pickles it.
+
+    Raises as `load_plain` does; also Refused for lists of anything else.
+    """
+    content = _load(_UnpicklerOfLists(file, encoding="bytes"))
+    if not isinstance(content, _ArrayOfLists):
+        raise Refused("it holds something other than an array of lists")
+    lists = content.lists()
+    if len({id(one) for one in lists}) != len(lists):  # by which a few bytes could stand for endlessly many numbers
+        raise Refused("it holds one list several times")
+    for one in lists:
+        if type(one) is not list or not all(type(number) is int for number in one):
+            raise Refused("it holds something other than lists of whole numbers")
+    return lists

@@ -5,9 +5,8 @@ An image shows its class's pattern shifted, at its own contrast and brightness, 
 
     image = 128 + brightness + contrast * shifted(pattern[class]) + noise,   clipped to 0..255
 
-Image i is a function of (seed, split, i) alone: all randomness is read from Philox, a counter-based generator
-(Salmon et al., SC'11), at counters that i determines. The arithmetic is on integers, so every machine makes the same
-bytes, and only the generator's raw stream is used, the part of NumPy's random module that is stable by policy (NEP 19).
+Image i is a function of (seed, split, i) alone: all randomness is read at places that i determines (`draws`), and the
+arithmetic is on integers, so every machine makes the same bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
+from labkit.data.draws import below, random_words
 from labkit.errors import UserError
 
 SYNTHETIC_VERSION = 1  # raise it with any change to what follows: it is part of the cache token
@@ -45,17 +45,7 @@ _SINE = np.array([round(128 * math.sin(2 * math.pi * k / _PHASES)) for k in rang
 
 
 def _random_words(seed: int, stream: str, part: int, chunk: int, count: int) -> NDArray[np.uint64]:
-    """`count` random 64-bit words of one chunk; distinct (stream, part, chunk) never share a counter."""
-    key = np.array([seed, SYNTHETIC_VERSION], dtype=np.uint64)
-    counter = np.array([0, part, _STREAM[stream], chunk], dtype=np.uint64)
-    words = np.random.Philox(key=key, counter=counter).random_raw(count)
-    return np.asarray(words, dtype="<u8")  # in this order of bytes, as they become noise one by one
-
-
-def _below(words: NDArray[np.uint64], bound: int, *, shift: int = 0, width: int = 16) -> NDArray[np.int64]:
-    """Map `width` bits of each word, taken from bit `shift` on, to 0 .. bound - 1."""
-    bits = (words >> np.uint64(shift)) & np.uint64(2**width - 1)
-    return ((bits * np.uint64(bound)) >> np.uint64(width)).astype(np.int64)
+    return random_words(seed, SYNTHETIC_VERSION, stream=_STREAM[stream], part=part, chunk=chunk, count=count)
 
 
 @functools.lru_cache(maxsize=2)
@@ -65,11 +55,11 @@ def _patterns(seed: int) -> NDArray[np.int8]:
     place, colour = words[..., 0], words[..., 1]
     span = 2 * MAX_FREQUENCY + 1
     # One draw of the span**2 - 1 pairs of frequencies, the pair (0, 0), which would be flat, left out.
-    pair = _below(place, span * span - 1)
+    pair = below(place, span * span - 1)
     pair += pair >= (span * span) // 2
     frequency_x, frequency_y = pair % span - MAX_FREQUENCY, pair // span - MAX_FREQUENCY
-    phase = _below(place, _PHASES, shift=16)
-    amplitude = np.stack([_below(colour, 2 * WAVE_AMPLITUDE + 1, shift=16 * c) - WAVE_AMPLITUDE for c in range(3)], -1)
+    phase = below(place, _PHASES, shift=16)
+    amplitude = np.stack([below(colour, 2 * WAVE_AMPLITUDE + 1, shift=16 * c) - WAVE_AMPLITUDE for c in range(3)], -1)
 
     axis = np.arange(-MAX_SHIFT, _SIDE + MAX_SHIFT)
     steps = _PHASES // _SIDE
@@ -85,11 +75,11 @@ def _patterns(seed: int) -> NDArray[np.int8]:
 def _chunk(seed: int, split: SplitName, chunk: int) -> tuple[Images, Labels]:
     """The `_CHUNK` images and labels of one chunk."""
     words = _random_words(seed, split, 0, chunk, 2 * _CHUNK).reshape(_CHUNK, 2)
-    labels = _below(words[:, 0], CLASSES, width=32)  # 16 bits would favour some classes by 1.5 %
-    shift_x = _below(words[:, 0], 2 * MAX_SHIFT + 1, shift=32)
-    shift_y = _below(words[:, 0], 2 * MAX_SHIFT + 1, shift=48)
-    contrast = _below(words[:, 1], CONTRAST_Q[1] - CONTRAST_Q[0]) + CONTRAST_Q[0]
-    level = 128 + _below(words[:, 1], 2 * BRIGHTNESS + 1, shift=16) - BRIGHTNESS
+    labels = below(words[:, 0], CLASSES, width=32)  # 16 bits would favour some classes by 1.5 %
+    shift_x = below(words[:, 0], 2 * MAX_SHIFT + 1, shift=32)
+    shift_y = below(words[:, 0], 2 * MAX_SHIFT + 1, shift=48)
+    contrast = below(words[:, 1], CONTRAST_Q[1] - CONTRAST_Q[0]) + CONTRAST_Q[0]
+    level = 128 + below(words[:, 1], 2 * BRIGHTNESS + 1, shift=16) - BRIGHTNESS
 
     windows = np.lib.stride_tricks.sliding_window_view(_patterns(seed), (_SIDE, _SIDE), axis=(2, 3))
     # int16 holds every step: 90 * 111 + 128 * 80 < 2**15; the level is added after the shift to grey levels.

@@ -1,7 +1,25 @@
 """Models by name: builders, parameter counts, FLOP. Importing this room imports no framework; calling it does."""
 
-from labkit.models.catalogue import MODELS, ModelEntry, ModelFacts, find_model, input_sizes
+from labkit.models.catalogue import (
+    MODELS,
+    ModelEntry,
+    ModelFacts,
+    check_data,
+    find_model,
+    input_bytes,
+    input_sizes,
+)
 from labkit.models.facts import count
 from labkit.models.torch_models import build
 
-__all__ = ["MODELS", "ModelEntry", "ModelFacts", "build", "count", "find_model", "input_sizes"]
+__all__ = [
+    "MODELS",
+    "ModelEntry",
+    "ModelFacts",
+    "build",
+    "check_data",
+    "count",
+    "find_model",
+    "input_bytes",
+    "input_sizes",
+]

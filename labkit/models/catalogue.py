@@ -9,10 +9,12 @@ from labkit.errors import UserError, unknown
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One architecture: its family decides how it is adapted to 32x32, `native_px` is the input it was designed for.
+    """One architecture: its family decides how it is built and adapted, `native_px` is the input it was designed for.
 
     `published_parameters` counts weights and biases at the native input with 1,000 classes, as torchvision's model
     pages state them (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet).
+    A network with `words` takes bags of so many words instead of images and has no input size in pixels; its
+    `published_parameters` follow from the layers of its source, with that source's `classes`.
     """
 
     name: str
@@ -22,6 +24,8 @@ class ModelEntry:
     small: bool  # whether it also runs at 32x32
     published_parameters: int
     paper: str
+    words: int = 0
+    classes: int = 1000
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,17 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry(
             "inception_v3", "Inception-v3", "inception", 299, False, 27_161_264, "Szegedy et al. 2016, arXiv:1512.00567"
         ),
+        ModelEntry(
+            "mlp512",
+            "512-unit MLP",
+            "mlp",
+            0,
+            False,
+            5_144_110,
+            "Keras's example reuters_mlp, with 10,000 words",
+            words=10_000,
+            classes=46,
+        ),
     )
 }
 
@@ -60,15 +75,36 @@ def find_model(name: str) -> ModelEntry:
 
 
 def input_sizes(name: str) -> tuple[int, ...]:
-    """The input edges in pixels at which a model is built."""
+    """The input edges in pixels at which a model is built; none of a network that takes words."""
     entry = find_model(name)
+    if entry.words:
+        return ()
     return (32, entry.native_px) if entry.small else (entry.native_px,)
 
 
 def check_input(name: str, image_px: int) -> ModelEntry:
-    """The entry, if the model takes that input; UserError with the sizes that it does take otherwise."""
+    """The entry, if the model takes that input; UserError with the sizes that it does take otherwise.
+
+    A network that takes words leaves `image_px` alone.
+    """
     entry = find_model(name)
-    if image_px not in input_sizes(name):
+    if not entry.words and image_px not in input_sizes(name):
         sizes = " or ".join(map(str, input_sizes(name)))
         raise UserError(f"{entry.title} is built for inputs of {sizes} pixels, not {image_px}.")
     return entry
+
+
+def check_data(name: str, *, words: int) -> ModelEntry:
+    """The entry, if the model takes such data: bags of so many `words`, images where that is 0; UserError otherwise."""
+    entry = find_model(name)
+    if entry.words == words:
+        return entry
+    takes, given = (f"bags of {count:,} words" if count else "images" for count in (entry.words, words))
+    fitting = [other.name for other in MODELS.values() if other.words == words]
+    raise UserError(f"{entry.title} takes {takes}, and the data are {given}: what takes those is {', '.join(fitting)}.")
+
+
+def input_bytes(name: str, image_px: int) -> int:
+    """Bytes of one input as it is stored: a byte a pixel and colour, or a bit a word."""
+    entry = find_model(name)
+    return -(-entry.words // 8) if entry.words else 3 * image_px**2

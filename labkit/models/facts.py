@@ -1,7 +1,7 @@
 """What a model weighs and costs, without importing a framework where the numbers are known.
 
-`counts.json` holds the counts of every model with 1,000 classes; `write_counts` writes it, and a test counts again
-and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
+`counts.json` holds the counts of every model with the classes it was published with; `write_counts` writes it, and a
+test counts again and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
 counting the same layers. What is not in the file is counted when asked for.
 """
 
@@ -18,13 +18,14 @@ COUNTS = Path(__file__).with_name("counts.json")
 
 
 def count(
-    name: str, *, image_px: int = 32, classes: int = 1000, stem: str = "imagenet", head: str = "torchvision"
+    name: str, *, image_px: int = 32, classes: int | None = None, stem: str = "imagenet", head: str = "torchvision"
 ) -> ModelFacts:
-    """Parameters and FLOP per image of a model as `build` makes it with the same arguments.
+    """Parameters and FLOP per sample of a model as `build` makes it with the same arguments.
 
     UserError for a name or size that there is none of.
     """
-    check_input(name, image_px)
+    entry = check_input(name, image_px)
+    classes = entry.classes if classes is None else classes
     known = _counts().get(_key(name, image_px, classes, stem, head))
     if known is not None:
         return known
@@ -34,7 +35,9 @@ def count(
 
 
 def variants(name: str) -> list[tuple[int, str, str]]:
-    """The (input edge, stem, head) combinations of a model that differ from each other."""
+    """The (input edge, stem, head) combinations of a model that differ from each other; of words, what is ignored."""
+    if MODELS[name].words:
+        return [(32, "imagenet", "torchvision")]
     family = MODELS[name].family
     found = []
     for image_px in input_sizes(name):
@@ -44,20 +47,22 @@ def variants(name: str) -> list[tuple[int, str, str]]:
     return found
 
 
-def count_everything(classes: int = 1000) -> dict[str, ModelFacts]:
+def count_everything() -> dict[str, ModelFacts]:
     """Count every variant of every model now (imports PyTorch)."""
     from labkit.models.torch_models import count_now
 
     return {
-        _key(name, image_px, classes, stem, head): count_now(
-            name, image_px=image_px, classes=classes, stem=stem, head=head
+        _key(name, image_px, entry.classes, stem, head): count_now(
+            name, image_px=image_px, classes=entry.classes, stem=stem, head=head
         )
-        for name in MODELS
+        for name, entry in MODELS.items()
         for image_px, stem, head in variants(name)
     }
 
 
 def _key(name: str, image_px: int, classes: int, stem: str, head: str) -> str:
+    if MODELS[name].words:
+        return f"{name} {MODELS[name].words} words {classes} classes"
     return f"{name} {image_px}px {classes} classes, stem {stem}, head {head}"
 
 

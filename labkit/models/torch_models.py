@@ -1,11 +1,11 @@
-"""torchvision's models, at their own input size and adapted to 32x32, and what they count."""
+"""torchvision's models, at their own input size and adapted to 32x32, one that takes words, and what they count."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import unknown
-from labkit.models.catalogue import ModelFacts, check_input
+from labkit.models.catalogue import ModelFacts, check_input, find_model
 from labkit.models.torchvision_import import import_torchvision
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def build(
     name: str,
     *,
     image_px: int = 32,
-    classes: int = 1000,
+    classes: int | None = None,
     stem: str = "imagenet",
     head: str = "torchvision",
     aux: bool = False,
@@ -30,6 +30,8 @@ def build(
     `cifar` (3x3, stride 1, no pooling); a VGG's `head` is torchvision's (1x1 features replicated to 7x7) or `head512`
     (two 512-wide layers on the 1x1 features, as Keras builds at this size); AlexNet's first convolution has stride 1.
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
+    A network of bags of words takes (N, words), 1 where a document has the word, and has neither size, stem nor head.
+    Without `classes` it has as many as it was published with.
     UserError for a name, size, stem or head that there is none of.
     """
     entry = check_input(name, image_px)
@@ -37,6 +39,9 @@ def build(
         raise unknown("stem", stem, STEMS)
     if head not in HEADS:
         raise unknown("head", head, HEADS)
+    classes = entry.classes if classes is None else classes
+    if entry.words:
+        return _one_hidden_layer(entry.words, classes)
     constructor = getattr(import_torchvision().models, name)
     options: dict[str, Any] = {"weights": None, "num_classes": classes}
     if entry.family in ("googlenet", "inception"):
@@ -45,6 +50,13 @@ def build(
     if image_px == 32:
         _adapt_to_32(model, entry.family, stem, head, classes)
     return model
+
+
+def _one_hidden_layer(words: int, classes: int) -> torch.nn.Module:
+    """512 units with ReLU, half of them dropped out, as in Keras's example."""
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(words, 512), nn.ReLU(True), nn.Dropout(), nn.Linear(512, classes))
 
 
 def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) -> None:
@@ -63,10 +75,10 @@ def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) ->
 
 
 def count_now(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts:
-    """Parameters and FLOP per image of a model, counted by PyTorch's flop counter on tensors without memory.
+    """Parameters and FLOP per sample of a model, counted by PyTorch's flop counter on tensors without memory.
 
-    Convolutions and matrix products of the forward and of the backward pass (which computes no gradient of the input
-    image). Nothing is run and no weight is allocated.
+    Convolutions and matrix products of the forward and of the backward pass (which computes no gradient of the
+    input). Nothing is run and no weight is allocated.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -74,10 +86,11 @@ def count_now(name: str, *, image_px: int, classes: int, stem: str, head: str) -
     batch = 2  # batch norm wants more than one value a channel
     with torch.device("meta"):
         model = build(name, image_px=image_px, classes=classes, stem=stem, head=head)
-        images = torch.empty(batch, 3, image_px, image_px)
+        words = find_model(name).words
+        samples = torch.empty(batch, words) if words else torch.empty(batch, 3, image_px, image_px)
         labels = torch.zeros(batch, dtype=torch.long)
     with FlopCounterMode(display=False) as forward:
-        logits = model(images)
+        logits = model(samples)
     with FlopCounterMode(display=False) as backward:
         torch.nn.functional.cross_entropy(logits, labels).backward()
     parameters = list(model.parameters())

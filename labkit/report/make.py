@@ -20,6 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
 from labkit.errors import LabkitError, UserError
@@ -36,7 +37,7 @@ from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
-from labkit.study import check_use, data_at_scale, notebook_of, reports_folder
+from labkit.study import check_use, data_at_scale, documents_of_user, notebook_of, reports_folder
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,13 @@ class Request:
     data: str = ""
     force: bool = False
     weights: str = ""
+    reuters: str = ""
 
     def command(self, verb: str) -> str:
         """The command that does the same again."""
         # Without FORCE: said again, the command must go on, not begin anew.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
-        given.append(("WEIGHTS", self.weights))
+        given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 
@@ -83,6 +85,9 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     check_use(request.data, studies)
     images = data_at_scale(request.data, request.scale)
     print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
+    if request.reuters:  # through the environment too
+        os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
+        print(documents_of_user().description, flush=True)
     store = Store(reports_folder() / profile.name)
     plans = [
         plan_study(

@@ -32,7 +32,7 @@ from labkit.engines.scoring import score
 from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
 from labkit.measure import reset_compiler
-from labkit.models import count
+from labkit.models import count, find_model
 from labkit.scored import Scored
 from labkit.trial import Trial
 from labkit.workloads._weights import make_network
@@ -48,6 +48,8 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
         raise Unsupported("inference needs images: the trial's `data` names none")
     if trial.scored and trial.weights == "initial":
         raise Unsupported("initial weights are not scored: their answers mean nothing")
+    if data.words or find_model(trial.model).words:
+        raise Unsupported("inference is of networks that take images, and of images")
     if data.edge_px > trial.image_px:
         raise Unsupported(f"images of {data.edge_px} px ({data.name}) are not scaled down to {trial.image_px} px")
     if reason := why_not_predicted(trial):

@@ -1,4 +1,4 @@
-"""Training: forward, cross-entropy, backward, SGD with momentum, images from the loader of the trial.
+"""Training: forward, cross-entropy, backward, SGD with momentum, images (or documents) from the loader of the trial.
 
 The plain loop is what the five papers ran: eager FP32 (TF32 off), one fresh batch a step. Engine, precision, optimiser
 and memory format are fields of the trial; a combination that cannot be trained here is `unsupported`, never run as
@@ -19,11 +19,9 @@ from torch.nn import functional
 
 from labkit import ranks
 from labkit.data import DataSet
-from labkit.data.augment import TORCH_FORMATS, Augment
+from labkit.data.augment import TORCH_FORMATS
 from labkit.data.device_loader import HostFed, StaticBatch
-from labkit.data.in_order import batches_in_order
 from labkit.data.loader import StreamingLoader
-from labkit.data.loaders import AnyLoader, make_loader
 from labkit.data.order import WHOLE, Shard
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
@@ -39,6 +37,7 @@ from labkit.models import build as build_model
 from labkit.models import count
 from labkit.trial import Trial
 from labkit.workloads import Scores
+from labkit.workloads._inputs import inputs_of
 from labkit.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
@@ -47,7 +46,7 @@ EVALUATION_BATCH = 500
 def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
     """The training workload of a trial; Unsupported for what this device or version cannot train."""
     if data is None:
-        raise GateError("training needs images: the trial's `data` names none")
+        raise GateError("training needs images or documents: the trial's `data` names none")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     team = ranks.team()
@@ -69,7 +68,7 @@ class TrainWorkload:
         self.trial = trial
         self.images_per_step: int | None = trial.batch_of_step
         self.bytes_per_step: int | None = None
-        self._data = data
+        self._data, self._inputs = data, inputs_of(trial, data)
         precision.set_modes(trial.precision)
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
@@ -105,26 +104,10 @@ class TrainWorkload:
         self.flop_per_step: int | None = self._count().flop_training * trial.batch_of_step
         self.facts = self._describe()
 
-    def _loader(self) -> AnyLoader:
-        trial, data = self.trial, self._data
-        return make_loader(
-            data.train,
-            batch=trial.batch_of_device,
-            device=trial.device,
-            mean=data.mean,
-            std=data.std,
-            seed=trial.seed,
-            augment=Augment(flip=trial.augment, crop=trial.augment),
-            image_px=trial.image_px,
-            memory_format=trial.memory_format,  # type: ignore[arg-type]
-            dtype=self.training.input_dtype,
-            on_device=trial.loader == "device",
-            shard=Shard(self._team.rank, self._team.size) if self._team else WHOLE,
-        )
-
     def _drive(self) -> HostedStep | CapturedStep:
         """The step with its loader. A captured one wants its batch in one place."""
-        loader = self._loader()
+        shard = Shard(self._team.rank, self._team.size) if self._team else WHOLE
+        loader = self._inputs.loader(dtype=self.training.input_dtype, shard=shard)
         if "graph" not in self.trial.engine:
             return HostedStep(self.training, loader)
         if isinstance(loader, StreamingLoader):
@@ -145,7 +128,7 @@ class TrainWorkload:
             # SGD with momentum: forward and backward read the weights, backward writes the gradients, the update reads
             # weights, gradients and momenta and writes weights and momenta: eight passes (unless they stay in a cache).
             "weight_traffic_bytes_per_step": 8 * cost.parameter_bytes,
-            "image_bytes": 3 * trial.image_px**2,
+            **self._inputs.facts,
             "flop_training": cost.flop_training,
             "flop_forward": cost.flop_forward,
             "stem": trial.stem if trial.model.startswith("resnet") else None,
@@ -280,16 +263,7 @@ class TrainWorkload:
     def evaluate(self) -> Scores:
         """Score all validation images: mean loss, top-1 and top-5 (of fewer than five classes, all)."""
         trial, model, split = self.trial, self.training.model, self._data.val
-        batches = batches_in_order(
-            split,
-            batch=EVALUATION_BATCH,
-            device=trial.device,
-            mean=self._data.mean,
-            std=self._data.std,
-            image_px=trial.image_px,
-            memory_format=trial.memory_format,  # type: ignore[arg-type]
-            dtype=self.training.input_dtype,
-        )
+        batches = self._inputs.in_order(batch=EVALUATION_BATCH, dtype=self.training.input_dtype)
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)
         model.eval()
         with self.training.newest():

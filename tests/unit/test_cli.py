@@ -16,7 +16,7 @@ from labkit.host import ROOT
 from labkit.profile import PARAMS
 from tests.unit.test_site import passes_of, put
 
-MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "ON", "NODES", "BASELINE")
+MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE")
 
 
 def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -94,6 +94,7 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
         (["report", "--hw", "cpu", "--weights", "/nowhere"], ["WEIGHTS=/nowhere", "not a folder", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
+        (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),
         (["render"], ["make render HW="]),
         (["render", "--hw", "../params/h200"], ["unknown HW"]),
         (["data", "check", "/no/such/folder"], ["/no/such/folder"]),

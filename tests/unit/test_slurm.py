@@ -204,7 +204,9 @@ def test_a_folder_is_named_so_that_it_holds_everywhere(
     (tmp_path / "my images").mkdir()
     monkeypatch.chdir(tmp_path)
     slurm.job("COMPLETED")
-    ask(data="my images", weights="elsewhere/only there")
+    (tmp_path / "reuters.npz").touch()
+    ask(data="my images", weights="elsewhere/only there", reuters="reuters.npz")
+    assert f"REUTERS={tmp_path}/reuters.npz" in variables(slurm)
     assert f"DATA={tmp_path}/my images" in variables(slurm)
     assert "WEIGHTS=elsewhere/only there" in variables(slurm), "the login node need not have it"
 

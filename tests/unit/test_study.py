@@ -15,6 +15,7 @@ from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
 from tests.faulty.campaign import HOST
 from tests.unit.made_records import blocks
+from tests.unit.test_reuters_file import sound, write
 
 
 @pytest.fixture
@@ -70,8 +71,24 @@ def test_a_data_set_is_opened_once(planned: OpenStudy, monkeypatch: pytest.Monke
     assert opened == ["digits"], "the report's own images are not needed for that"
 
 
+def test_trials_that_name_reuters_are_on_the_users_file_or_on_what_is_shaped_like_it(
+    planned: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shaped,) = planned.trials(model="mlp512", data="reuters")
+    assert planned.documents is not None and "not of Reuters" in planned.documents.description
+    assert (shaped.data, shaped.classes) == ("reuters_shaped", 46)
+    assert shaped.data_checksum == planned.documents.checksum
+    file = write(tmp_path / "reuters.npz", sound())
+    monkeypatch.setenv("LABKIT_REUTERS", str(file))
+    again = open_study("02_batch_size", hw="cpu", scale="smoke", mode="plan", host=HOST)
+    (own,) = again.trials(model="mlp512", data="reuters")
+    assert (own.data, own.classes) == ("reuters", 46)
+    assert own.data_checksum == again.documents.checksum != shaped.data_checksum  # type: ignore[union-attr]
+
+
 def test_where_nothing_can_be_measured_no_data_set_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     lab = open_study("02_batch_size", hw="h200", mode="render", host=HOST)
     (trial,) = lab.trials(data="digits")
     assert (trial.data, trial.data_checksum, lab.digits) == ("digits", "", None)
+    assert lab.documents is None and lab.trials(data="reuters")[0].data_checksum == ""

@@ -1,0 +1,74 @@
+"""Loads bags of words: their bits lie on the device, and become rows of 0 and 1 there (needs torch).
+
+All else is as with images: the order, the shards, full batches over the end of an epoch. 14 MB of bits always fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from labkit.data.bag_of_words import AS_IT_IS
+from labkit.data.dataset import Split
+from labkit.data.loader import Batch, ResidentLoader, check_sizes
+from labkit.data.order import START, WHOLE, Progress, Shard
+
+
+class Unpacked:
+    """Turns bits, uint8 (B, words / 8), into float32 (B, words), 1 where a document has the word."""
+
+    def __init__(self, words: int, device: torch.device | str) -> None:
+        self._words = words
+        self._places = torch.arange(8, device=device, dtype=torch.uint8)
+
+    def rewind(self) -> None:
+        """Nothing is drawn."""
+
+    def __call__(self, bits: torch.Tensor) -> torch.Tensor:
+        """The rows, on the device of the bits."""
+        return (self._on_host if bits.device.type == "cpu" else self._on_device)(bits)
+
+    def _on_host(self, bits: torch.Tensor) -> torch.Tensor:
+        has = np.unpackbits(bits.numpy(), axis=1, count=self._words, bitorder="little")
+        return torch.from_numpy(has).to(torch.float32)
+
+    def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
+        return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
+
+
+class DocumentLoader(ResidentLoader):
+    """Keeps the whole split in the device's memory; batches are float32 (B, words) and labels int64 (B,)."""
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        words: int,
+        batch: int,
+        device: torch.device | str,
+        seed: int = 0,
+        start: Progress = START,
+        shard: Shard = WHOLE,
+    ) -> None:
+        mean, std = AS_IT_IS
+        super().__init__(split, batch=batch, device=device, mean=mean, std=std, seed=seed, start=start, shard=shard)
+        self._prepare = Unpacked(words, device)
+
+
+def documents_in_order(split: Split, *, words: int, batch: int, device: torch.device | str) -> Iterator[Batch]:
+    """All documents once, in order: float32 (B, words) and labels int64 (B,), the last B what remains.
+
+    Raises UserError, before the first batch is asked for, for a batch under 1.
+    """
+    check_sizes(split, batch=batch, image_px=None)
+    unpack = Unpacked(words, device)
+
+    def batches() -> Iterator[Batch]:
+        for first in range(0, len(split), batch):
+            here = slice(first, first + batch)
+            bits = torch.from_numpy(np.array(split.images[here])).to(device)  # copied: a map is not writable
+            yield unpack(bits), torch.from_numpy(split.labels[here].astype(np.int64)).to(device)
+
+    return batches()

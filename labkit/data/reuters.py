@@ -1,0 +1,134 @@
+"""Reads the Reuters newswires as Keras publishes them, `reuters.npz`, and counts words as Keras's examples do.
+
+The file holds `x`, an array of 11,228 lists of word numbers (1 is the most frequent word), and `y`, their topics 0..45.
+`keras.datasets.reuters.load_data(num_words=10000)` documents what becomes of it: newswires are shuffled by a generator
+with the seed 113, the first 80 % train; each begins with a 1, its words' numbers are raised by 3, and those that then
+are 10,000 or more become a 2. As in the example `reuters_mlp` only which of these 10,000 numbers occur is kept.
+
+`x` is a pickle: the restricted reader takes lists of whole numbers and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import zipfile
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.data.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
+from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
+from labkit.data.restricted import Refused, load_lists
+from labkit.errors import DataError, UserError
+
+NAME = "reuters"
+VARIABLE = "LABKIT_REUTERS"  # the file, as REUTERS= named it
+VERSION = 1  # raise it with any change to how words are counted: it is part of the cache token
+PUBLISHED_DOCUMENTS = 11_228
+SHUFFLE_SEED = 113
+TEST_SHARE = 0.2
+START, UNKNOWN, RAISED_BY = 1, 2, 3
+LARGEST_BYTES = 2**26  # of a part of the archive, unpacked; Keras's has some 10 MB
+EXPECTED = "Keras's reuters.npz, with `x` (lists of word numbers) and `y` (topics 0 to 45)"
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> tuple[BinaryIO, tuple[int, ...], np.dtype[Any]]:
+    """A part of the archive after its header, with the shape and type that the header says."""
+    about = archive.getinfo(f"{name}.npy")
+    if about.file_size > LARGEST_BYTES:
+        raise Refused(f"its {name!r} has {about.file_size:,} bytes")
+    stream = archive.open(about)
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in read:
+        raise Refused(f"its {name!r} is in another version of NumPy's format")
+    shape, _is_fortran, dtype = read[version](stream)
+    return stream, shape, dtype  # type: ignore[return-value]
+
+
+def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
+    """The lists and topics of a file, checked; DataError in one sentence for a file that is something else."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            stream, shape, dtype = _member(archive, "x")
+            if dtype != np.dtype(object):
+                raise Refused(f"its 'x' is an array of {dtype}, not of lists")
+            lists = load_lists(stream)
+            if shape != (len(lists),):
+                raise Refused(f"its 'x' says shape {shape} and holds {len(lists):,} lists")
+            stream, shape, dtype = _member(archive, "y")
+            if dtype.kind not in "iu" or len(shape) != 1:
+                raise Refused(f"its 'y' is an array of {dtype} and shape {shape}, not a list of whole numbers")
+            topics = np.frombuffer(stream.read(LARGEST_BYTES), dtype=dtype).astype(np.int64)
+    except Refused as refusal:
+        raise DataError(
+            f"{file} is refused: {refusal}; expected is {EXPECTED}. Nothing of it was executed."
+        ) from refusal
+    except KeyError as error:
+        raise DataError(f"{file} is refused: it has no {error.args[0]}; expected is {EXPECTED}.") from error
+    except (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+        raise DataError(f"{file} is truncated, damaged or another file ({error}); expected is {EXPECTED}.") from error
+    except OSError as error:
+        raise DataError(f"{file} can't be read ({error.strerror or error}).") from error
+    if len(topics) != len(lists) or len(lists) < 2:
+        raise DataError(
+            f"{file} has {len(lists):,} newswires and {len(topics):,} topics; as many of each are expected."
+        )
+    if topics.min() < 0 or topics.max() >= CLASSES:
+        raise DataError(f"{file} has topics {topics.min()}..{topics.max()}; 0..{CLASSES - 1} are expected.")
+    if min(map(min, filter(None, lists)), default=0) < 0:
+        raise DataError(f"{file} has words with numbers below 0; expected is {EXPECTED}.")
+    return lists, topics
+
+
+def split_as_keras(lists: list[list[int]], topics: NDArray[np.int64], split: SplitName) -> tuple[Images, Labels]:
+    """Bits uint8 (n, 1250) and labels int64 (n,) of the newswires that Keras has in its training or its test part."""
+    order = np.arange(len(lists))
+    np.random.RandomState(SHUFFLE_SEED).shuffle(order)  # the old generator, whose numbers stay as they are (NEP 19)
+    border = int(len(lists) * (1 - TEST_SHARE))
+    chosen = order[:border] if split == "train" else order[border:]
+    lengths = [len(lists[number]) for number in chosen]
+    words = np.fromiter((min(word, WORDS) for number in chosen for word in lists[number]), np.int64, sum(lengths))
+    words += RAISED_BY
+    words[words >= WORDS] = UNKNOWN
+    documents = np.repeat(np.arange(len(chosen)), lengths)
+    starts = np.full(len(chosen), START)
+    bits = pack(np.concatenate([np.arange(len(chosen)), documents]), np.concatenate([starts, words]), len(chosen))
+    return bits, topics[chosen]
+
+
+def describe(train: int, val: int) -> str:
+    """One sentence on a file with these totals."""
+    extent = "as many as published" if train + val == PUBLISHED_DOCUMENTS else "not the published 11,228"
+    return (
+        f"Reuters newswires (Keras's reuters.npz): {train:,} training and {val:,} test documents, {extent}, of "
+        f"{CLASSES} topics over {WORDS:,} words."
+    )
+
+
+def source(path: str | Path) -> Source:
+    """The file as something the cache can write; its token follows its place, size and time of change.
+
+    UserError where there is no such file.
+    """
+    file = Path(path).expanduser()
+    try:
+        if not file.is_file():
+            raise UserError(f"REUTERS={str(path)[:200]} is no file; name {EXPECTED}.")
+        file = file.resolve()
+        status = file.stat()
+    except OSError as error:
+        raise UserError(f"REUTERS={str(path)[:200]} can't be read: {error}. Name a file that you can read.") from error
+    stamp = f"{VERSION} {file} {status.st_size} {status.st_mtime_ns}"
+    read = cache(lambda: _read(file))
+
+    def chunks(split: SplitName) -> Chunks:
+        yield split_as_keras(*read(), split)
+
+    token = hashlib.sha256(stamp.encode()).hexdigest()[:16]
+    return Source(NAME, token, "npz", CLASSES, chunks, describe, normalisation=AS_IT_IS, words=WORDS)

@@ -1,0 +1,165 @@
+"""The 512-unit network of the Reuters newswires is counted, trained and gated as networks of images are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from labkit.analysis import roofline
+from labkit.analysis.speed import input_words
+from labkit.data import DataSet, open_data, open_documents
+from labkit.errors import GateError, Unsupported, UserError
+from labkit.host import usable_threads
+from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
+from labkit.records import Epochs
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from tests.faulty.campaign import records, run
+
+WEIGHTS = 10_000 * 512 + 512 + 512 * 46 + 46
+
+
+@pytest.fixture
+def documents() -> DataSet:
+    return open_documents(train_documents=320, val_documents=60)
+
+
+def training(data: DataSet, **fields: Any) -> Trial:
+    about = {"model": "mlp512", "batch": 16, "device": "cpu", "classes": data.classes, **fields}
+    return Trial(data=data.name, data_checksum=data.checksum, **about)
+
+
+# ---- the network ----------------------------------------------------------------------------------------------------
+
+
+def test_it_has_one_hidden_layer_over_10000_words() -> None:
+    model = build("mlp512")
+    assert [tuple(weight.shape) for weight in model.parameters()] == [(512, 10_000), (512,), (46, 512), (46,)]
+    assert sum(weight.numel() for weight in model.parameters()) == WEIGHTS == MODELS["mlp512"].published_parameters
+    rows = (torch.rand(3, 10_000) < 0.01).float()
+    hidden, active, dropped, logits = model
+    assert isinstance(dropped, torch.nn.Dropout) and dropped.p == 0.5
+    model.eval()
+    assert torch.equal(model(rows), logits(hidden(rows).clamp_min(0)))
+    assert isinstance(active, torch.nn.ReLU)
+    assert build("mlp512", classes=7)(rows).shape == (3, 7)
+
+
+def test_it_costs_what_its_two_products_do() -> None:
+    facts = count("mlp512")
+    first, second = 2 * 10_000 * 512, 2 * 512 * 46
+    assert facts.parameters == WEIGHTS and facts.parameter_bytes == 4 * WEIGHTS
+    assert facts.flop_forward == first + second
+    assert facts.flop_training == 2 * first + 3 * second, "no gradient of the words"
+    assert count("mlp512", classes=46) == facts == count("mlp512", image_px=224)
+    assert count("mlp512", classes=7).parameters == WEIGHTS - 39 * 513
+
+
+def test_it_takes_words_and_the_others_images() -> None:
+    assert input_sizes("mlp512") == ()
+    assert (input_bytes("mlp512", 32), input_bytes("vgg16", 32)) == (1250, 3072)
+    assert check_data("mlp512", words=10_000).family == "mlp" and check_data("vgg16", words=0).family == "vgg"
+    with pytest.raises(UserError, match=r"^512-unit MLP takes bags of 10,000 words, and the data are images"):
+        check_data("mlp512", words=0)
+    with pytest.raises(UserError, match=r"^VGG-16 takes images, and the data are bags of 10,000 words.*mlp512\.$"):
+        check_data("vgg16", words=10_000)
+    with pytest.raises(UserError, match="bags of 500 words"):
+        check_data("mlp512", words=500)
+
+
+def test_pages_name_its_words_and_not_pixels() -> None:
+    assert input_words([Trial(model="mlp512")]) == "10,000 words"
+    assert input_words([Trial(), Trial(image_px=224), Trial(model="mlp512")]) == "32 and 224 px and 10,000 words"
+    work = roofline.planned_work(Trial(model="mlp512", batch=32))
+    assert work.flop == 32 * count("mlp512").flop_training
+    assert work.unavoidable_bytes == 8 * 4 * WEIGHTS + 32 * 1250
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def test_it_learns() -> None:
+    documents = open_documents(train_documents=2000, val_documents=300)
+    workload = build_workload(training(documents, batch=64, learning_rate=0.05), documents)
+    workload.check()
+    assert 3.4 < workload.facts["first_loss"] < 4.3, "about the logarithm of 46 classes"
+    assert workload.facts["parameters"] == WEIGHTS
+    assert (workload.facts["document_bytes"], workload.facts["loader"]) == (1250, "resident")
+    assert "image_bytes" not in workload.facts
+    assert workload.facts["data_description"] == documents.description
+    assert (workload.images_per_step, workload.flop_per_step) == (64, 64 * count("mlp512").flop_training)
+    losses = []
+    for _ in range(3):
+        for _ in range(20):
+            workload.step()
+        losses.append(workload.read_loss())
+    assert losses[0] > losses[1] > losses[2]
+    assert losses[2] < 2
+    scores = workload.evaluate()
+    assert scores.images == 300 and scores.top1 > 0.5, "the most frequent class alone is a third"
+    assert scores.loss is not None and scores.loss < 2
+
+
+def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
+    workload = build_workload(training(documents, optimizer="sgd_fused"), documents)
+    for _, prepare in workload.preparations():
+        prepare()
+    honest = workload.run.loader.next_batch
+    workload.run.loader.next_batch = lambda: (honest(), honest())[1]
+    with pytest.raises(GateError, match="read other images"):
+        workload.check()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"image_px": 224}, "image_px is of networks that take images"),
+        ({"augment": True}, "augment is of networks"),
+        ({"stem": "cifar"}, "stem is of networks"),
+        ({"head": "head512"}, "head is of networks"),
+        ({"memory_format": "channels_last"}, "memory_format is of networks"),
+    ],
+)
+def test_what_says_something_of_pixels_is_refused(documents: DataSet, fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        build_workload(training(documents, **fields), documents)
+
+
+def test_a_network_and_data_that_do_not_fit_are_refused(documents: DataSet) -> None:
+    digits = open_data("digits")
+    with pytest.raises(UserError, match="512-unit MLP takes bags of 10,000 words"):
+        build_workload(training(digits), digits)
+    with pytest.raises(UserError, match="ResNet-18 takes images"):
+        build_workload(training(documents, model="resnet18"), documents)
+    for model, data in (("mlp512", documents), ("resnet18", documents), ("mlp512", digits)):
+        with pytest.raises(Unsupported, match="networks that take images"):
+            build_workload(training(data, model=model, workload="infer"), data)
+
+
+@pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
+def test_two_of_them_train_at_once_or_in_turns_on_two_ranks(documents: DataSet, tmp_path: Path) -> None:
+    whole = training(documents, devices=2)
+    halves, turns = replace(whole, arrangement="at_once"), replace(whole, arrangement="in_sequence")
+    epochs = replace(whole, epochs=1)
+    run([whole, halves, turns, epochs], tmp_path / "cpu", limit_s=120)
+    made = {one.key: one for one in records(tmp_path / "cpu")}
+    for trial, images in ((whole, 32), (halves, 32), (turns, 64)):
+        one = made[trial.key]
+        assert one.status == "ok", one.reason
+        assert one.blocks is not None and one.blocks.images_per_step == images
+        assert one.blocks.flop_per_step == images * count("mlp512").flop_training
+        assert one.facts["parameters"] == WEIGHTS
+    assert made[halves.key].facts["jobs"] == made[turns.key].facts["jobs"] == 2
+    for trial in (whole, turns, epochs):  # held against gradients that are averaged by hand
+        gate = made[trial.key].facts["gate"]
+        assert gate["change_difference"] < 1e-5 < gate["change_tolerance"]
+    result = made[epochs.key].result
+    assert isinstance(result, Epochs)
+    assert (result.epochs[0].images, result.epochs[0].val_images) == (320, 60)
