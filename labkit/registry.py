@@ -192,6 +192,9 @@ METRICS: dict[str, Metric] = {
         Metric("launch_api_share", "API time in kernel launches", "%", "neither", 1e2, share=True),
         Metric("cleanup_api_share", "API time in clean-up (events, frees)", "%", "neither", 1e2, share=True),
         Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2, share=True),
+        Metric("exchange_s", "Time of a step in which gradients are exchanged (trace)", "ms", "less", 1e3),
+        Metric("exposed_exchange_s", "Of it, time in which nothing computes (trace)", "ms", "less", 1e3),
+        Metric("hidden_exchange_share", "Exchange behind computation (trace)", "%", "more", 1e2, share=True),
         Metric("kernel_overlap_share", "Busy time in which kernels overlap", "%", "neither", 1e2, share=True),
         Metric("copy_overlap_share", "Copy time that overlaps with kernels", "%", "more", 1e2, share=True),
         Metric("copy_bytes", "Size of a copy, median", "KiB", "neither", 2.0**-10),
@@ -203,7 +206,7 @@ METRICS: dict[str, Metric] = {
         Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
         Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2, share=True),
         Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),
-        Metric("gradient_bytes", "Gradient bytes on the network a step", "MB", "less", 1e-6),
+        Metric("gradient_bytes", "Bytes that a device sends in a step", "MB", "less", 1e-6),
     )
 }
 
@@ -217,7 +220,6 @@ PLANNED_FIELDS: dict[str, str] = {
     "network": "03_multi_gpu: between nodes, ethernet or infiniband",
     "nodes": "03_multi_gpu, 12_data_pipeline: how many",
     "section": "09_profile: of a step, step, forward, backward or optimiser",
-    "traced_iterations": "09_profile, 10_gan: how many a trace holds",
     "cache": "12_data_pipeline: the page cache, cold or warm",
 }
 

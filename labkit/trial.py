@@ -84,6 +84,7 @@ class Trial:
     updates: str = "synchronous"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
+    traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
@@ -115,7 +116,7 @@ class Trial:
         for name in ("batch", "devices", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs", "queries", "threads", "scored"):
+        for name in ("energy_windows", "epochs", "queries", "threads", "scored", "traced_iterations"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.scaling == "strong" and self.batch % self.devices:
@@ -124,6 +125,8 @@ class Trial:
             raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
+        if self.epochs and self.traced_iterations:
+            raise UserError("a trial trains whole epochs or traces steps after timed blocks, not both.")
 
     @property
     def batch_of_device(self) -> int:

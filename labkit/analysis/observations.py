@@ -11,8 +11,9 @@ from statistics import fmean
 
 import pandas as pd
 
+from labkit.analysis import traffic
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.results import OF_TRACE, Results, value_of
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.observed import Metrics, Telemetry
@@ -45,10 +46,10 @@ def spread(results: Results, trial: Trial, metric: str, window: str = "timed") -
 
 
 def _of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
-    """(mean, low, high) of a metric over the record's devices; None too for the sum of which a device is missing."""
+    """(mean, low, high) of a metric over the record's devices; None too where one of them did not tell it."""
     of_sources = _sources(record.telemetry, metric, window)
     statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
-    if not statistics or (metric in SUMMED and len(statistics) < _devices(record.telemetry)):
+    if not statistics or (metric not in OF_HOST and len(statistics) < _devices(record.telemetry)):
         return None
     join = sum if metric in SUMMED else fmean
     low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
@@ -95,6 +96,8 @@ def of_pass(results: Results, record: Record, metric: str) -> float | None:
         return rate / power if rate is not None and power else None
     if metric == "power_w" and not on_gpu:
         return None if record.telemetry is None else _rapl_power(record.telemetry)
+    if metric in traffic.FIGURES:
+        return traffic.value(record, metric)
     if metric == "cpu_cores_used":
         return value_of(record, metric)
     found = _of_record(record, metric, "timed")
@@ -171,8 +174,16 @@ def missing(results: Results) -> dict[tuple[str, str], str]:
     return found
 
 
-def why_not(results: Results, metric: str, device: str | None = None) -> str:
-    """Why a metric is not shown, in a few words; of trials on `device` (`cuda`, `cpu`), else on the profile's."""
+def why_not(results: Results, metric: str, device: str | None = None, *, trial: Trial | None = None) -> str:
+    """Why a metric is not shown, in a few words; of trials on `device` (`cuda`, `cpu`), else on the profile's.
+
+    What depends on the trial is said of `trial`, or else of all.
+    """
+    records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
+    if records and metric in traffic.FIGURES:
+        return listing(sorted({reason for record in records if (reason := traffic.why_not(record, metric))}))
+    if records and metric in OF_TRACE:
+        return listing(sorted({_why_no_trace(record) for record in records}))
     told = [record.telemetry for record in results.records if record.telemetry]
     lost = {one.reason or "unknown" for one in told if one.status == "lost"}
     if lost and all(one.status == "lost" for one in told):
@@ -188,6 +199,11 @@ def why_not(results: Results, metric: str, device: str | None = None) -> str:
     if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
     return "nothing was read" if results else "nothing was measured"
+
+
+def _why_no_trace(record: Record) -> str:
+    trace = record.facts.get("trace")
+    return "no steps were traced" if trace is None else trace.get("reason", "nothing was exchanged in the traced steps")
 
 
 def _flagged(results: Results, trials: Iterable[Trial]) -> list[tuple[Trial, str, int, int]]:

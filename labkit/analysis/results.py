@@ -198,6 +198,21 @@ def _first_prediction_s(record: Record) -> float | None:
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 
 
+# What a trace after the timed part says: seconds of all its steps, and a share.
+OF_TRACE = ("exchange_s", "exposed_exchange_s", "hidden_exchange_share")
+
+
+def _of_trace(name: str) -> Callable[[Record], float | None]:
+    """Seconds a step, or the share; None without a trace."""
+
+    def of(record: Record) -> float | None:
+        trace = record.facts.get("trace", {})
+        value: float | None = trace.get(name)
+        return value / trace["steps"] if value is not None and name.endswith("_s") else value
+
+    return of
+
+
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
@@ -208,6 +223,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
+    **{name: _of_trace(name) for name in OF_TRACE},
 }
 
 

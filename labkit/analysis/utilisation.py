@@ -13,6 +13,7 @@ from labkit.analysis.results import Results
 from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
+from labkit.sensors import BETWEEN_DEVICES
 from labkit.trial import Trial
 
 ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity", "dram_activity")
@@ -210,9 +211,11 @@ def host_table(results: Results, trials: list[Trial]) -> Table | Text:
 
 
 def not_readable(results: Results) -> str:
-    """What this machine cannot tell, with the reasons, as a sentence."""
+    """What this machine cannot tell, with the reasons, as a sentence; between devices only where there are several."""
     by_reason: dict[str, list[str]] = {}
     for (source, metric), reason in sorted(missing(results).items()):
+        if metric in BETWEEN_DEVICES and results.boards_used == 1:
+            continue
         what = {"*": "everything", "energy_j": "energy counter"}.get(metric, label(metric))
         by_reason.setdefault(reason, []).append(f"{what} ({source})")
     if not by_reason:

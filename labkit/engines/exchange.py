@@ -44,6 +44,18 @@ def average_gradients(model: nn.Module, team: Team) -> None:
             weight.grad /= team.size
 
 
+def bytes_to_send(model: nn.Module, team: Team, *, gradient_precision: str = "fp32", averaged: bool = True) -> int:
+    """Bytes that a rank must send in a step, so that all have what they need of each other's gradients.
+
+    Averaged in a ring of n ranks: 2 (n - 1) / n of its gradients (Patarasuk and Yuan 2009). Else each rank needs the
+    gradients of every other one as they are.
+    """
+    widest = 4 if gradient_precision == "fp32" else 2
+    own: int = sum(weight.numel() * min(weight.element_size(), widest) for weight in model.parameters())
+    others = team.size - 1
+    return 2 * own * others // team.size if averaged else own * others
+
+
 def check_same_everywhere(values: Sequence[torch.Tensor], team: Team) -> None:
     """GateError where the ranks' weights differ: each would train a network of its own."""
     sums = team.gather([float(value.double().sum()) for value in values])

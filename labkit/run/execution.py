@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple, Protocol
 
 from labkit import ranks
@@ -17,13 +17,16 @@ from labkit.measure import (
     Clock,
     CudaClock,
     HostClock,
+    UntracedError,
     free_memory,
+    overlap,
     peak_memory,
     quiet_collector,
     reset_compiler,
     reset_peak_memory,
     time_blocks,
     time_queries,
+    trace_steps,
 )
 from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, Queries, utc_now
@@ -182,6 +185,10 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         result = result.model_copy(update={"scored": scored})
         close_phase("scoring")
     facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
+    if trial.traced_iterations:
+        events.progress("tracing", 0.0)
+        facts["trace"] = _trace(trial, workload, clock)
+        close_phase("trace")
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
@@ -259,6 +266,23 @@ def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events:
         on_query=lambda share: events.progress("queries", share),
     )
     return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
+
+
+def _trace(trial: Trial, workload: Workload, clock: Clock) -> dict[str, Any]:
+    """How exchange and computation lay in a few more steps, on this rank's device; or why nobody knows."""
+    on_gpu = trial.device == "cuda"
+    if trial.framework != "torch":
+        return {"reason": f"the profiler is PyTorch's, and the trial runs on {trial.framework}"}
+    try:
+        found = overlap(trace_steps(workload.step, clock, trial.traced_iterations, on_gpu=on_gpu), on_gpu=on_gpu)
+    except UntracedError as error:
+        return {"reason": str(error)}
+    return {
+        "steps": trial.traced_iterations,
+        "of": "kernels" if on_gpu else "operators",
+        **asdict(found),
+        "hidden_exchange_share": found.hidden_exchange_share,
+    }
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:

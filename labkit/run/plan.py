@@ -22,6 +22,7 @@ CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,25
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
 TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
 REFUSED_S = 0.4  # of a trial that lacks its weights
+TRACE_S = 4.0  # of a traced trial: the profiler's start, and reading what it wrote
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
@@ -48,7 +49,7 @@ def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record
 
 
 def planned_s(trial: Trial, timing: Timing) -> float:
-    """Seconds of a trial of which nothing is known yet: what is built and compiled, warmed up, timed, scored."""
+    """Seconds of a trial of which nothing is known yet: building, compiling, warm-up, timed part, scoring, trace."""
     once_s = COMPILE_S if trial.engine.startswith("compile") else 0.0
     once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
     if trial.weights == "trained" and find_weights(trial) is None:
@@ -57,7 +58,8 @@ def planned_s(trial: Trial, timing: Timing) -> float:
         once_s += TRAIN_WEIGHTS_S
     warmup_s = 0.0 if trial.epochs else timing.warmup_s
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
-    return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s
+    trace_s = TRACE_S if trial.traced_iterations else 0.0
+    return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
 
 
 def timed_s(trial: Trial, timing: Timing) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from labkit.sensors import CORE, CORE_PERIOD_S, HOST, HOST_SENSORS, RAPL, RAPL_P
 from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
 
 POWERCAP = Path("/sys/class/powercap")
+INFINIBAND = Path("/sys/class/infiniband")
+WORD_BYTES = 4  # of InfiniBand's data counters, which count words (IBTA specification, PortXmitData)
+LOOPBACK = re.compile(r"lo\d*")  # `lo` on Linux
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in HOST_SENSORS}
 # psutil's names of sensors that sit in a processor.
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
 
 
-def channels(powercap: Path = POWERCAP) -> list[Channel]:
+def channels(powercap: Path = POWERCAP, infiniband: Path = INFINIBAND) -> list[Channel]:
     """Every channel of the machine."""
 
     def of(names: tuple[str, ...], read: Callable[[], Values]) -> Channel:
@@ -32,6 +35,8 @@ def channels(powercap: Path = POWERCAP) -> list[Channel]:
         of(("host_memory_bytes",), lambda: (_used_memory(),)),
         of(("disk_read_bytes", "disk_written_bytes"), _disk),
         of(("network_received_bytes", "network_sent_bytes"), _network),
+        of(("loopback_sent_bytes",), _loopback),
+        of(("infiniband_received_bytes", "infiniband_sent_bytes"), lambda: _infiniband(infiniband)),
         *_cores(cores),
         *_rapl(powercap),
     ]
@@ -121,10 +126,36 @@ def _disk() -> Values:
 
 
 def _network() -> Values:
+    """All interfaces together, loopback among them."""
     counters = psutil.net_io_counters()
     if counters is None:
         raise MissingError("the operating system counts no network traffic")
     return (float(counters.bytes_recv), float(counters.bytes_sent))
+
+
+def _loopback() -> Values:
+    interfaces = psutil.net_io_counters(pernic=True)
+    sent = [one.bytes_sent for name, one in interfaces.items() if LOOPBACK.fullmatch(name)]
+    if not sent:
+        raise MissingError("the operating system shows no loopback interface")
+    return (float(sum(sent)),)
+
+
+def _infiniband(folder: Path) -> Values:
+    """Received and sent by all ports of all adapters."""
+    counters = [port / "counters" for port in sorted(folder.glob("*/ports/*"))]
+    if not counters:
+        raise MissingError("this machine has no InfiniBand")
+    return tuple(_words(counters, name) * WORD_BYTES for name in ("port_rcv_data", "port_xmit_data"))
+
+
+def _words(folders: Sequence[Path], name: str) -> float:
+    try:
+        return float(sum(int((folder / name).read_text(encoding="ascii")) for folder in folders))
+    except FileNotFoundError as error:
+        raise MissingError("an InfiniBand port of this machine shows no data counters") from error
+    except (OSError, ValueError) as error:
+        raise ReadingError(str(error)) from error
 
 
 def _rapl(powercap: Path) -> list[Channel]:

@@ -1,4 +1,4 @@
-"""The channels of an NVIDIA device: power, energy, utilisation, memory, clocks, temperature, throttling, PCIe, GPM.
+"""The channels of an NVIDIA device: power, energy, utilisation, memory, clocks, temperature, throttling, bytes, GPM.
 
 What a generation lacks (an energy counter before Volta, GPM before Hopper) the driver itself says; it becomes a missing
 metric with the driver's reason, never a zero.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from labkit.sensors import GPM_PERIOD_S, GPM_SENSORS, GPU_SENSORS, POLLED_POWER_PERIOD_S
@@ -28,6 +28,8 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVE
 REOPEN_S = 1.0
 
 MIB = 2**20
+# Where a field's value of each NVML_VALUE_TYPE stands in the union: double, unsigned int, unsigned long, ...
+VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
     "sm_activity": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
     "occupancy": ("NVML_GPM_METRIC_SM_OCCUPANCY", 0.01),
@@ -40,6 +42,22 @@ GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
     "nvlink_received_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", MIB),
     "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", MIB),
 }
+ALL_LINKS = 2**32 - 1  # the scope of NVLink's counters: one link's number, or the largest one for all together
+# Totals since the driver was loaded, received and sent: metrics, NVML's fields, scope, bytes of a unit (NVML's header).
+COUNTED = (
+    (
+        ("nvlink_received_bytes", "nvlink_sent_bytes"),
+        ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"),
+        ALL_LINKS,
+        1024,
+    ),
+    (
+        ("pcie_received_bytes", "pcie_sent_bytes"),
+        ("NVML_FI_DEV_PCIE_COUNT_RX_BYTES", "NVML_FI_DEV_PCIE_COUNT_TX_BYTES"),
+        0,
+        1,
+    ),
+)
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
@@ -103,15 +121,17 @@ class Device:
         except self.nvml.NVMLError:
             pass  # the call that follows fails with the driver's word
 
-    def field(self, constant: str) -> Any:
-        """The value of an NVML field."""
-        number = getattr(self.nvml, constant, None)
-        if number is None:
-            raise MissingError(f"this nvidia-ml-py has no {constant}")
-        value = self.call("nvmlDeviceGetFieldValues", [number])[0]
-        if value.nvmlReturn != 0:
-            self.fail(self.nvml.NVMLError(value.nvmlReturn))
-        return value.value.uiVal
+    def fields(self, constants: Sequence[str], scope: int = 0) -> list[float]:
+        """The values of NVML fields, of that part of the device; each value says of which C type it is."""
+        for constant in constants:
+            if not hasattr(self.nvml, constant):
+                raise MissingError(f"this nvidia-ml-py has no {constant}")
+        wanted = [(getattr(self.nvml, constant), scope) for constant in constants]
+        found = self.call("nvmlDeviceGetFieldValues", wanted)
+        for one in found:
+            if one.nvmlReturn != 0:
+                self.fail(self.nvml.NVMLError(one.nvmlReturn))
+        return [float(getattr(one.value, VALUES[one.valueType])) for one in found]
 
 
 def channels(nvml: Any, index: int) -> list[Channel]:
@@ -123,6 +143,7 @@ def channels(nvml: Any, index: int) -> list[Channel]:
         *_simple(device),
         Channel(device.source, ["throttle"], PERIOD_S["throttle"], _throttle(device)),
         Channel(device.source, ["utilisation", "memory_utilisation"], PERIOD_S["utilisation"], _utilisation(device)),
+        *_counted(device),
     ]
     found.append(_gpm(device) if with_gpm else _no_gpm(device))
     if not with_gpm:
@@ -145,7 +166,7 @@ def _instant_power(device: Device) -> Callable[[], float]:
     """The instantaneous reading. Drivers without that field are of chips whose only reading is instantaneous."""
 
     def by_field() -> float:
-        return float(device.field("NVML_FI_DEV_POWER_INSTANT")) / 1e3
+        return device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3
 
     def by_call() -> float:
         return float(device.call("nvmlDeviceGetPowerUsage")) / 1e3
@@ -193,6 +214,18 @@ def _utilisation(device: Device) -> Callable[[], Values]:
         return (rates.gpu / 100, rates.memory / 100)
 
     return read
+
+
+def _counted(device: Device) -> list[Channel]:
+    """Bytes on NVLink and PCIe. PCIe's totals wrap at a size that NVML does not tell: then nothing is known."""
+
+    def of(metrics: Sequence[str], fields: Sequence[str], scope: int, unit: int) -> Channel:
+        def read() -> Values:
+            return [value * unit for value in device.fields(fields, scope)]
+
+        return Channel(device.source, metrics, PERIOD_S[metrics[0]], read)
+
+    return [of(*about) for about in COUNTED]
 
 
 def _has_gpm(device: Device) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from labkit import observed, series
 from labkit.records import Blocks
-from labkit.sensors import CORE, GPU, throttle_names
+from labkit.sensors import CORE, GPU, rate_name, throttle_names
 from labkit.series import Series, Span
 
 CLOCK_DROP = 0.95  # a block is below clock when the clock fell under this share of the highest of the trial
@@ -123,7 +123,7 @@ def window_of(
             continue
         found = one.statistic(*span)
         if one.kind == "counter" and not metric.endswith("energy_j"):
-            metric, found = f"{metric}_per_s", _rate(one, span)
+            metric, found = rate_name(metric), _rate(one, span)
         if found is not None:
             sources.setdefault(source, {})[metric] = _statistic(found)
         unknown = one.unknown_s(*span)

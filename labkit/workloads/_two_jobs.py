@@ -60,7 +60,13 @@ class TwoJobs:
         self.images_per_step: int | None = 2 * own_trials[0].batch_of_step
         self.flop_per_step: int | None = 2 * first.flop_per_step if first.flop_per_step else None
         self.bytes_per_step: int | None = None
-        self.facts = {**first.facts, "jobs": 2}
+        self.facts = {**self._facts(), "jobs": 2}
+
+    def _facts(self) -> dict[str, Any]:
+        """Those of the first job; a step of two in turns sends the gradients of both."""
+        facts = self._jobs[0].facts
+        sent = facts.get("exchanged_bytes_per_step")
+        return facts if sent is None else {**facts, "exchanged_bytes_per_step": sent * len(self._jobs)}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Those of each job."""
@@ -76,7 +82,7 @@ class TwoJobs:
         """Each job's gate."""
         for job in self._jobs:
             self._as_team(job.check)
-        self.facts |= self._jobs[0].facts
+        self.facts |= self._facts()
 
     def step(self) -> None:
         """One step of each job that is this rank's."""

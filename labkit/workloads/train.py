@@ -25,7 +25,7 @@ from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE, Shard
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
-from labkit.engines.exchange import check_same_everywhere
+from labkit.engines.exchange import bytes_to_send, check_same_everywhere
 from labkit.engines.hosted import HostedStep
 from labkit.engines.regions import compiler_cache
 from labkit.engines.schedule import learning_rates
@@ -138,7 +138,15 @@ class TrainWorkload:
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "data_description": data.description,
             "train_images": len(data.train),
+            **self._exchange(),
         }
+
+    def _exchange(self) -> dict[str, Any]:
+        """What a device must send in each step, where there are several."""
+        if self._team is None:
+            return {}
+        about: dict[str, Any] = {"gradient_precision": self.trial.gradient_precision, "averaged": not self._is_stale}
+        return {"exchanged_bytes_per_step": bytes_to_send(self.training.model, self._team, **about)}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """The eager steps to compare with, compiling, capturing: whichever the trial needs."""

@@ -63,7 +63,10 @@ NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
 NVML_TEMPERATURE_GPU = 0
 NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
 NVML_FI_DEV_POWER_INSTANT = 186
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
+NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
 NVML_VALUE_TYPE_UNSIGNED_INT = 1
+NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3
 NVML_GPM_SUPPORT_VERSION = NVML_GPM_METRICS_GET_VERSION = 1
 NVML_GPM_METRIC_SM_UTIL = 2
 NVML_GPM_METRIC_SM_OCCUPANCY = 3
@@ -204,6 +207,7 @@ class Chip:
     smi_averages_s: float = 0.0
     has_instant_power: bool = False
     has_gpm: bool = False
+    nvlinks: int = 0
     lacks: dict[str, int] = field(default_factory=dict)
 
 
@@ -214,12 +218,13 @@ OLD_DRIVER = dict.fromkeys(
 )
 _kepler = Chip("Tesla K80", (3, 7), 11_997_020_160, 30, 120, 149, 875, 2505, 0.02, lacks=NO_COUNTER | OLD_DRIVER)
 _pascal = Chip("Tesla P100-PCIE-16GB", (6, 0), 17_066_885_120, 30, 200, 250, 1480, 715, 0.02, lacks=NO_COUNTER)
-_volta = Chip("Tesla V100-SXM2-16GB", (7, 0), 16_945_512_448, 40, 250, 300, 1530, 877, 0.02)
+_volta = Chip("Tesla V100-SXM2-16GB", (7, 0), 16_945_512_448, 40, 250, 300, 1530, 877, 0.02, nvlinks=6)
 _hopper = Chip(
     *("NVIDIA H200", (9, 0), 150_754_820_096, 80, 500, 700, 1980, 3201, 0.1),
     smi_averages_s=1.0,
     has_instant_power=True,
     has_gpm=True,
+    nvlinks=18,
 )
 CHIPS = {
     "kepler": _kepler,
@@ -231,6 +236,8 @@ CHIPS = {
 }
 COUNTER_RENEWS_S = 0.1
 COUNTED_BEFORE_J = 5e6  # since the driver was loaded
+COUNTED_BEFORE_BYTES = 2**40
+NVLINK = (NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
 PCIE_TAKES_S = 0.02
 ALWAYS = {"period_s": 1.0, "share": 1.0}
 
@@ -304,6 +311,16 @@ class Device:
         if restart_s is not None and shown_s > epoch_s + restart_s:
             return self.energy_j(epoch_s + restart_s, shown_s)
         return COUNTED_BEFORE_J + self.energy_j(epoch_s, shown_s)
+
+    def counts(self, number: int) -> bool:
+        """Whether it has that counter of bytes."""
+        return self.chip.nvlinks > 0 if number in NVLINK else self.chip.has_gpm
+
+    def counted(self, number: int, scope: int, at_s: float) -> int:
+        """What a counter of bytes shows in its unit, of one link or (the largest number) of all together."""
+        rate, unit, end = COUNTED_WHEN_BUSY[number]
+        links = 1 if scope == 2**32 - 1 or number not in NVLINK else self.chip.nvlinks
+        return int(COUNTED_BEFORE_BYTES + rate * self.busy_s(at_s) / links) // unit % end
 
     def throttle(self) -> dict[str, Any]:
         """Why its clock is low now."""
@@ -449,15 +466,27 @@ def nvmlDeviceGetTotalEnergyConsumption(handle):
     return round(1e3 * handle.device.counted_j(time.monotonic()))
 
 
+COUNTED_WHEN_BUSY = {  # bytes/s, the unit that they are counted in, how far the counter goes
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: (400 * 2**20, 1024, 2**64),
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: (300 * 2**20, 1024, 2**64),
+    NVML_FI_DEV_PCIE_COUNT_TX_BYTES: (100 * 2**20, 1, 2**64),
+    NVML_FI_DEV_PCIE_COUNT_RX_BYTES: (1000 * 2**20, 1, 2**31),
+}
+
+
 @_answered
 def nvmlDeviceGetFieldValues(handle, fieldIds):
     device = handle.device
     values = (c_nvmlFieldValue_t * len(fieldIds))()
-    for value, number in zip(values, fieldIds, strict=True):
-        value.fieldId, value.valueType = number, NVML_VALUE_TYPE_UNSIGNED_INT
+    for value, wanted in zip(values, fieldIds, strict=True):
+        number, scope = wanted if isinstance(wanted, tuple) else (wanted, 0)
+        value.fieldId, value.scopeId, value.valueType = number, scope, NVML_VALUE_TYPE_UNSIGNED_INT
         if number == NVML_FI_DEV_POWER_INSTANT and device.chip.has_instant_power:
             shown_s = _renewed(time.monotonic(), device.chip.power_renews_s)
             value.value.uiVal = round(1e3 * device.power_w(shown_s))
+        elif number in COUNTED_WHEN_BUSY and device.counts(number):
+            value.valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+            value.value.ullVal = device.counted(number, scope, time.monotonic())
         else:
             value.nvmlReturn = NVML_ERROR_NOT_SUPPORTED
     return values

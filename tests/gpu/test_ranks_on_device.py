@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from labkit.analysis import traffic
 from labkit.data import DataSet, open_data
 from labkit.host import Host, this_host
 from labkit.records import Record, Store
 from labkit.run import measure
+from labkit.sensors import rate_name
 from labkit.trial import INTERCONNECTS, Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 
@@ -31,10 +33,13 @@ def data() -> DataSet:
     return open_data("synthetic32", train_images=2000, val_images=200)
 
 
-def run(host: Host, trials: list[Trial], folder: Path) -> list[Record]:
+def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float | None = None) -> list[Record]:
     """One record a trial, in the trials' order."""
     profile, store = profile_of_this_gpu(), Store(folder)
     profile = profile.model_copy(update={"device": profile.device.model_copy(update={"count": len(host.gpus)})})
+    if timed_s is not None:
+        timing = profile.timing_at("smoke", "01_training").model_copy(update={"timed_s": timed_s})
+        profile = profile.model_copy(update={"timing": {"smoke": timing}, "timing_of": {}})
     measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
     by_key = {record.key: record for record in store.read("01_training", host.id)}
     return [by_key[trial.key] for trial in trials]
@@ -82,6 +87,56 @@ def test_transfers_are_slower_the_fewer_ways_are_left(host: Host, tmp_path: Path
             steps = record.blocks.steps_per_block * len(record.blocks.host_s)
             rates.append(size * steps / sum(record.blocks.host_s))
         assert rates[0] > rates[2], f"{workload}: direct {rates[0]:.3g} bytes/s, sockets {rates[2]:.3g}"
+
+
+def test_what_gpus_send_is_their_gradients_by_either_way_that_is_counted(
+    host: Host, data: DataSet, tmp_path: Path
+) -> None:
+    wide = Trial(model="vgg16", batch=64, devices=2, data=data.name, data_checksum=data.checksum)
+    for way in ("direct", "sockets"):
+        pair = [replace(wide, interconnect=way), replace(wide, interconnect=way, gradient_precision="bf16")]
+        made = run(host, pair, tmp_path / way, timed_s=6.0)
+        assert_ok(made)
+        sent = [traffic.gradient_bytes(one) for one in made]
+        if way == "direct" and isinstance(sent[0], str):
+            assert "Not Supported" in sent[0] or "nothing went over NVLink" in sent[0]
+            continue  # these two have no NVLink
+        for record, value in zip(made, sent, strict=True):
+            # Protocols of NCCL that send flags beside the data add up to 7 % (LL128) to what a ring needs.
+            assert value == pytest.approx(record.facts["exchanged_bytes_per_step"], rel=0.12), way
+        assert sent[1] / sent[0] == pytest.approx(0.5, rel=0.1)  # type: ignore[operator]
+
+
+def test_nvlinks_counters_say_what_gpm_says(host: Host, tmp_path: Path) -> None:
+    (made,) = run(host, [Trial(workload="all_reduce", devices=2, size=2**28, data="none")], tmp_path, timed_s=24.0)
+    assert_ok([made])
+    assert made.telemetry is not None
+    for gpu in ("gpu0", "gpu1"):
+        rates = [
+            made.telemetry.mean("timed", gpu, name)
+            for name in (rate_name("nvlink_sent_bytes"), "nvlink_sent_bytes_per_s")
+        ]
+        if None in rates:
+            pytest.skip(f"these GPUs lack one of the two: {made.telemetry.missing.get(gpu)}")
+        assert rates[0] == pytest.approx(rates[1], rel=0.1)
+
+
+def test_a_trace_shows_how_much_of_the_exchange_is_hidden(host: Host, data: DataSet, tmp_path: Path) -> None:
+    one = Trial(model="resnet50", batch=64, data=data.name, data_checksum=data.checksum, traced_iterations=5)
+    two, captured = replace(one, devices=2), replace(one, engine="graph", precision="bf16")
+    stale = replace(two, updates="asynchronous", traced_iterations=2)
+    made = run(host, [one, two, captured, stale], tmp_path)
+    assert_ok(made)
+    alone, together, graph, late = (record.facts["trace"] for record in made)
+    for trace in (alone, graph):
+        assert 0 < trace["compute_s"] <= trace["span_s"]
+        assert (trace["exchange_s"], trace["hidden_exchange_share"]) == (0, None)
+    assert (together["steps"], together["of"]) == (5, "kernels")
+    assert 0 < together["exposed_exchange_s"] <= together["exchange_s"] < together["span_s"]
+    assert 0 < together["hidden_exchange_share"] < 1
+    assert late["hidden_exchange_share"] < together["hidden_exchange_share"], "which waits for all of the backward pass"
+    step_s = made[1].blocks.host_s[0] / made[1].blocks.steps_per_block  # type: ignore[union-attr]
+    assert together["span_s"] / 5 > 0.5 * step_s, "a trace of five steps is five steps long"
 
 
 def test_a_rank_that_fails_or_hangs_on_a_gpu_costs_its_trial_alone(host: Host, data: DataSet, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from labkit.statistics import log_interval
 # import too. Its pauses take 1.5 s, and its one thread or two fill VGG-16's weights and the copy's 268 MB in 2 to 4 s.
 # Together up to 38 % in the committed records; a harness that wastes two to four seconds more breaks the bound.
 MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
-MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "validation")
+MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "trace", "validation")
 # On request and timed apart: not of the pass.
 PREPARING = ("weights", "convert", "calibrate", "compile", "capture")
 COVERAGE = (0.93, 0.97)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from typing import Any
 import psutil
 import pynvml as real
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from labkit import observed
 from labkit.host import ROOT, Gpu
@@ -32,7 +35,7 @@ from labkit.profile import Device
 from labkit.records import Blocks, Record, Store, short_hash
 from labkit.run import watch as watch_module
 from labkit.run.progress import Progress
-from labkit.sensors import GPM_SENSORS, GPU_SENSORS
+from labkit.sensors import EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name
 from labkit.series import Series
 from labkit.series_store import SeriesStore
 from labkit.telemetry import machine as machine_module
@@ -49,6 +52,8 @@ FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
 PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
 GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
+NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
+COUNTED = NVLINK | {"pcie_received_bytes", "pcie_sent_bytes"}
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool:
@@ -247,6 +252,35 @@ def test_gpm_is_there_from_hopper_on_and_missing_with_its_reason_before(generati
         assert set(metrics) >= PCIE, "which every generation measures, one way or the other"
 
 
+def test_bytes_that_a_device_counts_are_a_rate_beside_gpms_and_missing_where_there_is_no_nvlink(
+    generations: Sampled,
+) -> None:
+    start_s, end_s = generations.marks.windows["timed"]
+    for source, chip in GENERATIONS.items():
+        metrics, missing = generations.metrics(source), generations.telemetry.missing.get(source, {})
+        if chip not in ("volta", "hopper"):
+            assert {missing[name] for name in NVLINK} == {"the driver says: Not Supported"}
+            assert not {rate_name(name) for name in NVLINK} & set(metrics)
+            continue
+        busy_s = generations.devices[int(source[-1])].busy_s(end_s) - generations.devices[int(source[-1])].busy_s(
+            start_s
+        )
+        for name, while_busy in (("nvlink_sent_bytes", 400), ("nvlink_received_bytes", 300)):
+            counted = metrics[rate_name(name)]
+            assert counted.mean * (end_s - start_s) == pytest.approx(while_busy * 2**20 * busy_s, rel=0.05)
+            assert counted.n >= 20
+            gpms = metrics.get(f"{name}_per_s")
+            assert (gpms is not None) == (chip == "hopper"), "which stays as it is"
+    assert gpms is not None and gpms.high == pytest.approx(300 * 2**20)
+
+
+def test_a_counter_that_starts_again_in_a_window_says_nothing_of_it(generations: Sampled) -> None:
+    metrics = generations.metrics("gpu3")
+    assert ("gpu3", "pcie_received_bytes") in generations.recording.series, "it was read, and wrapped"
+    assert rate_name("pcie_received_bytes") not in metrics
+    assert metrics[rate_name("pcie_sent_bytes")].mean > 0
+
+
 def test_what_a_device_lacks_is_missing_with_the_drivers_reason_and_nowhere_nought(generations: Sampled) -> None:
     missing = generations.telemetry.missing
     for source, chip in GENERATIONS.items():
@@ -355,13 +389,14 @@ def gaps(one: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
 def test_a_reading_that_fails_for_a_while_is_a_gap_and_no_nought(troubled: Sampled) -> None:
     assert troubled.telemetry.status == "ok"
     found = gaps(troubled, "gpu0")
-    assert set(found) == {"power_w"}, "the other sensors went on"
+    assert set(found) == {"power_w"} | COUNTED, "the other sensors, which ask otherwise, went on"
     start, end, reason = found["power_w"]
     assert 0.5 < start <= 1.0 < 2.2 <= end < 2.9
     assert reason == "Timeout"
     power = troubled.metrics("gpu0")["power_w"]
     assert power.low == power.mean == power.high == 500
-    assert troubled.telemetry.windows["timed"].gap_s["gpu0"] == pytest.approx(end - start)
+    longest_s = max(there - here for here, there, _ in found.values())
+    assert troubled.telemetry.windows["timed"].gap_s["gpu0"] == pytest.approx(longest_s)
     readings = troubled.recording.series["gpu0", "power_w"]
     zero = troubled.marks.blocks[0][0]
     assert not [at for at in readings.times_s - zero if start < at < end]
@@ -501,6 +536,28 @@ def test_a_counter_becomes_a_rate_and_cores_become_one_distribution() -> None:
     assert timed.sources["host"]["disk_read_bytes_per_s"].mean == pytest.approx(200)
     cores = timed.sources["host"]["cpu_core_utilisation"]
     assert (cores.low, cores.mean, cores.high, cores.n) == (0.25, 0.5, 0.75, 2)
+
+
+@given(
+    first_s=st.floats(-EXCHANGED_PERIOD_S, 0),
+    late=st.lists(st.floats(0, 0.5), min_size=40, max_size=40),
+    blocks=st.integers(15, 60),
+)
+def test_what_devices_exchange_is_known_to_a_twentieth_wherever_the_readings_fall(
+    first_s: float, late: list[float], blocks: int
+) -> None:
+    """A steady load from before the window to its end, and none after; readings come late by half a period at most."""
+    marks = marks_of(0.0, blocks, energy=[])
+    end_s = blocks * BLOCK_S
+    times = [first_s + (n - 1 + by) * EXCHANGED_PERIOD_S for n, by in enumerate(late)]
+    counted = [1e9 * (1 + min(at, end_s)) for at in times]
+    (source,) = (
+        summarise(Recording({("gpu0", "nvlink_sent_bytes"): Series("nvlink_sent_bytes", times, counted)}), marks)
+        .windows["timed"]
+        .sources.values()
+    )
+    found = source[rate_name("nvlink_sent_bytes")]
+    assert found.mean * end_s == pytest.approx(1e9 * end_s, rel=0.05)
 
 
 RESULT = Blocks(
@@ -677,6 +734,77 @@ def test_a_machine_without_rapl_says_so(tmp_path: Path) -> None:
         report = Report()
         channel.sample(time.monotonic, report)
         assert [reason.partition(":")[0] for _, _, reason in report.missing] == ["no RAPL"]
+
+
+def played(metric: str, infiniband: Path) -> Report:
+    """One reading of the channel that has the metric, on a machine with these adapters."""
+    (channel,) = [one for one in machine_module.channels(infiniband=infiniband) if metric in one.metrics]
+    report = Report()
+    channel.sample(lambda: 0.0, report)
+    return report
+
+
+def values_of(report: Report) -> dict[str, float]:
+    return {metric: value for _, metric, _, value in report.readings}
+
+
+def test_loopback_is_in_the_total_and_counted_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, received = {"lo": 700, "eth0": 20, "lowpan0": 3}, {"lo": 700, "eth0": 50, "lowpan0": 0}
+    interfaces = {name: SimpleNamespace(bytes_sent=sent[name], bytes_recv=received[name]) for name in sent}
+    total = SimpleNamespace(bytes_sent=sum(sent.values()), bytes_recv=sum(received.values()))
+    monkeypatch.setattr(psutil, "net_io_counters", lambda pernic=False: interfaces if pernic else total)
+    assert values_of(played("network_sent_bytes", tmp_path)) == {
+        "network_sent_bytes": 723,
+        "network_received_bytes": 750,
+    }
+    assert values_of(played("loopback_sent_bytes", tmp_path)) == {"loopback_sent_bytes": 700}
+    del interfaces["lo"]
+    ((_, metric, reason),) = played("loopback_sent_bytes", tmp_path).missing
+    assert (metric, reason) == ("loopback_sent_bytes", "the operating system shows no loopback interface")
+
+
+def test_this_machines_total_holds_what_goes_over_loopback(tmp_path: Path) -> None:
+    before = values_of(played("network_sent_bytes", tmp_path)) | values_of(played("loopback_sent_bytes", tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other, _ = server.accept()
+        with other:
+            one.sendall(bytes(2**16))
+            assert len(other.recv(2**16, socket.MSG_WAITALL)) == 2**16
+    after = values_of(played("network_sent_bytes", tmp_path)) | values_of(played("loopback_sent_bytes", tmp_path))
+    assert {name: after[name] - before[name] >= 2**16 for name in after} == {
+        "network_sent_bytes": True,
+        "network_received_bytes": True,
+        "loopback_sent_bytes": True,
+    }
+
+
+def adapter(folder: Path, port: str, received: str, sent: str) -> Path:
+    counters = folder / port / "counters"
+    counters.mkdir(parents=True)
+    for name, words in (("port_rcv_data", received), ("port_xmit_data", sent)):
+        (counters / name).write_text(f"{words}\n")
+    return counters
+
+
+def test_infinibands_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
+    adapter(tmp_path, "mlx5_0/ports/1", "10", "20")
+    counters = adapter(tmp_path, "mlx5_1/ports/2", "100", "5000000000")
+    found = values_of(played("infiniband_sent_bytes", tmp_path))
+    assert found == {"infiniband_received_bytes": 440, "infiniband_sent_bytes": 20_000_000_080}
+    (counters / "port_rcv_data").write_text("")
+    assert not played("infiniband_sent_bytes", tmp_path).readings, "half of the ports are no total"
+    (counters / "port_rcv_data").unlink()
+    assert {reason for *_, reason in played("infiniband_sent_bytes", tmp_path).missing} == {
+        "an InfiniBand port of this machine shows no data counters"
+    }
+
+
+def test_a_machine_without_infiniband_says_so(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "no such folder"):
+        missing = played("infiniband_sent_bytes", folder).missing
+        assert {(metric, reason) for _, metric, reason in missing} == {
+            (f"infiniband_{way}_bytes", "this machine has no InfiniBand") for way in ("sent", "received")
+        }
 
 
 def test_rapl_that_fails_for_a_moment_is_a_gap(tmp_path: Path) -> None:

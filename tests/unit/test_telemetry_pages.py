@@ -449,9 +449,12 @@ def test_the_power_of_two_boards_is_a_share_of_two_limits() -> None:
     assert "43 % of" in power.headline(results, [R50]).body, "600 W of 2 x 700 W"
 
 
-def test_a_board_that_was_not_read_leaves_no_sum() -> None:
-    half = told({"gpu0": board(R50), "gpu1": read(utilisation=0.5)}, {}, missing={"gpu1": {"power_w": "lost"}})
-    assert observations.spread(shown(made(R50, 1, half), hw="h200_x2"), R50, "power_w") is None
+@pytest.mark.parametrize("metric", ["power_w", "sm_activity"])
+def test_a_board_that_was_not_read_leaves_no_sum_and_no_mean(metric: str) -> None:
+    half = told({"gpu0": board(R50), "gpu1": read(utilisation=0.5)}, {}, missing={"gpu1": {metric: "lost"}})
+    results = shown(made(R50, 1, half), hw="h200_x2")
+    assert observations.spread(results, R50, metric) is None
+    assert observations.spread(results, R50, "utilisation") is not None, "which both tell"
 
 
 def test_the_mean_is_over_passes_and_the_extremes_are_of_all_readings() -> None:

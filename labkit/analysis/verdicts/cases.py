@@ -97,7 +97,8 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
         metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
         without = [side for side in sides if not side.values(metric)]
         reason = (
-            f"{metric_name(metric).lower()}: {why_not(without[0].results, metric, without[0].trial.device)}"
+            f"{metric_name(metric).lower()}: "
+            f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
             if without
             else "a value of 0 has no ratio, or the trials share no pass"
         )

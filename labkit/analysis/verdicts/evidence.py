@@ -191,7 +191,7 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
 
     What is asked after the timed part makes no other trial; nor, between workloads, does what only training has.
     """
-    free = {*names, "queries"}
+    free = {*names, "queries", "traced_iterations"}
     if "workload" in free:
         free |= {"loader", "optimizer"}
     found: dict[tuple[Any, ...], list[Side]] = {}

@@ -1,0 +1,84 @@
+"""What two ranks really send to each other, and how much of it their trace shows behind computation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+from labkit.analysis.results import Results
+from labkit.analysis.verdicts.evidence import in_pass
+from labkit.host import ROOT, usable_threads
+from labkit.records import Record
+from tests.faulty.campaign import records
+from tests.faulty.exchanging import TRACED, small, trials
+from tests.unit.made_records import of_records
+
+pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """Their records, by what was asked of them."""
+    report = tmp_path_factory.mktemp("exchanged") / "cpu"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LABKIT_CACHE", "XDG_STATE_HOME", "LABKIT_REPORTS", "LABKIT_LOCK"):
+            patch.setenv(name, str(report.parent / name.lower()))
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.faulty.exchanging", str(report)], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        wanted = trials(small())
+    by_key = {one.key: one for one in records(report)}
+    found = {name: by_key[trial.key] for name, trial in wanted.items()}
+    assert {name: one.reason for name, one in found.items() if one.status != "ok"} == {}
+    return found
+
+
+def of(made: dict[str, Record]) -> Results:
+    return of_records("training", made.values(), hw="cpu")
+
+
+def sent(made: dict[str, Record], name: str) -> float:
+    """Bytes that telemetry says a rank sent in a step."""
+    value = in_pass(of(made), made[name], "gradient_bytes")
+    assert value is not None
+    return value
+
+
+def test_ranks_send_the_gradients_of_their_network_once_a_step(made: dict[str, Record]) -> None:
+    for name in ("fp32", "fp16", "in turns", "stale"):
+        must = made[name].facts["exchanged_bytes_per_step"]
+        assert sent(made, name) == pytest.approx(must, rel=0.05), name
+    of_one = made["fp32"].facts["parameter_bytes"]
+    assert made["fp32"].facts["exchanged_bytes_per_step"] == of_one, "of two ranks each sends half and hands on half"
+    assert made["in turns"].facts["exchanged_bytes_per_step"] == 2 * of_one
+
+
+def test_gradients_in_half_precision_are_half_the_bytes(made: dict[str, Record]) -> None:
+    assert sent(made, "fp16") / sent(made, "fp32") == pytest.approx(0.5, rel=0.05)
+
+
+def test_one_rank_sends_nothing_and_that_is_no_nought(made: dict[str, Record]) -> None:
+    assert "exchanged_bytes_per_step" not in made["alone"].facts
+    assert in_pass(of(made), made["alone"], "gradient_bytes") is None
+
+
+def test_a_trace_shows_the_exchange_beside_the_operators(made: dict[str, Record]) -> None:
+    trace = made["fp32"].facts["trace"]
+    assert (trace["steps"], trace["of"]) == (TRACED, "operators")
+    assert 0 < trace["exposed_exchange_s"] < trace["exchange_s"] <= trace["span_s"]
+    assert 0 < trace["compute_s"] <= trace["span_s"]
+    assert 0 < trace["hidden_exchange_share"] < 1
+    assert in_pass(of(made), made["fp32"], "exchange_s") == trace["exchange_s"] / TRACED
+    assert in_pass(of(made), made["fp32"], "hidden_exchange_share") == trace["hidden_exchange_share"]
+    assert "trace" not in made["fp16"].facts, "which nobody asked for"
+
+
+def test_one_rank_computes_and_exchanges_nothing(made: dict[str, Record]) -> None:
+    trace = made["alone"].facts["trace"]
+    assert trace["compute_s"] > 0
+    assert (trace["exchange_s"], trace["exposed_exchange_s"], trace["hidden_exchange_share"]) == (0, 0, None)

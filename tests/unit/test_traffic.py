@@ -1,0 +1,202 @@
+"""What counters of bytes say of a trial on several devices, and the sentence where they say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from labkit.analysis import observations, traffic
+from labkit.analysis.utilisation import not_readable
+from labkit.analysis.verdicts.evidence import in_pass
+from labkit.observed import Metrics, Statistic, Telemetry, Window
+from labkit.records import Record
+from labkit.sensors import rate_name
+from labkit.trial import Trial
+from tests.unit.made_records import blocks, of_records, run
+
+FOUR = Trial(model="resnet50", devices=4)
+STEPS, LENGTH_S = 50, 4.0  # of `blocks`: ten of five steps
+MB = 1_000_000
+
+
+def grown(counter: str, by: float, *, n: int = 20) -> Metrics:
+    """A counter that grew by so much in the timed part."""
+    rate = by / LENGTH_S
+    return {rate_name(counter): Statistic(mean=rate, low=rate, high=rate, n=n)}
+
+
+def nvlink(*megabytes: float, n: int = 20) -> dict[str, Metrics]:
+    """What each device sent."""
+    return {f"gpu{place}": grown("nvlink_sent_bytes", mb * MB, n=n) for place, mb in enumerate(megabytes)}
+
+
+def host(n: int = 20, **megabytes: float) -> dict[str, Metrics]:
+    """What the host's counters grew by."""
+    found: Metrics = {}
+    for counter, mb in megabytes.items():
+        found |= grown(f"{counter}_bytes", mb * MB, n=n)
+    return {"host": found}
+
+
+def busy(**shares: float) -> dict[str, Metrics]:
+    return {gpu: {"utilisation": Statistic(mean=x, low=x, high=x, n=9)} for gpu, x in shares.items()}
+
+
+def told(sources: dict[str, Metrics], missing: dict[str, dict[str, str]] | None = None) -> Telemetry:
+    window = Window(start_s=0, length_s=LENGTH_S, sources=sources)
+    return Telemetry(status="ok", windows={"timed": window}, missing=missing or {})
+
+
+def made(trial: Trial, telemetry: Telemetry | None, **fields: Any) -> Record:
+    """One pass; fields that this version of a trial may lack are put into its record."""
+    record = blocks("multi_gpu", trial, 1, 1000.0, telemetry=telemetry, devices_used=trial.devices)
+    return record.model_copy(update={"trial": {**record.trial, **fields}})
+
+
+def test_a_device_sends_over_nvlink_what_all_of_them_sent_on_average() -> None:
+    record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
+    assert traffic.gradient_bytes(record) == pytest.approx(600 * MB / 4 / STEPS)
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        Trial(model="resnet50", devices=4, interconnect="sockets"),
+        Trial(model="resnet50", devices=4, device="cpu"),
+    ],
+)
+def test_ranks_of_one_machine_that_use_sockets_send_over_loopback(trial: Trial) -> None:
+    record = made(trial, told(nvlink(1, 1, 1, 1) | host(loopback_sent=400, network_sent=9999)))
+    assert traffic.gradient_bytes(record) == pytest.approx(400 * MB / 4 / STEPS)
+
+
+@pytest.mark.parametrize(("network", "megabytes"), [("ethernet", 300), ("infiniband", 40), ("any", 340)])
+def test_between_nodes_it_is_what_leaves_the_node(network: str, megabytes: float) -> None:
+    counters = host(network_sent=500, loopback_sent=200, infiniband_sent=40)
+    record = made(FOUR, told(nvlink(1, 1) | counters), nodes=2, network=network)
+    assert traffic.gradient_bytes(record) == pytest.approx(megabytes * MB / STEPS)
+
+
+def test_without_infiniband_any_network_is_the_operating_systems() -> None:
+    lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand"}}
+    counters = told(host(network_sent=500, loopback_sent=200), lacking)
+    assert traffic.gradient_bytes(made(FOUR, counters, nodes=2)) == pytest.approx(300 * MB / STEPS)
+    asked = made(FOUR, counters, nodes=2, network="infiniband")
+    assert traffic.gradient_bytes(asked) == "this machine has no InfiniBand"
+
+
+NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} for n in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("trial", "telemetry", "reason"),
+    [
+        (Trial(model="resnet50"), told(nvlink(1)), "several devices"),
+        (FOUR, None, "no telemetry"),
+        (FOUR, Telemetry(status="lost", reason="the telemetry process was killed"), "process was killed"),
+        (Trial(model="resnet50", devices=4, interconnect="host"), told(nvlink(1, 1, 1, 1)), "host's memory"),
+        (FOUR, told(nvlink(1, 1, 1)), "1 of its devices"),
+        (FOUR, told(nvlink(1, 1, 1, 1, n=5)), r"5 in it, 6 are needed"),
+        (FOUR, told(nvlink(0, 0, 0, 0)), "nothing went over NVLink"),
+        (FOUR, told(busy(gpu0=1, gpu1=1, gpu2=1, gpu3=1), NO_NVLINK), "Not Supported"),
+        (Trial(model="resnet50", devices=2, device="cpu"), told(host()), "loopback_sent_bytes of host was not read"),
+    ],
+)
+def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
+    record = made(trial, telemetry)
+    said = traffic.gradient_bytes(record)
+    assert isinstance(said, str) and reason in said
+    results = of_records("multi_gpu", [record])
+    assert in_pass(results, record, "gradient_bytes") is None
+    assert reason in observations.why_not(results, "gradient_bytes", trial.device, trial=trial)
+
+
+def test_training_runs_and_energy_windows_do_not_tell_their_steps() -> None:
+    epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
+    assert traffic.gradient_bytes(epochs) == "only timed blocks of steps have it"
+    record = made(FOUR, told(nvlink(1, 1, 1, 1)))
+    assert record.blocks is not None
+    twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})
+    said = traffic.gradient_bytes(record.model_copy(update={"result": twice}))
+    assert said == "steps between energy windows are not counted"
+
+
+def test_a_claim_is_told_why_of_its_own_trial_and_no_other() -> None:
+    alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
+    records = [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))]
+    results = of_records("multi_gpu", records)
+    assert observations.why_not(results, "gradient_bytes", "cuda", trial=together).startswith("nothing went over")
+    everywhere = observations.why_not(results, "gradient_bytes")
+    assert "several devices" in everywhere and "nothing went over" in everywhere
+
+
+def test_what_a_node_receives_beyond_what_it_sends_is_of_several_nodes() -> None:
+    telemetry = told(host(network_received=500, network_sent=420))
+    assert traffic.received_minus_sent_bytes(made(FOUR, telemetry, nodes=2)) == pytest.approx(80 * MB)
+    less = told(host(network_received=400, network_sent=420))
+    assert traffic.received_minus_sent_bytes(made(FOUR, less, nodes=2)) == pytest.approx(-20 * MB)
+    assert traffic.received_minus_sent_bytes(made(FOUR, telemetry)) == "the trial runs on one node"
+
+
+def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
+    shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
+    others = (10 * 0.4 + 0.62) / 11
+    record = made(Trial(devices=12), told(busy(**shares)))
+    assert traffic.first_device_utilisation_ratio(record) == pytest.approx(0.6 / others)
+    starts_at_two = made(Trial(devices=2), told(busy(gpu10=0.3, gpu2=0.6)))
+    assert traffic.first_device_utilisation_ratio(starts_at_two) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("trial", "sources", "reason"),
+    [
+        (Trial(), busy(gpu0=0.5), "it is a figure of several devices"),
+        (FOUR, busy(gpu0=0.5, gpu1=0.5, gpu2=0.5), "the utilisation of 1 of its devices was not read"),
+        (Trial(devices=2), busy(gpu0=0.5, gpu1=0.0), "the other devices did nothing"),
+    ],
+)
+def test_a_first_device_without_others_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
+    assert traffic.first_device_utilisation_ratio(made(trial, told(sources))) == reason
+
+
+def test_a_page_of_one_device_does_not_lament_what_goes_between_several() -> None:
+    lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand", "cpu_temperature_c": "it is hidden"}}
+    for trial, said in ((Trial(), False), (FOUR, True)):
+        sentence = not_readable(of_records("multi_gpu", [made(trial, told(busy(gpu0=0.5), lacking))]))
+        assert "it is hidden" in sentence
+        assert ("no InfiniBand" in sentence) == said
+
+
+# ---- from a trace ---------------------------------------------------------------------------------------------------
+
+
+def traced(trace: dict[str, Any] | None) -> Record:
+    record = made(FOUR, None)
+    return record if trace is None else record.model_copy(update={"facts": {**record.facts, "trace": trace}})
+
+
+def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
+    record = traced({"steps": 5, "exchange_s": 0.01, "exposed_exchange_s": 0.004, "hidden_exchange_share": 0.6})
+    results = of_records("multi_gpu", [record])
+    found = {name: in_pass(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
+    assert found == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
+    assert in_pass(results, record, "hidden_exchange_share") == 0.6
+
+
+@pytest.mark.parametrize(
+    ("trace", "reason"),
+    [
+        (None, "no steps were traced"),
+        ({"reason": "the profiler saw no kernels"}, "the profiler saw no kernels"),
+        (
+            {"steps": 5, "exchange_s": 0.0, "exposed_exchange_s": 0.0, "hidden_exchange_share": None},
+            "nothing was exchanged in the traced steps",
+        ),
+    ],
+)
+def test_a_share_that_no_trace_has_is_none_with_its_reason(trace: dict[str, Any] | None, reason: str) -> None:
+    record = traced(trace)
+    results = of_records("multi_gpu", [record])
+    assert in_pass(results, record, "hidden_exchange_share") is None
+    assert observations.why_not(results, "hidden_exchange_share", "cuda") == reason
