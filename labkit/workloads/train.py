@@ -155,6 +155,7 @@ class TrainWorkload:
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "data_description": data.description,
             "train_images": len(data.train),
+            **({"gradient_buckets_bytes": buckets.sizes_bytes} if (buckets := self.training.buckets) else {}),
         }
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
