@@ -1,11 +1,11 @@
-"""Training whose gradients go in our own buckets, though the plain loop drives it: a CPU need not compile for it.
+"""Training whose gradients go in our own buckets, whatever drives it: a CPU need not compile for it.
 
 `size` 1 leaves the exchange out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 from unittest.mock import patch
 
 from labkit.data import DataSet
@@ -15,12 +15,25 @@ from labkit.workloads import Workload
 from labkit.workloads.train import build as build_training
 
 
-class Apart(Buckets):
-    """Each rank keeps its own gradients."""
+class Nowhere:
+    """A way that sends nothing."""
 
-    def arriving(self) -> Iterator[int]:
-        """All of them, at once."""
-        yield from range(len(self.parts))
+    def send(self, _flat: object, _after: object) -> None:
+        """Each rank keeps its own gradients."""
+
+    def wait(self, number: int) -> None:
+        """There is nothing to wait for."""
+
+    def forget(self) -> None:
+        """Nor to forget."""
+
+
+class Apart(Buckets):
+    """An exchange without one."""
+
+    def __init__(self, *about: Any, **options: Any) -> None:
+        super().__init__(*about, **options)
+        self._way = Nowhere()  # type: ignore[assignment]
 
 
 def build(trial: Trial, data: DataSet) -> Workload:

@@ -93,10 +93,10 @@ def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: 
 
 
 @pytest.mark.parametrize("recipe", [CAPTURED, COMPILED], ids=["graph", "compile+graph"])
-def test_two_gpus_learn_with_captured_steps_what_one_learns(
-    host: Host, data: DataSet, tmp_path: Path, recipe: dict[str, Any]
-) -> None:
-    learning = Trial(model="resnet18", batch=128, epochs=4, data="digits", classes=10, schedule="one_cycle")
+def test_two_gpus_learn_with_captured_steps_what_one_learns(host: Host, tmp_path: Path, recipe: dict[str, Any]) -> None:
+    digits = open_data("digits")
+    images: dict[str, Any] = {"data": digits.name, "data_checksum": digits.checksum, "classes": 10}
+    learning = Trial(model="resnet18", batch=64, epochs=4, schedule="one_cycle", **images)
     alone = replace(learning, **recipe)
     shared = replace(learning, scaling="strong", **on_devices(recipe, 2))
     made = run(host, [alone, shared], tmp_path)
