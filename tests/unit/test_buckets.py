@@ -6,7 +6,7 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -15,10 +15,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from labkit.engines import buckets, side_stream  # noqa: E402
+from labkit import ranks  # noqa: E402
+from labkit.engines import buckets, side_stream, training  # noqa: E402
 from labkit.engines.buckets import Buckets, parts_of  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
 from labkit.ranks import Team  # noqa: E402
+from labkit.trial import Trial  # noqa: E402
 
 TEAM = Team(0, 2, None, None)
 SIDE = "the side stream"
@@ -272,3 +274,71 @@ def test_what_is_rounded_before_it_is_sent_has_no_place_to_be_made_in() -> None:
     assert place is not None and (place.shape, place.stride()) == (weight.shape, weight.stride())
     assert Buckets(model, TEAM, wire=torch.float16).place_of(weight) is None
     assert Buckets(model, TEAM).place_of(torch.empty(3)) is None, "a weight of another model"
+
+
+# ---- on a GPU, whose streams are told in which order to wait --------------------------------------------------------
+
+
+class Stream:
+    """Notes what it is told."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def wait_stream(self, other: Stream) -> None:
+        self.log.append(f"{self.name} waits for {other.name}")
+
+    def record_event(self) -> str:
+        self.log.append(f"an event of {self.name}")
+        return f"event {len(self.log)}"
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+
+def test_on_a_gpu_a_bucket_waits_for_those_who_filled_it_and_the_update_for_the_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+    main, side = Stream("main", log), Stream("side", log)
+    entered: list[str] = ["main"]
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        entered.append(stream.name)
+        yield
+        entered.pop()
+
+    def all_reduce(_flat: torch.Tensor, *, op: Any, group: Any) -> None:
+        assert op == torch.distributed.ReduceOp.AVG
+        log.append(f"the mean on {entered[-1]}")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda **_: Stream("exchange", log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    way = buckets._ByNccl(TEAM)
+    way.send(torch.zeros(1), [side])
+    way.send(torch.zeros(1), [])
+    sent = ["exchange waits for main", "exchange waits for side", "the mean on exchange", "an event of exchange"]
+    assert log == [*sent, sent[0], *sent[2:]]
+    way.wait(0)
+    way.wait(1)
+    assert log[-2:] == ["main waits for event 4", "main waits for event 7"]
+
+
+@pytest.mark.parametrize(
+    ("together", "engine", "mine"), [(TEAM, "compile", True), (TEAM, "eager", False), (None, "compile", False)]
+)
+def test_which_steps_exchange_in_buckets_and_that_inductor_then_keeps_the_order(
+    together: Team | None, engine: str, mine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda step, **options: given.append(options["options"]) or step)
+    monkeypatch.setattr(training, "overlapped", lambda model, _team, _precision: model)
+    trial = Trial(device="cpu", engine=engine, devices=2 if together else 1, optimizer="sgd_fused")
+    with ranks.working_as(together):
+        made = training.Training(trial, network(), captured=False, restarts=False)
+    assert (made.buckets is not None) == mine
+    made.compile()
+    assert (given[0].get("reorder_for_peak_memory") is False) == mine
