@@ -47,6 +47,17 @@ _TUNED = MappingProxyType(
 )
 
 
+# On several devices a recipe stays the same, but BF16 weights have BF16 gradients, which are exchanged as they are: in
+# FP32 they would be the same rounded numbers in twice the bytes.
+_EXCHANGED = MappingProxyType({"sgd_master": {"gradient_precision": "bf16"}})
+
+
+def on_devices(recipe: Recipe, devices: int) -> Recipe:
+    """A recipe of training on so many devices."""
+    exchanged = _EXCHANGED.get(recipe.get("optimizer", ""), {}) if devices > 1 else {}
+    return {**recipe, **exchanged, "devices": devices}
+
+
 def tuned(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     """The tuned recipes of a kind of device, by a short name; they copy, so a caller may change its own."""
     return {name: dict(recipe) for name, recipe in _TUNED[kind].items()}

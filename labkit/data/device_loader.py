@@ -85,8 +85,10 @@ class DeviceLoader(StaticBatch):
     """The whole uint8 split on the device; a batch is one kernel (Triton), or a few operators on older devices.
 
     Samples come in the order of `EpochOrder(seed)`, each exactly once an epoch, in full batches that go on over the
-    end of an epoch. Flips and crops are drawn from `seed` and the sample's position in the run. Raises UserError for a
-    batch under 1 or an `image_px` under the images' own side.
+    end of an epoch; of several ranks (`shard`) each has its part of that order on its own device. Flips and crops are
+    drawn from `seed` and the sample's position in the run, by the kernel of all ranks together: they make the images
+    that one device with their total batch would. Raises UserError for a batch under 1 or an `image_px` under the
+    images' own side.
     """
 
     kind = "device"
@@ -182,6 +184,8 @@ class DeviceLoader(StaticBatch):
             self.labels,
             self._capacity,
             self._seed,
+            self._shard.rank,
+            self._shard.ranks,
             *self._mean,
             *self._scale,
             BATCH=self.batch,

@@ -24,6 +24,8 @@ def make_batch(  # noqa: D103 - its parts are explained where they stand
     labels,  # out: int64 (B,)
     capacity,
     seed,
+    rank,  # of so many that each take a batch of this size in a step
+    ranks,
     mean_r,
     mean_g,
     mean_b,
@@ -44,7 +46,8 @@ def make_batch(  # noqa: D103 - its parts are explained where they stand
     if tl.program_id(1) == 0:
         tl.store(labels + image, tl.load(source_labels + sample))
     # 9 shifts a direction of 2**32 draws: the bias of the remainder is under 1e-8.
-    down, right, mirror, _ = tl.randint4x(seed, at.to(tl.int32))
+    drawn = (tl.load(step_at) * ranks + rank) * BATCH + image  # its position among all ranks' samples
+    down, right, mirror, _ = tl.randint4x(seed, drawn.to(tl.int32))
     shift_y = (down.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
     shift_x = (right.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
     flipped = ((mirror & 1) == 1) & FLIP

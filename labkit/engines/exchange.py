@@ -1,7 +1,8 @@
-"""How the gradients of several ranks become one: their mean, by DistributedDataParallel, or by hand after the backward.
+"""How the gradients of several ranks become one, their mean: by DistributedDataParallel, by our own buckets, by hand.
 
-DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. By hand each
-is sent when all are there: slow, but nothing in it can be out of step, so it is what the other is held against.
+DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. So do ours
+(`buckets`), in steps that are compiled or captured. By hand each gradient is sent after the backward pass, when all are
+there: slow, but nothing in it can be out of step, so it is what the others are held against.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from torch import nn
 
 from labkit.errors import GateError
 from labkit.ranks import Team
+from labkit.trial import Trial
 
 Exchange = Literal["overlapped", "by hand"]
+
+
+def in_buckets(trial: Trial) -> bool:
+    """Whether a trial's gradients go in our own buckets: in those of DistributedDataParallel goes the plain loop."""
+    return trial.engine != "eager"
 
 
 def overlapped(model: nn.Module, team: Team, gradient_precision: str = "fp32") -> nn.Module:

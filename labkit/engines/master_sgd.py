@@ -50,7 +50,8 @@ class MasterSGD:
     """SGD with momentum and weight decay as `torch.optim.SGD` defines them, over FP32 masters of BF16 weights.
 
     `exact` are the weights before `to_half`, in the model's order. `lr` is a float32 scalar on the device. Capture
-    `step()` together with the backward pass, then call `bind()` once: until then `step()` changes nothing.
+    `step()` together with the backward pass, then call `bind()` once: until then `step()` changes nothing. In parts
+    (`arrange`) it is one kernel each, so that what has come from other devices need not wait for the rest.
     """
 
     def __init__(
@@ -70,6 +71,15 @@ class MasterSGD:
         self.momenta = [torch.zeros_like(master) for master in self.masters]
         rows = sum(-(-weight.numel() // BLOCK) for weight in self.weights)
         self._table = torch.zeros((rows, _FIELDS), dtype=torch.int64, device=lr.device)
+        self.arrange([range(len(self.weights))])
+
+    def arrange(self, parts: Sequence[Sequence[int]]) -> None:
+        """Update in these parts from now on: the indexes of each one's weights. ValueError if a weight is left out."""
+        if sorted(index for part in parts for index in part) != list(range(len(self.weights))):
+            raise ValueError(f"the parts {parts} are not {len(self.weights)} weights")
+        self._order = [index for part in parts for index in part]
+        rows = [sum(-(-self.weights[index].numel() // BLOCK) for index in part) for part in parts]
+        self._spans = [(sum(rows[:number]), sum(rows[: number + 1])) for number in range(len(parts))]
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - PyTorch's own signature
         """Forget the gradients; the next backward pass writes them anew."""
@@ -78,14 +88,22 @@ class MasterSGD:
 
     def step(self) -> None:
         """Queue the update."""
-        _update[(len(self._table),)](
-            self._table, self.lr, self.momentum, self.weight_decay, BLOCK=BLOCK, FIELDS=_FIELDS, num_warps=8
+        for part in range(len(self._spans)):
+            self.step_part(part)
+
+    def step_part(self, part: int) -> None:
+        """Queue the update of one part."""
+        first, last = self._spans[part]
+        rows = self._table[first:last]
+        _update[(last - first,)](
+            rows, self.lr, self.momentum, self.weight_decay, BLOCK=BLOCK, FIELDS=_FIELDS, num_warps=8
         )
 
     def bind(self) -> None:
         """Take the addresses that the gradients have now. ValueError where one is laid out unlike its weight."""
         rows = []
-        for weight, master, momenta in zip(self.weights, self.masters, self.momenta, strict=True):
+        for index in self._order:
+            weight, master, momenta = self.weights[index], self.masters[index], self.momenta[index]
             gradient = weight.grad
             alike = gradient is not None and gradient.stride() == weight.stride() == master.stride() == momenta.stride()
             if gradient is None or not alike or gradient.dtype != weight.dtype:

@@ -6,12 +6,15 @@ side stream becomes a second branch. `join()` closes it before the update.
 
 What the side stream reads must not be overwritten meanwhile: `record_stream` keeps the allocator from it, and Inductor
 must neither reuse buffers nor write in place (`INDUCTOR_OPTIONS`).
+
+Where several ranks train, a receiver says where each gradient goes (a bucket of `buckets`) and hears as soon as it is
+queued: long before autograd, which gets the gradients of a compiled network when its whole backward pass is queued.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -20,13 +23,31 @@ from torch.nn import functional
 INDUCTOR_OPTIONS = {"allow_buffer_reuse": False, "inplace_buffers": False}
 
 
-@cache
+class Receiver(Protocol):
+    """Who wants gradients of weights as soon as they are made."""
+
+    def place_of(self, weight: torch.Tensor) -> torch.Tensor | None:
+        """Where this weight's gradient is to be written, laid out like the weight; None where it has no place."""
+        ...
+
+    def made(self, weight: torch.Tensor, stream: Any) -> None:
+        """What is queued on that stream by now has written it there."""
+        ...
+
+
 def _side() -> torch.cuda.Stream:
-    return torch.cuda.Stream()
+    return _side_of(torch.cuda.current_device())
+
+
+@cache
+def _side_of(device: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def join() -> None:
-    """Let the current stream wait for all gradients of weights."""
+    """Let the current stream wait for all gradients of weights; nobody is told of them any more."""
+    global _receiver
+    _receiver = None
     torch.cuda.current_stream().wait_stream(_side())
 
 
@@ -88,7 +109,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         x, weight = ctx.saved_tensors
-        return gradient @ weight, linear_weight(gradient, x), gradient.sum(0)
+        return gradient @ weight, linear_weight(gradient, x, weight), gradient.sum(0)
 
 
 @torch.library.custom_op("labkit::conv_weight", mutates_args=())
@@ -107,9 +128,12 @@ def conv_weight(
         made = torch.ops.aten.convolution_backward(
             gradient, x, weight, None, stride, padding, dilation, False, [0, 0], groups, [False, True, False]
         )[1]
-        if made.stride() != weight.stride():
+        place = _place_of(weight)
+        if place is not None:
+            made = place.copy_(made)
+        elif made.stride() != weight.stride():
             made = torch.empty_like(weight).copy_(made)
-    return _hand_over(made)
+    return _hand_over(made, weight if place is not None else None, side)
 
 
 @conv_weight.register_fake
@@ -118,16 +142,17 @@ def _(gradient: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: A
 
 
 @torch.library.custom_op("labkit::linear_weight", mutates_args=())
-def linear_weight(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The gradient of a matrix product's weight (out, in), queued on the side stream."""
+def linear_weight(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The gradient of a matrix product's weight (out, in), queued on the side stream. The weight only says which."""
     side = _fork(gradient, x)
     with torch.cuda.stream(side):
-        made = gradient.t() @ x
-    return _hand_over(made)
+        place = _place_of(weight)
+        made = gradient.t() @ x if place is None else torch.mm(gradient.t(), x, out=place)
+    return _hand_over(made, weight if place is not None else None, side)
 
 
 @linear_weight.register_fake
-def _(gradient: Any, x: Any) -> torch.Tensor:
+def _(gradient: Any, x: Any, weight: Any) -> torch.Tensor:  # noqa: ARG001
     return gradient.new_empty(gradient.shape[1], x.shape[1])
 
 
@@ -140,19 +165,30 @@ def _fork(*read: torch.Tensor) -> torch.cuda.Stream:
     return side
 
 
-def _hand_over(made: torch.Tensor) -> torch.Tensor:
-    """A tensor of the side stream that the current one will use after `join`."""
-    made.record_stream(torch.cuda.current_stream())
+def _place_of(weight: torch.Tensor) -> torch.Tensor | None:
+    return None if _receiver is None else _receiver.place_of(weight)
+
+
+def _hand_over(made: torch.Tensor, placed: torch.Tensor | None, side: Any) -> torch.Tensor:
+    """A tensor of the side stream that the current one will use after `join`; `placed` is the receiver's weight."""
+    if placed is None:
+        made.record_stream(torch.cuda.current_stream())
+    else:  # a place of the receiver's, which nobody gives back to the allocator meanwhile
+        assert _receiver is not None
+        _receiver.made(placed, side)
     _made.append(made.data_ptr())
     return made
 
 
 _made: list[int] = []
+_receiver: Receiver | None = None
 
 
-def forget_made() -> None:
-    """Begin to note which gradients are made."""
+def begin(receiver: Receiver | None) -> None:
+    """Before a step: note anew which gradients are made, and tell this receiver."""
+    global _receiver
     _made.clear()
+    _receiver = receiver
 
 
 def check_not_copied(gradients: list[torch.Tensor]) -> None:

@@ -22,11 +22,9 @@ def why_unsupported(trial: Trial) -> str | None:
     captured = "graph" in trial.engine
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
-    if trial.devices != 1 and trial.engine != "eager":
-        return f"this version trains on several devices eagerly, not with the engine {trial.engine}"
-    exact = trial.precision == trial.gradient_precision == "fp32"
+    exact = trial.precision == trial.gradient_precision == "fp32" and trial.engine == "eager"
     if trial.updates == "asynchronous" and not (trial.devices > 1 and exact and trial.optimizer == "sgd"):
-        return "asynchronous updates are of several devices, in FP32 by plain SGD"
+        return "asynchronous updates are of several devices, in FP32 by plain SGD, eagerly"
     if trial.gradient_precision != "fp32" and trial.devices == 1:
         return "one device exchanges no gradients"
     if trial.gradient_precision == "bf16" and trial.device == "cpu":
@@ -51,6 +49,9 @@ def why_unsupported(trial: Trial) -> str | None:
             return "sgd_master keeps the addresses of gradients, which only stay in a captured step"
         if trial.precision != "bf16":
             return f"sgd_master keeps BF16 weights beside FP32 ones; the trial trains in {trial.precision}"
+        if trial.devices > 1 and trial.gradient_precision != "bf16":
+            sent = trial.gradient_precision
+            return f"sgd_master's gradients are BF16, and so several devices exchange them, not in {sent}"
     if trial.device == "cuda" and trial.optimizer == "sgd_master":
         return why_no_triton(torch.device("cuda"))
     return _why_not_compiled(trial)

@@ -16,7 +16,8 @@ from torch import nn
 
 from labkit import ranks
 from labkit.engines import side_stream
-from labkit.engines.exchange import Exchange, average_gradients, overlapped
+from labkit.engines.buckets import Buckets
+from labkit.engines.exchange import Exchange, average_gradients, in_buckets, overlapped
 from labkit.engines.precision import AUTOCAST, autocast
 from labkit.engines.regions import loss_function
 from labkit.trial import Trial
@@ -54,10 +55,22 @@ class Training:
         self._captured = captured
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
-        forward = (
-            model if self._team is None or self._by_hand else overlapped(model, self._team, trial.gradient_precision)
-        )
+        self.buckets: Buckets | None = None
+        forward = model
+        if self._team is not None and not self._by_hand:
+            if in_buckets(trial):
+                self.buckets = self._make_buckets(self._team)
+            else:
+                forward = overlapped(model, self._team, trial.gradient_precision)
         self._loss = loss_function(forward, None)
+
+    def _make_buckets(self, team: ranks.Team) -> Buckets:
+        """The exchange of a tuned step: `sgd_master` takes gradients as they are, in BF16 but for batch norm's."""
+        master = self.trial.optimizer == "sgd_master"
+        buckets = Buckets(self.model, team, wire=None if master else AUTOCAST.get(self.trial.gradient_precision))
+        if master:
+            self.optimizer.arrange(buckets.parts)
+        return buckets
 
     def _make_optimizer(self) -> Any:
         if self.trial.optimizer == "sgd_master":
@@ -86,6 +99,9 @@ class Training:
             options["layout_optimization"] = False
         if self._side_stream:
             options |= side_stream.INDUCTOR_OPTIONS
+        if self.buckets is not None:
+            # Inductor would make large gradients at the end, to keep memory free: too late to send them meanwhile.
+            options["reorder_for_peak_memory"] = False
         compile_ = partial(torch.compile, dynamic=False, fullgraph=True, options=options)
         self._loss = loss_function(self.model, compile_)
 
@@ -99,16 +115,22 @@ class Training:
     def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step: its loss, detached, on the device."""
         self.optimizer.zero_grad(set_to_none=True)
+        if self.buckets is not None:
+            self.buckets.begin()
         if self._side_stream:
-            side_stream.forget_made()
+            side_stream.begin(self.buckets)
         with autocast(self.trial):
             loss = self._loss(images, labels)
         if self._scaler is None:
             loss.backward()
-            self._exchange()
             if self._side_stream:
                 side_stream.join()
-            self.optimizer.step()
+            if self.buckets is not None and self.trial.optimizer == "sgd_master":
+                for part in self.buckets.arriving():
+                    self.optimizer.step_part(part)
+            else:
+                self._exchange()
+                self.optimizer.step()
         else:
             self._scaler.scale(loss).backward()
             self._exchange()
@@ -117,7 +139,9 @@ class Training:
         return loss.detach()
 
     def _exchange(self) -> None:
-        if self._by_hand and self._team is not None:
+        if self.buckets is not None:
+            self.buckets.wait()
+        elif self._by_hand and self._team is not None:
             average_gradients(self.model, self._team)
 
     def bind(self) -> None:

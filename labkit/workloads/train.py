@@ -139,6 +139,7 @@ class TrainWorkload:
             "data_description": data.description,
             "train_images": len(data.train),
             **self._exchange(),
+            **({"gradient_buckets_bytes": buckets.sizes_bytes} if (buckets := self.training.buckets) else {}),
         }
 
     def _exchange(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.data.augment import Augment, Preparation  # noqa: E402
 from labkit.data.device_loader import DeviceLoader  # noqa: E402
-from labkit.data.order import EpochOrder  # noqa: E402
+from labkit.data.order import EpochOrder, Shard  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
 from labkit.measure import free_memory, reset_compiler  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
@@ -123,7 +123,19 @@ def test_flips_and_crops_are_those_of_a_padded_image_and_come_again_after_a_rewi
     assert not torch.equal(other, images)
 
 
-def test_the_update_in_one_kernel_is_pytorchs_sgd() -> None:
+def test_ranks_together_make_the_images_that_one_device_would(data: DataSet) -> None:
+    augment = Augment(flip=True, crop=True)
+    whole = loader_of(data, batch=64, augment=augment)
+    own = [loader_of(data, batch=32, augment=augment, shard=Shard(rank, 2)) for rank in range(2)]
+    for _ in range(3):
+        images, labels = whole.next_batch()
+        parts = [one.next_batch() for one in own]
+        assert torch.equal(labels, torch.cat([one[1] for one in parts]))
+        assert torch.equal(images, torch.cat([one[0] for one in parts]))
+
+
+@pytest.mark.parametrize("parts", [[[0, 1, 2, 3, 4, 5]], [[4], [0], [5, 1], [3, 2]]], ids=["whole", "in parts"])
+def test_the_update_in_one_kernel_is_pytorchs_sgd(parts: list[list[int]]) -> None:
     from labkit.engines.master_sgd import MasterSGD, to_half
 
     torch.manual_seed(0)
@@ -134,6 +146,7 @@ def test_the_update_in_one_kernel_is_pytorchs_sgd() -> None:
     exact = [weight.detach().clone() for weight in model.parameters()]
     to_half(model)
     ours = MasterSGD(model, exact, lr=torch.tensor(0.05, device="cuda"), momentum=0.9, weight_decay=5e-4)
+    ours.arrange(parts)
     for _ in range(4):
         for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
             weight.grad = torch.randn_like(weight)

@@ -11,7 +11,8 @@ import pytest
 from labkit.analysis import traffic
 from labkit.data import DataSet, open_data
 from labkit.host import Host, this_host
-from labkit.records import Record, Store
+from labkit.recipes import CAPTURED, COMPILED, on_devices
+from labkit.records import Epochs, Record, Store
 from labkit.run import measure
 from labkit.sensors import rate_name
 from labkit.trial import INTERCONNECTS, Trial
@@ -71,6 +72,49 @@ def test_two_gpus_train_one_network_in_every_way_that_they_may(host: Host, data:
         seen = {name for window in record.telemetry.windows.values() for name in window.sources if name[:3] == "gpu"}
         assert len(seen) == record.as_trial.devices, "every GPU that a trial uses is watched, and no other"
     assert made[1].facts["gate"]["change_difference"] < made[1].facts["gate"]["change_tolerance"]
+
+
+def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: DataSet, tmp_path: Path) -> None:
+    one = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, augment=True)
+    variants: list[dict[str, Any]] = [
+        on_devices(CAPTURED, 2),
+        on_devices(COMPILED, 2),
+        {**on_devices(COMPILED, 2), "model": "vgg16", "head": "head512"},
+        {**on_devices(CAPTURED, 2), "image_px": 96},  # no side stream
+        {**on_devices(CAPTURED, 2), "scaling": "strong"},
+        {**on_devices(CAPTURED, 2), "arrangement": "in_sequence"},
+        {**on_devices(CAPTURED, 2), "interconnect": "host"},
+        {**CAPTURED, "devices": 2, "optimizer": "sgd_fused"},
+        {**CAPTURED, "devices": 2, "optimizer": "sgd_fused", "precision": "fp16", "gradient_precision": "fp16"},
+        {"devices": 2, "engine": "compile", "precision": "bf16", "optimizer": "sgd_fused", "loader": "device"},
+    ]
+    made = run(host, [replace(one, **fields) for fields in variants], tmp_path)
+    assert_ok(made)
+    for record in made:
+        assert record.facts["gate"]["change_difference"] < record.facts["gate"]["change_tolerance"]
+        wire = 4 if record.as_trial.gradient_precision == "fp32" else 2
+        sent = sum(record.facts["gradient_buckets_bytes"])
+        assert wire <= sent / record.facts["parameters"] < 1.02 * wire
+
+
+@pytest.mark.parametrize("recipe", [CAPTURED, COMPILED], ids=["graph", "compile+graph"])
+def test_two_gpus_learn_with_captured_steps_what_one_learns(host: Host, tmp_path: Path, recipe: dict[str, Any]) -> None:
+    digits = open_data("digits")
+    images: dict[str, Any] = {"data": digits.name, "data_checksum": digits.checksum, "classes": 10}
+    learning = Trial(model="resnet18", batch=64, epochs=4, schedule="one_cycle", **images)
+    alone = replace(learning, **recipe)
+    shared = replace(learning, scaling="strong", **on_devices(recipe, 2))
+    made = run(host, [alone, shared], tmp_path)
+    assert_ok(made)
+    for record in made:
+        assert isinstance(record.result, Epochs)
+        assert record.result.epochs[-1].top1 > 0.9
+
+
+def test_gradients_that_a_graph_does_not_average_are_found(host: Host, data: DataSet, tmp_path: Path) -> None:
+    trial = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
+    (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=1)], tmp_path)
+    assert made.status == "crashed" and "correctness gate" in (made.reason or "")
 
 
 def test_transfers_are_slower_the_fewer_ways_are_left(host: Host, tmp_path: Path) -> None:

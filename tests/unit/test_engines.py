@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.data import DataSet, Split, open_data
-from labkit.data.order import EpochOrder
+from labkit.data.order import EpochOrder, Shard
 from labkit.errors import GateError, UserError
 from labkit.trial import Trial
 from labkit.workloads import build_workload
@@ -74,7 +74,8 @@ def _torch_is_left_as_it_was():
         ({"precision": "int8"}, "does not train in int8"),
         ({"optimizer": "lion"}, "no optimiser 'lion'"),
         ({"devices": 2}, None),
-        ({"devices": 2, "engine": "compile"}, "on several devices eagerly"),
+        ({"devices": 2, "engine": "compile"}, None),
+        ({"devices": 2, "engine": "compile", "updates": "asynchronous"}, "by plain SGD, eagerly"),
         ({"devices": 2, "gradient_precision": "bf16"}, "Gloo has FP16"),
         ({"gradient_precision": "fp16"}, "one device exchanges no gradients"),
         ({"updates": "asynchronous"}, "of several devices, in FP32 by plain SGD"),
@@ -108,7 +109,12 @@ def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reaso
         ((9, 0), {"precision": "int8"}, "does not train in int8"),
         ((9, 0), {"optimizer": "adam"}, "no optimiser 'adam'"),
         ((9, 0), {"devices": 8}, None),
-        ((9, 0), {**MASTER, "devices": 8}, "on several devices eagerly"),
+        ((9, 0), {**MASTER, "devices": 8}, "exchange them, not in fp32"),
+        ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "fp16"}, "exchange them, not in fp16"),
+        ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "bf16"}, None),
+        ((9, 0), {**MASTER, "engine": "compile+graph", "devices": 8, "gradient_precision": "bf16"}, None),
+        ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2}, None),
+        ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2, "gradient_precision": "fp16"}, None),
         ((8, 0), {"precision": "tf32"}, None),
         ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
         ((7, 0), {"precision": "bf16"}, "bf16 needs compute capability 8.0, this device has 7.0"),
@@ -646,6 +652,23 @@ def test_the_order_goes_on_over_the_end_of_the_ring(samples: int, batch: int, pa
     for _ in range(steps):
         _, labels = loader.next_batch()
         assert labels.tolist() == order.take(batch).tolist()
+
+
+@pytest.mark.parametrize(("ranks", "part"), [(2, 3), (3, 64)])
+def test_ranks_with_loaders_on_their_devices_take_what_one_device_would(
+    ranks: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_loader, "PART", part)
+    whole = loader_of(numbered(10), batch=4 * ranks)
+    own = [loader_of(numbered(10), shard=Shard(rank, ranks)) for rank in range(ranks)]
+    for rewound in (False, True):
+        for one in (whole, *own):
+            one.rewind()
+        for _ in range(7 - 3 * rewound):
+            images, labels = whole.next_batch()
+            parts = [one.next_batch() for one in own]
+            assert torch.equal(labels, torch.cat([one[1] for one in parts]))
+            assert torch.equal(images, torch.cat([one[0] for one in parts]))
 
 
 def test_the_host_sends_a_part_of_the_order_only_when_a_batch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,13 +172,12 @@ def test_two_ranks_train_one_network(report: Path) -> None:
         training(data, scaling="strong", batch=16),
         training(data, epochs=1),
         training(data, devices=1),
-        training(data, engine="compile"),
         training(data, gradient_precision="fp16"),
         training(data, devices=1, gradient_precision="bf16"),
     ]
     run(trials, report, limit_s=120)
     made = {one.key: one for one in records(report)}
-    weak, strong, epochs, alone, compiled, rounded, pointless = (made[trial.key] for trial in trials)
+    weak, strong, epochs, alone, rounded, pointless = (made[trial.key] for trial in trials)
     for one in (weak, strong, epochs, alone, rounded):
         assert one.status == "ok", one.reason
     for one, images in ((weak, 16), (strong, 16), (alone, 8)):
@@ -190,15 +189,58 @@ def test_two_ranks_train_one_network(report: Path) -> None:
     assert (pointless.status, pointless.reason) == ("unsupported", "one device exchanges no gradients")
     assert isinstance(epochs.result, Epochs)
     assert (epochs.result.epochs[0].steps, epochs.result.epochs[0].images) == (10, 160)
-    assert (compiled.status, "several devices" in (compiled.reason or "")) == ("unsupported", True)
+    assert "gradient_buckets_bytes" not in weak.facts, "the plain loop is DistributedDataParallel's"
 
 
 def test_gradients_that_are_not_averaged_are_found(report: Path) -> None:
     data = open_data("synthetic32", train_images=160, val_images=40)
-    run([training(data, workload="tests.faulty.train_apart")], report, limit_s=120)
+    apart = [training(data, workload="tests.faulty.train_apart"), training(data, workload=IN_BUCKETS, size=1)]
+    run(apart, report, limit_s=120)
+    for made in records(report):
+        assert made.status == "crashed"
+        assert "correctness gate" in (made.reason or "")
+
+
+# ---- the exchange of tuned steps ------------------------------------------------------------------------------------
+
+IN_BUCKETS = "tests.faulty.train_in_buckets"
+
+
+def test_buckets_of_every_size_average_what_averaging_by_hand_does(report: Path) -> None:
+    run([together("bucketed")], report)
     (made,) = records(report)
-    assert made.status == "crashed"
-    assert "correctness gate" in (made.reason or "")
+    assert made.status == "ok", made.reason
+
+
+def test_a_step_in_buckets_passes_its_gate_and_begins_anew_as_the_plain_one_does(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    rounded = training(data, workload=IN_BUCKETS, gradient_precision="fp16")
+    epochs, plain = training(data, workload=IN_BUCKETS, epochs=1), training(data, epochs=1)
+    run([rounded, epochs, plain], report, limit_s=120)
+    made = {one.key: one for one in records(report)}
+    assert [one.status for one in made.values()] == ["ok"] * 3, [one.reason for one in made.values()]
+    half, full = (made[trial.key].facts["gradient_buckets_bytes"] for trial in (rounded, epochs))
+    parameters = made[plain.key].facts["parameters"]
+    assert 4 * parameters <= sum(full) < 4.01 * parameters and len(full) > 3
+    assert 2 * parameters <= sum(half) < 2.01 * parameters
+    assert (
+        made[epochs.key].facts["gate"]["change_difference"]
+        < 1e-5
+        < made[rounded.key].facts["gate"]["change_difference"]
+    )
+    runs = [made[trial.key].result for trial in (epochs, plain)]
+    assert all(isinstance(one, Epochs) for one in runs)
+    ours, theirs = ([epoch.train_loss for epoch in one.epochs] for one in runs)  # type: ignore[union-attr]
+    assert ours == pytest.approx(theirs, rel=1e-3), "after its gate's steps it begins where the plain one does"
+
+
+@pytest.mark.slow
+def test_two_ranks_train_a_compiled_network(report: Path) -> None:
+    data = open_data("synthetic32", train_images=160, val_images=40)
+    run([training(data, engine="compile")], report, limit_s=280)
+    (made,) = records(report)
+    assert made.status == "ok", made.reason
+    assert made.facts["gate"]["change_difference"] < 1e-3 and made.facts["gradient_buckets_bytes"]
 
 
 # ---- transfers ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,18 @@ import pytest
 
 from labkit.errors import UserError
 from labkit.profile import load_profile
-from labkit.recipes import CAPTURED, COMPILED, PLAIN, engine_name, has_bf16, is_plain, of_side, recipes, tuned
+from labkit.recipes import (
+    CAPTURED,
+    COMPILED,
+    PLAIN,
+    engine_name,
+    has_bf16,
+    is_plain,
+    of_side,
+    on_devices,
+    recipes,
+    tuned,
+)
 from labkit.trial import Trial, grid
 
 Kind = Literal["cuda", "cpu"]
@@ -32,6 +43,17 @@ def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_in_the_engine_on
     assert tuned("cuda") == {"graph": CAPTURED, "compile+graph": COMPILED}
     assert {name for name in CAPTURED if CAPTURED[name] != COMPILED[name]} == {"engine"}
     assert "graph" not in str(tuned("cpu")), "a CPU captures nothing"
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_a_recipe_on_several_devices_differs_only_in_what_they_exchange(kind: Kind) -> None:
+    for recipe in recipes(kind).values():
+        assert on_devices(recipe, 1) == {**recipe, "devices": 1}
+        (trial,) = grid(device=kind, **on_devices(recipe, 4))
+        assert trial.devices == 4 and trial.gradient_precision == (
+            "bf16" if kind == "cuda" and not is_plain(trial) else "fp32"
+        )
+        assert {name: getattr(trial, name) for name in recipe} == recipe
 
 
 AMX = ("avx2", "amx_bf16")

@@ -1,0 +1,187 @@
+"""Weak scaling of the plain and the tuned step: what n GPUs train over n times the best figure of one.
+
+    python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
+                                       [--passes 3] [--bucket-mb 8 25 100] [--interconnect direct]
+
+Trains every case on one GPU and on several, with the same batch on each, through the project's runner: fresh processes
+each pass, trials in random order, the gate passed, telemetry beside it. `eager` is DistributedDataParallel in BF16;
+the others exchange their gradients in buckets inside the captured step (`labkit/engines/buckets.py`).
+
+Prints images/s with the 95 % interval over the passes, and the efficiency: of each pass images/s over those of the
+same engine on one GPU in its best pass, times the GPUs. `--bucket-mb` tries other bucket sizes beside the default; they
+change nothing on one GPU. An aim is met when the interval lies wholly above it, missed when wholly below, undecided
+otherwise. Exit code 1 when a tuned engine with buckets of the default size misses its aim, or a trial failed.
+
+Four GPUs, everything: 18 trials a pass, a minute of compiling in the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from labkit.data import DataSet, open_data
+from labkit.host import Host, this_host, usable_threads
+from labkit.profile import Profile, Timing
+from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
+from labkit.records import Blocks, Record, Store
+from labkit.run import measure
+from labkit.statistics import Interval, log_interval
+from labkit.trial import INTERCONNECTS, Trial
+from labkit.workloads import Workload
+from labkit.workloads.train import build as build_training
+
+EAGER: Recipe = {name: value for name, value in CAPTURED.items() if name not in ("engine", "optimizer")}
+ENGINES = {
+    "cuda": {"eager": {**EAGER, "optimizer": "sgd_fused"}, "graph": CAPTURED, "compile+graph": COMPILED},
+    "cpu": {"eager": FUSED_ON_CPU, "compile": COMPILED_ON_CPU},  # to try this file: two ranks of a CPU share its memory
+}
+TIMING = Timing(warmup_s=1.0, timed_s=2.5, block_s=0.25, limit_s=300)
+STUDY, SCALE = "01_training", "smoke"
+
+
+class Case(NamedTuple):
+    """What is trained, and which efficiency it should have on how many GPUs."""
+
+    model: str
+    image_px: int
+    batch: int
+    aims: dict[int, float]
+
+
+CASES = (Case("vgg16", 32, 256, {4: 0.85}), Case("resnet50", 224, 256, {8: 0.97}))
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=tuple(ENGINES), default="cuda")
+    parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
+    parser.add_argument("--engine", nargs="*", default=[], help="all by default")
+    parser.add_argument("--gpus", nargs="*", type=int, default=[], help="1, 2, 4 … of those there are by default")
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
+    parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
+    options = parser.parse_args()
+    host = this_host()
+    there = len(host.gpus) if options.device == "cuda" else usable_threads()
+    counts = options.gpus or [2**power for power in range(there.bit_length()) if 2**power <= there]
+    known = {(case.model, case.image_px, case.batch): case for case in CASES}
+    named = [(model, int(px), int(batch)) for model, px, batch in (one.split(",") for one in options.case)]
+    cases = [known.get(one, Case(*one, {})) for one in named] or list(CASES)
+    engines = options.engine or list(ENGINES[options.device])
+    data = open_data("synthetic32")
+    trials = [
+        trial
+        for case in cases
+        for engine in engines
+        for count in sorted({1, *counts})
+        for trial in variants(case, ENGINES[options.device][engine], count, options, data)
+    ]
+    records = measured(trials, host, options.device, max(counts), options.passes)
+    judged = [show(case, engine, records) for case in cases for engine in engines]
+    return 0 if all(judged) else 1
+
+
+def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace, data: DataSet) -> list[Trial]:
+    """The trial on so many GPUs, and the same with every other bucket size where it has buckets."""
+    trial = Trial(
+        model=case.model,
+        image_px=case.image_px,
+        batch=case.batch,
+        augment=True,
+        device=options.device,
+        data=data.name,
+        data_checksum=data.checksum,
+        interconnect=options.interconnect if count > 1 else "direct",
+        **on_devices(recipe, count),
+    )
+    if count == 1 or trial.engine == "eager":
+        return [trial]
+    sizes = [round(1e6 * size_mb) for size_mb in options.bucket_mb]
+    return [trial, *(replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes)]
+
+
+def build(trial: Trial, data: DataSet) -> Workload:
+    """The training workload of a trial with buckets of `trial.size` bytes."""
+    with patch("labkit.engines.buckets.BUCKET_BYTES", trial.size):
+        return build_training(trial, data)
+
+
+def measured(trials: Sequence[Trial], host: Host, device: str, count: int, passes: int) -> list[Record]:
+    """All records of a fresh store."""
+    about = {"kind": device, "pattern": ".", "count": count} if device == "cuda" else {"kind": device}
+    timing = {SCALE: TIMING.model_copy(update={"passes": passes}).model_dump()}
+    profile = Profile.model_validate({"name": "here", "title": "this machine", "device": about, "timing": timing})
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder))
+        measure(trials, study=STUDY, scale=SCALE, profile=profile, host=host, store=store)
+        return store.read(STUDY, host.id)
+
+
+def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
+    """Print one engine's rows; whether no aim was missed and no trial failed."""
+    found: dict[Trial, list[Record]] = {}
+    for record in records:
+        trial = record.as_trial
+        if (trial.model, trial.image_px, trial.batch, trial.engine) == (case.model, case.image_px, case.batch, engine):
+            found.setdefault(trial, []).append(record)
+    best, fine = None, True
+    print(f"{case.model} {case.image_px} px, batch {case.batch} a device, {engine}")
+    for trial in sorted(found, key=lambda one: (one.devices, one.size)):
+        failed = [record.reason for record in found[trial] if record.status != "ok"]
+        rates = [rate(record) for record in found[trial] if record.status == "ok"]
+        row = f"  {trial.devices} x" + (f", buckets of {trial.size / 1e6:g} MB" if trial.size else "")
+        if failed:
+            print(f"{row}: {len(failed)} of {len(found[trial])} passes failed: {failed[0]}")
+            fine = False
+        if not rates:
+            continue
+        if trial.devices == 1:
+            best = max(rates)
+        row += f": {worded(log_interval(rates), ',.0f')} images/s, n = {len(rates)}"
+        if best is not None and trial.devices > 1:
+            efficiency = log_interval([one / (trial.devices * best) for one in rates])
+            row += f"; efficiency {worded(efficiency, '.3f')}"
+            verdict = against(efficiency, case.aims.get(trial.devices))
+            row += f", {verdict}" if verdict else ""
+            fine &= engine == "eager" or bool(trial.size) or "MISSED" not in verdict
+            sent = found[trial][0].facts.get("gradient_buckets_bytes", [])
+            row += f"; buckets of {', '.join(f'{size / 1e6:.1f}' for size in sent)} MB" if sent else ""
+        print(row, flush=True)
+    return fine
+
+
+def rate(record: Record) -> float:
+    """Images/s of a pass."""
+    assert isinstance(record.result, Blocks)
+    value = record.result.rate(record.result.images_per_step)
+    assert value is not None
+    return value
+
+
+def worded(interval: Interval, digits: str) -> str:
+    """The point with its interval; one pass has none."""
+    if interval.low is None or interval.high is None:
+        return f"{interval.point:{digits}} [no interval]"
+    return f"{interval.point:{digits}} [{interval.low:{digits}}, {interval.high:{digits}}]"
+
+
+def against(efficiency: Interval, aim: float | None) -> str:
+    """What an efficiency says of its aim; empty without one."""
+    if aim is None:
+        return ""
+    if efficiency.low is None or efficiency.high is None:
+        return f"aim {aim:.2f} undecided"
+    verdict = "met" if efficiency.low >= aim else "MISSED" if efficiency.high < aim else "undecided"
+    return f"aim {aim:.2f} {verdict}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
