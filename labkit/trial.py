@@ -34,6 +34,8 @@ SCALINGS = ("weak", "strong")
 # Of several GPUs. `direct`: from one to the other, over whatever link they have; `host`: through the host's memory;
 # `sockets`: through the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
+# Between nodes. `any`: whatever the library finds; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
+NETWORKS = ("any", "ethernet", "infiniband")
 GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
 UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: averaged, or applied in turn, stale by then
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
@@ -45,6 +47,7 @@ NO_DATA = "none"  # of workloads that take no images
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
+    `devices` are those of all `nodes` together, as many on each.
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
@@ -84,6 +87,8 @@ class Trial:
     updates: str = "synchronous"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
+    nodes: int = 1
+    network: str = "any"
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
@@ -108,16 +113,21 @@ class Trial:
             ("arrangement", ARRANGEMENTS),
             ("updates", UPDATES),
             ("interconnect", INTERCONNECTS),
+            ("network", NETWORKS),
             ("gradient_precision", GRADIENT_PRECISIONS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
-        for name in ("batch", "devices", "image_px", "classes"):
+        for name in ("batch", "devices", "nodes", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
         for name in ("energy_windows", "epochs", "queries", "threads", "scored"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
+        if self.devices % self.nodes:
+            raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
+        if self.network != "any" and self.nodes == 1:
+            raise UserError(f"a trial on one node has no network between nodes: {self.network!r} takes two or more.")
         if self.scaling == "strong" and self.batch % self.devices:
             raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
         if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
@@ -134,6 +144,11 @@ class Trial:
     def batch_of_step(self) -> int:
         """Images of a step, on all devices together."""
         return self.batch_of_device * self.devices
+
+    @property
+    def devices_of_node(self) -> int:
+        """Of its devices those on one node."""
+        return self.devices // self.nodes
 
     @property
     def processes(self) -> int:
@@ -167,6 +182,8 @@ class Trial:
             "weights",
             "threads",
             "devices",
+            "nodes",
+            "network",
             "scaling",
             "arrangement",
             "updates",
@@ -176,8 +193,16 @@ class Trial:
             "framework",
         ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
-                parts.append(f"{self.threads or 'default'} threads" if name == "threads" else str(getattr(self, name)))
+                parts.append(self._part(name))
         return " ".join(parts)
+
+    def _part(self, name: str) -> str:
+        """A field in a label."""
+        if name == "threads":
+            return f"{self.threads or 'default'} threads"
+        if name == "nodes":
+            return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
+        return str(getattr(self, name))
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:
