@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.cluster.slurm_here import found, install, not_asked_for
 
+SHAPER = ("burst", "1mb", "latency", "50ms")
 PROGRAMS, PACKAGES = ("ip", "tc", "nsenter"), ("iproute2", "util-linux")
 
 
@@ -61,7 +62,7 @@ class Link:
     def shape(self, bits_per_s: float) -> None:
         """Both ways: what each end sends is held back."""
         for namespace, interface in self.ends:
-            shaped = ("root", "tbf", "rate", f"{bits_per_s:.0f}bit", "burst", "1mb", "latency", "50ms")
+            shaped = ("root", "tbf", "rate", f"{bits_per_s:.0f}bit", *SHAPER)
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", interface, *shaped)
 
     def remove(self) -> None:

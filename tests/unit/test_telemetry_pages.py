@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,16 @@ def test_the_power_of_two_boards_is_a_share_of_two_limits() -> None:
 def test_a_board_that_was_not_read_leaves_no_sum() -> None:
     half = told({"gpu0": board(R50), "gpu1": read(utilisation=0.5)}, {}, missing={"gpu1": {"power_w": "lost"}})
     assert observations.spread(shown(made(R50, 1, half), hw="h200_x2"), R50, "power_w") is None
+
+
+def test_of_several_nodes_only_the_first_is_watched_so_there_are_no_sums() -> None:
+    over_nodes = replace(R50, devices=4, nodes=2)
+    results = shown(made(over_nodes, 1, two_gpus(over_nodes)), hw="h200_x2")
+    for metric in ("power_w", "memory_bytes"):
+        assert observations.spread(results, over_nodes, metric) is None
+    for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w"):
+        assert point(results, metric) is None
+    assert point(results, "utilisation") == pytest.approx(0.7), "the first node's devices, as the record says"
 
 
 def test_the_mean_is_over_passes_and_the_extremes_are_of_all_readings() -> None:
