@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 from pathlib import Path
 
+import psutil
+
 from labkit.data import open_data
+from labkit.run.protocol import TOKEN
 from labkit.trial import Trial
 from tests.faulty.campaign import run
 
 LIMIT_S = 25.0
+LEFT = "left.json"
 FAILING = ("raises", "kill", "hang")  # on the second of two nodes, which is rank 1
 
 
@@ -39,6 +46,25 @@ def faulty() -> list[Trial]:
     ]
 
 
+def left_running() -> list[list[str]]:
+    """Commands of what this job has started on its nodes, both of which are this host, and has not ended in time."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                environment = process.environ()
+                if TOKEN in environment and environment.get("SLURM_JOB_ID") == os.environ["SLURM_JOB_ID"]:
+                    found.append(process.cmdline())
+            except psutil.Error:
+                continue
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
 if __name__ == "__main__":
+    report = Path(sys.argv[1])
     trials = {"sound": sound, "faulty": faulty}[sys.argv[2]]()
-    run(trials, Path(sys.argv[1]), limit_s=120.0 if sys.argv[2] == "sound" else LIMIT_S)
+    run(trials, report, limit_s=120.0 if sys.argv[2] == "sound" else LIMIT_S)
+    (report / LEFT).write_text(json.dumps(left_running()))

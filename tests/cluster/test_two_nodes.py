@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from labkit.analysis.results import value_of
 from labkit.host import ROOT
 from labkit.records import Record
-from tests.cluster.over_nodes import FAILING, LIMIT_S
+from tests.cluster.over_nodes import FAILING, LEFT, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere
 from tests.faulty.campaign import records
 
@@ -63,4 +64,5 @@ def test_what_fails_on_the_second_node_costs_its_trial_alone(slurm: SlurmHere, t
     assert hung.status == "timeout" and hung.wall_s < 2 * LIMIT_S
     assert f"no result within {LIMIT_S:.0f} s; rank 1 stands at" in (hung.reason or "")
     assert "time.sleep(600)" in hung.facts["stacks"]["1"]
-    assert not slurm.of_jobs(), "nothing is left on either node"
+    assert json.loads((tmp_path / "cpu" / LEFT).read_text()) == [], "nothing is left on either node"
+    assert not slurm.of_jobs()
