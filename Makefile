@@ -32,7 +32,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 WEIGHTS=/folder"
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
-	@echo "             ON=slurm (with HW: submit the report to Slurm and follow it)"
+	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
 
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
@@ -40,7 +40,7 @@ setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets d
 .venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
 	@python3 -I labkit/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
 
-report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x: as a job]
+report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report
 
 render: $(INSTALLED)  ## the site of HW=x from its records, measuring nothing (any machine)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from labkit.errors import unknown
 from labkit.registry import COMPARISON, LABELS, METRICS, PLANNED_FIELDS, STUDIES
-from labkit.trial import DEVICES, ENGINES, PRECISIONS, Trial
+from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
 
 Value = bool | int | float | str
 Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "differs"]
@@ -23,7 +23,12 @@ ACROSS = ("profile", "generation")
 # Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile or
 # engine with the most images/s (of several fields that name it, the one trial that is fastest).
 LARGEST, SMALLEST, OTHERS, FASTEST = "largest", "smallest", "others", "fastest"
-CHOICES: dict[str, tuple[str, ...]] = {"precision": PRECISIONS, "engine": ENGINES, "device": DEVICES}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "precision": PRECISIONS,
+    "engine": ENGINES,
+    "device": DEVICES,
+    "network": NETWORKS,
+}
 ABOUT = 0.1  # a magnitude is met within ±10 %
 
 
@@ -130,7 +135,7 @@ class Test(_Part):
 
 _SIZES = (
     *(field.name for field in fields(Trial) if isinstance(field.default, (int, float)) and field.default is not False),
-    *("generation", "nodes", "traced_iterations"),
+    *("generation", "traced_iterations"),
 )
 _NEEDED: dict[str, tuple[str, ...]] = {
     "level": (),

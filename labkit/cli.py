@@ -32,7 +32,7 @@ Weights = Annotated[
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
-Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="Nodes, with --on: 1.")]
+Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; 1 without it.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 INTERRUPTED = 130
@@ -47,15 +47,14 @@ def _request(hw: str, study: str, scale: str, data: str, force: str = "", weight
     return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights, reuters=reuters)
 
 
-def _check_placement(on: str, nodes: str) -> None:
+def _nodes(on: str, nodes: str) -> int:
     if on not in ("", "slurm"):
         raise unknown("ON", on, ["slurm"])
     if nodes and not on:
         raise UserError("NODES= goes with ON=slurm: without it this machine alone is measured.")
     if nodes and not (nodes.isascii() and nodes.isdigit() and int(nodes) > 0):
-        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1.")
-    if nodes and int(nodes) > 1:
-        raise UserError(f"NODES={nodes}: reports over several nodes are not in this version; valid: NODES=1, or none.")
+        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, as many as Slurm may give.")
+    return int(nodes or 1)
 
 
 @app.command()
@@ -74,11 +73,11 @@ def report(
     from labkit.report.make import make_report
 
     request = _request(hw, study, scale, data, force, weights, reuters)
-    _check_placement(on, nodes)
+    number = _nodes(on, nodes)
     if on:
         from labkit.cluster import report_on_slurm
 
-        raise typer.Exit(report_on_slurm(request))
+        raise typer.Exit(report_on_slurm(request, nodes=number))
     raise typer.Exit(make_report(request))
 
 

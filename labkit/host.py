@@ -91,7 +91,7 @@ def this_host() -> Host:
         id=_host_id(gpus),
         gpus=gpus,
         driver=driver,
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         cpu_cores=usable_cores(),
         cpu_threads=psutil.cpu_count(logical=True) or 1,
         cpu_features=_cpu_features(),
@@ -186,7 +186,8 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
     return number
 
 
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """The processor's name as it tells it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)

@@ -217,8 +217,6 @@ LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolutio
 # sees to it that a field leaves this list when it becomes one.
 PLANNED_FIELDS: dict[str, str] = {
     "parallel": "03_multi_gpu, 09_profile: distributed data parallel, or one process for all devices",
-    "network": "03_multi_gpu: between nodes, ethernet or infiniband",
-    "nodes": "03_multi_gpu, 12_data_pipeline: how many",
     "section": "09_profile: of a step, step, forward, backward or optimiser",
     "cache": "12_data_pipeline: the page cache, cold or warm",
 }

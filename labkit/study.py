@@ -27,7 +27,7 @@ from labkit.papers import load_papers
 from labkit.profile import Profile, SweepValue, load_profile, profile_names
 from labkit.records import Store, short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
-from labkit.run import Outcome, measure
+from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.series_store import COLUMNS, SeriesStore
 from labkit.trial import DEVICES, NO_DATA, Trial, grid, thread_counts
@@ -181,6 +181,14 @@ class OpenStudy:
             return Cpu(self.host.cpu_cores, self.host.cpu_features)
         recorded = read_host(self.store.report, shown)
         return Cpu(int(recorded["cpu_cores"]), tuple(recorded["cpu_features"]))
+
+    @cached_property
+    def nodes(self) -> int:
+        """Over how many nodes trials may run: this job's, 1 without one; where only records are shown, theirs."""
+        shown = None if self.mode == "plan" or self.measures_here else host_to_show(self.store, self.study.id, None)
+        if shown is None:
+            return nodes_here().count if self.mode == "plan" or self.measures_here else 1
+        return max((record.as_trial.nodes for record in self.store.read(self.study.id, shown)), default=1)
 
     def thread_counts(self, asked: object) -> list[int]:
         """The axis of threads that a sweep asks for, on this CPU: see `labkit.trial.thread_counts`."""

@@ -34,17 +34,22 @@ SCALINGS = ("weak", "strong")
 # Of several GPUs. `direct`: from one to the other, over whatever link they have; `host`: through the host's memory;
 # `sockets`: through the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
+# Between nodes. `any`: whatever the library finds; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
+NETWORKS = ("any", "ethernet", "infiniband")
 GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
 UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: averaged, or applied in turn, stale by then
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
 # two jobs that take turns on all of them.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
 NO_DATA = "none"  # of workloads that take no images
+# What is done once a trial was timed makes no other trial of it where trials are compared.
+ASKED_AFTER = ("queries", "traced_iterations")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
+    `devices` are those of all `nodes` together, as many on each.
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
@@ -75,6 +80,7 @@ class Trial:
     loader: str = "indexed"
     epochs: int = 0  # train so many whole epochs, each with a validation, instead of timing blocks of steps
     schedule: str = "constant"  # of the learning rate over these epochs
+    target_top1: float = 0.0  # of training runs: the accuracy whose epoch is asked for; the run goes on after it
     copies: str = "excluded"
     queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
     threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
@@ -84,6 +90,8 @@ class Trial:
     updates: str = "synchronous"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
+    nodes: int = 1
+    network: str = "any"
     traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
@@ -109,20 +117,27 @@ class Trial:
             ("arrangement", ARRANGEMENTS),
             ("updates", UPDATES),
             ("interconnect", INTERCONNECTS),
+            ("network", NETWORKS),
             ("gradient_precision", GRADIENT_PRECISIONS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
-        for name in ("batch", "devices", "image_px", "classes"):
+        for name in ("batch", "devices", "nodes", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
         for name in ("energy_windows", "epochs", "queries", "threads", "scored", "traced_iterations"):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
+        if self.devices % self.nodes:
+            raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
+        if self.network != "any" and self.nodes == 1:
+            raise UserError(f"a trial on one node has no network between nodes: {self.network!r} takes two or more.")
         if self.scaling == "strong" and self.batch % self.devices:
             raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
         if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
             raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
+        if not 0 <= self.target_top1 < 1:
+            raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
         if self.epochs and self.traced_iterations:
@@ -137,6 +152,11 @@ class Trial:
     def batch_of_step(self) -> int:
         """Images of a step, on all devices together."""
         return self.batch_of_device * self.devices
+
+    @property
+    def devices_of_node(self) -> int:
+        """Of its devices those on one node."""
+        return self.devices // self.nodes
 
     @property
     def processes(self) -> int:
@@ -170,6 +190,8 @@ class Trial:
             "weights",
             "threads",
             "devices",
+            "nodes",
+            "network",
             "scaling",
             "arrangement",
             "updates",
@@ -179,8 +201,16 @@ class Trial:
             "framework",
         ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
-                parts.append(f"{self.threads or 'default'} threads" if name == "threads" else str(getattr(self, name)))
+                parts.append(self._part(name))
         return " ".join(parts)
+
+    def _part(self, name: str) -> str:
+        """A field in a label."""
+        if name == "threads":
+            return f"{self.threads or 'default'} threads"
+        if name == "nodes":
+            return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
+        return str(getattr(self, name))
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:

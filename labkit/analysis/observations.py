@@ -1,6 +1,7 @@
 """What telemetry says of a trial, over its passes: means with intervals, extremes, energy, flags, and what is missing.
 
-A metric of several devices is their sum (power, energy, memory) or their mean (shares, clocks, temperature).
+A metric of several devices is their sum (power, energy, memory) or their mean (shares, clocks, temperature). Of several
+nodes only the first is watched: such a trial has no sums.
 """
 
 from __future__ import annotations
@@ -49,12 +50,17 @@ def _of_record(record: Record, metric: str, window: str) -> tuple[float, float, 
     """(mean, low, high) of a metric over the record's devices; None too where one of them did not tell it."""
     of_sources = _sources(record.telemetry, metric, window)
     statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
-    if not statistics or (metric not in OF_HOST and len(statistics) < _devices(record.telemetry)):
+    part = _over_nodes(record) and metric in SUMMED
+    if not statistics or part or (metric not in OF_HOST and len(statistics) < _devices(record.telemetry)):
         return None
     join = sum if metric in SUMMED else fmean
     low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
     high = join([one.high for one in statistics]) if metric in SUMMED else max(one.high for one in statistics)
     return float(join([one.mean for one in statistics])), float(low), float(high)
+
+
+def _over_nodes(record: Record) -> bool:
+    return bool(record.trial.get("nodes", 1) > 1)
 
 
 def _sources(telemetry: Telemetry | None, metric: str, window: str) -> list[Metrics]:
@@ -95,7 +101,7 @@ def of_pass(results: Results, record: Record, metric: str) -> float | None:
         rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
         return rate / power if rate is not None and power else None
     if metric == "power_w" and not on_gpu:
-        return None if record.telemetry is None else _rapl_power(record.telemetry)
+        return None if record.telemetry is None or _over_nodes(record) else _rapl_power(record.telemetry)
     if metric in traffic.FIGURES:
         return traffic.value(record, metric)
     if metric == "cpu_cores_used":
@@ -119,7 +125,7 @@ def idle_power(results: Results, pass_number: int, device: str | None = None) ->
 def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float | None:
     """Joules an image over all long windows of a pass; None when one of them has no energy."""
     telemetry = record.telemetry
-    if telemetry is None or not telemetry.energy:
+    if telemetry is None or not telemetry.energy or _over_nodes(record):
         return None
     joules, images = 0.0, 0
     for window in telemetry.energy:

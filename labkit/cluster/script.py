@@ -1,7 +1,8 @@
 """The sbatch script of a profile: written once, readable, the user's to edit.
 
 It depends on the profile alone. What a report is asked for (STUDY, SCALE, DATA ...) comes to it as arguments, so an
-edited script serves every report of its profile, and no value of a variable ever stands in shell text.
+edited script serves every report of its profile, and no value of a variable ever stands in shell text. It is for one
+node; more are asked for beside it, when it is submitted.
 """
 
 from __future__ import annotations

@@ -61,9 +61,13 @@ def check_commands() -> None:
         )
 
 
-def submit(script: str, arguments: list[str], *, asked: str) -> str:
-    """Submit a script from the repository's folder; the job's number. UserError with Slurm's words when it refuses."""
-    done = _ask("sbatch", "--parsable", f"--comment={asked}", script, *arguments)
+def submit(script: str, arguments: list[str], *, asked: str, nodes: int = 1) -> str:
+    """Submit a script from the repository's folder; the job's number. UserError with Slurm's words when it refuses.
+
+    Several nodes are asked for beside the script, whose own lines (edited or not) are for one.
+    """
+    several = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes > 1 else []
+    done = _ask("sbatch", "--parsable", f"--comment={asked}", *several, script, *arguments)
     number = done.stdout.strip().split(";")[0]  # of several clusters, `number;cluster`
     if done.returncode or not number.isdigit():
         raise UserError(

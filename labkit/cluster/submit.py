@@ -19,8 +19,8 @@ from labkit.report.plan import chosen_studies
 OWN_PYTHON = ".venv/bin/python"  # what the Makefile takes where PYTHON= is not given
 
 
-def report_on_slurm(request: Request, *, poll_s: float = POLL_S) -> int:
-    """Submit a report of one node, or find the job that makes it already, and follow it to its end.
+def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
+    """Submit a report of one node or of several, or find the job that makes it already, and follow it to its end.
 
     The report's exit code; UserError for what can be told before anything is queued, LabkitError when Slurm ended it.
     """
@@ -28,11 +28,12 @@ def report_on_slurm(request: Request, *, poll_s: float = POLL_S) -> int:
     check_commands()
     script = _written(profile)
     arguments = variables_of(request)
-    asked = " ".join(["make report", f"HW={profile.name}", *map(shlex.quote, arguments)])
+    several = [f"NODES={nodes}"] if nodes > 1 else []  # which the job's own `make` hears from Slurm
+    asked = " ".join(["make report", f"HW={profile.name}", *several, *map(shlex.quote, arguments)])
     asked = " ".join(asked.replace(" FORCE=1", "").split())  # one line, as squeue shows it
     number = _already(profile, asked)
     if number is None:
-        number = submit(shown(script), arguments, asked=asked)
+        number = submit(shown(script), arguments, asked=asked, nodes=nodes)
         print(f"Submitted {shown(script)} as job {number}. Ctrl-C stops following it, `scancel {number}` ends it.")
     return follow(number, report_of(profile) / "index.html", poll_s=poll_s)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.engines.weights_files import lacked_weights
 from labkit.errors import UserError
 from labkit.host import Host
 from labkit.profile import Profile
 from labkit.records import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
-from labkit.run import estimate_s
+from labkit.run import estimate_s, lacked
 from labkit.run.progress import duration
 from labkit.selection import done
 from labkit.study import notebook_of
@@ -63,7 +62,7 @@ def plan_study(
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
     timing, passes = profile.timing_at(scale, study), profile.passes(scale)
     records = [] if force else store.read(study, host.id)
-    finished = done(records, scale=scale, versions=host.versions(), again=lacked_weights)
+    finished = done(records, scale=scale, versions=host.versions(), again=lacked)
     missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
     measuring_s = sum(estimate_s(part, timing, records, scale) for part in missing)
     return StudyPlan(

@@ -1,6 +1,7 @@
 """From trials to records: passes of fresh worker processes, resumed, watched and isolated from each other."""
 
-from labkit.run.plan import estimate_s, order_of_pass
+from labkit.run.nodes import nodes_here
+from labkit.run.plan import estimate_s, lacked, order_of_pass
 from labkit.run.runner import Outcome, measure
 
-__all__ = ["Outcome", "estimate_s", "measure", "order_of_pass"]
+__all__ = ["Outcome", "estimate_s", "lacked", "measure", "nodes_here", "order_of_pass"]

@@ -30,6 +30,7 @@ from labkit.measure import (
 )
 from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, Queries, utc_now
+from labkit.run.alike import why_not_over_nodes
 from labkit.run.protocol import without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
@@ -223,6 +224,8 @@ def _built(trial: Trial, data: Data) -> Workload:
     """The workload; Unsupported in every rank of a team where one of them can't build it."""
     team, refused, workload = ranks.team(), None, None
     try:
+        if reason := why_not_over_nodes(trial, team):
+            raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
             raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
         workload = build_workload(trial, data.of(trial))

@@ -16,17 +16,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from labkit.profile import Timing
 from labkit.run.process import Spawned
-from labkit.run.protocol import ADDRESS, TOKEN
+from labkit.run.protocol import ADDRESS, TOKEN, kept_alive
 from labkit.trial import Trial
 
 LAST_WORDS_S = 1.0  # after a first sign of failure, for what else the ranks have to say of it
 DEATH_S = 15.0  # in which torchrun notices that a rank has died, and says with which exit code
+HELLO_S, HELLO_BYTES = 10.0, 4096  # of a connection's first line, which shows it to be one of ours
+MORE = 64  # connections that may wait to be accepted, beside one of each rank
 STACKS_S = 3.0  # in which ranks say where they stand
 SILENT_LEAD_S = 0.1  # by which a rank that is gone may seem to have gone too late
 WAITING = re.compile(r"torch/(distributed|cuda|autograd)/")
@@ -34,14 +36,10 @@ OUTCOME = ("status", "reason", "facts")
 FROM_RANK_0 = ("hello", "start", "progress", "done")
 
 
-def network_of(trial: Trial) -> dict[str, str]:
-    """What tells NCCL which ways the trial's devices may use; NCCL reads it once, when a process begins."""
-    closed = {"direct": (), "host": ("NCCL_P2P_DISABLE",), "sockets": ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")}
-    return dict.fromkeys(closed[trial.interconnect], "1")
-
-
 class GroupProcess(Spawned):
     """`ranks` processes under one torchrun."""
+
+    LISTENS_AT = "127.0.0.1"
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class GroupProcess(Spawned):
         pass_number: int = 1,
     ) -> None:
         self._ranks, self._token = ranks, secrets.token_hex(16)
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=ranks)
+        self._server = socket.create_server((self.LISTENS_AT, 0), backlog=ranks + MORE)
         self._lines: dict[int, socket.socket] = {}
         self._pids: dict[int, int] = {}
         self._said_bye: set[int] = set()
@@ -88,21 +86,27 @@ class GroupProcess(Spawned):
             threading.Thread(target=self._listen, args=(line,), daemon=True).start()
 
     def _listen(self, line: socket.socket) -> None:
-        rank = None
         try:
-            with line, line.makefile("rb") as events:
-                first = json.loads(events.readline())
-                if not secrets.compare_digest(str(first.get("token")), self._token):
-                    return
-                rank = int(first["rank"])
-                self._lines[rank], self._pids[rank] = line, int(first["pid"])
-                line.sendall((json.dumps(self.job) + "\n").encode())
-                for event in events:
-                    self._hear(json.loads(event))
+            with line, kept_alive(line).makefile("rb") as events:
+                line.settimeout(HELLO_S)
+                first = json.loads(events.readline(HELLO_BYTES))
+                if secrets.compare_digest(str(first.get("token")).encode(), self._token.encode()):
+                    line.settimeout(None)
+                    self._attend(first, line, events)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # cut short by its death, or no rank of ours
-        if rank is not None and rank not in self._said_bye:
-            self._events.put({"event": "gone", "rank": rank, "at_s": time.monotonic()})
+            pass  # cut short by its death, or none of ours
+
+    def _attend(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
+        """Give a rank its job and listen to it until its line ends."""
+        rank = int(first["rank"])
+        self._lines[rank], self._pids[rank] = line, int(first["pid"])
+        try:
+            line.sendall((json.dumps(self.job) + "\n").encode())
+            for event in events:
+                self._hear(json.loads(event))
+        finally:
+            if rank not in self._said_bye:
+                self._events.put({"event": "gone", "rank": rank, "at_s": time.monotonic()})
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["event"] == "bye":

@@ -7,10 +7,11 @@ import random
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from labkit.engines.weights_files import can_train, find_weights
+from labkit.engines.weights_files import can_train, find_weights, lacked_weights
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S
 from labkit.profile import Timing
 from labkit.records import Record
+from labkit.run.nodes import lacked_nodes
 from labkit.selection import latest
 from labkit.trial import Trial
 
@@ -24,6 +25,11 @@ TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of 
 REFUSED_S = 0.4  # of a trial that lacks its weights
 TRACE_S = 4.0  # of a traced trial: the profiler's start, and reading what it wrote
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
+
+
+def lacked(record: Record) -> bool:
+    """Whether a trial was refused for want of weights or nodes that are here now: it is tried again."""
+    return lacked_weights(record) or lacked_nodes(record)
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:

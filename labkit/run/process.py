@@ -47,7 +47,7 @@ class Spawned(ABC):
             "gap_seed": gap_seed,
             "pass_number": pass_number,
         }
-        self._kills_before = _oom_kills()
+        self._kills_before = oom_kills()
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
@@ -113,7 +113,7 @@ class Spawned(ABC):
 
     def _killed_for_memory(self) -> bool:
         """Whether the kernel has killed anything for memory since this began."""
-        return _oom_kills() > self._kills_before
+        return oom_kills() > self._kills_before
 
     def _tail(self) -> str:
         """The last thing it said."""
@@ -165,7 +165,7 @@ class WorkerProcess(Spawned):
                     pass
 
 
-def _oom_kills() -> int:
+def oom_kills() -> int:
     """How many processes the kernel has killed for memory since it booted; 0 where it does not say."""
     try:
         counters = dict(line.split() for line in VMSTAT.read_text().splitlines())

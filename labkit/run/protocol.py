@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -9,6 +11,24 @@ from labkit.host import ROOT
 
 # In the environment of a rank: where the runner listens, and what shows the rank to be one of its own.
 ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"
+# Of one of several nodes: its number, from 0, which is the runner's own.
+NODE = "LABKIT_NODE"
+# A node that is gone says nothing; after a minute without an answer its line has ended.
+ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
+
+
+def line_to_runner() -> socket.socket:
+    """A connection to the runner; OSError where there is none."""
+    host, port = os.environ[ADDRESS].rsplit(":", 1)
+    return kept_alive(socket.create_connection((host, int(port))))
+
+
+def kept_alive(line: socket.socket) -> socket.socket:
+    """The connection, which ends when the machine at its other end is gone."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ALIVE:
+        line.setsockopt(socket.IPPROTO_TCP, option, value)
+    return line
 
 
 def without_paths(text: str) -> str:

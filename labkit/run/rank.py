@@ -11,7 +11,6 @@ import faulthandler
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from labkit.errors import Unsupported
 from labkit.profile import Timing
 from labkit.run.execution import Data, Job, failure, follow, run
 from labkit.run.framework import framework_details
-from labkit.run.protocol import ADDRESS, TOKEN, without_paths
+from labkit.run.protocol import NODE, TOKEN, line_to_runner, without_paths
 from labkit.trial import Trial, trial_from_dict
 
 
@@ -31,6 +30,7 @@ def main() -> int:
     """Run the job that the runner sends."""
     faulthandler.enable()
     os.dup2(2, 1)  # whatever libraries print goes to the log
+    _take_number()
     line = Line()
     job = line.job
     trials = [trial_from_dict(values) for values in job["trials"]]
@@ -58,6 +58,16 @@ def main() -> int:
     return 0
 
 
+def _take_number() -> None:
+    """On several nodes: the first node's ranks come first, since the runner is there, its clock and its telemetry.
+
+    torchrun numbers nodes by their addresses. Its own store is at none of the ranks, so they may be numbered anew.
+    """
+    if NODE in os.environ:
+        of_node, own = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+        os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
+
+
 def _lead(trial: Trial, job: Job, data: Data, line: Line) -> dict[str, Any]:
     line.send(event="start", key=trial.key)
     outcome = run(trial, job, data, line)
@@ -82,8 +92,7 @@ class Line:
     """The way to the runner and back: JSON lines over a socket. `job` is the first that came."""
 
     def __init__(self) -> None:
-        host, port = os.environ[ADDRESS].rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)))
+        self._socket = line_to_runner()
         self._rank, self._lock, self._last_s = int(os.environ["RANK"]), threading.Lock(), 0.0
         self.send(token=os.environ[TOKEN], pid=os.getpid())
         self._lines = self._socket.makefile("rb")
@@ -105,11 +114,14 @@ class Line:
             self.send(event="progress", phase=phase, share=share)
 
     def _listen(self) -> None:
-        for line in self._lines:
-            if json.loads(line).get("ask") == "stack":
-                frame = sys._current_frames().get(self._main or 0)
-                stack = traceback.format_stack(frame) if frame else []
-                self.send(event="stack", stack=[without_paths(one) for one in stack])
+        try:
+            for line in self._lines:
+                if json.loads(line).get("ask") == "stack":
+                    frame = sys._current_frames().get(self._main or 0)
+                    stack = traceback.format_stack(frame) if frame else []
+                    self.send(event="stack", stack=[without_paths(one) for one in stack])
+        except OSError:
+            pass  # the runner's node is gone
         os.killpg(0, signal.SIGKILL)
 
 

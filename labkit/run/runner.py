@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.engines.weights_files import lacked_weights
 from labkit.errors import LabkitError
 from labkit.host import Host, usable_threads, write_host
 from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
 from labkit.records import Blocks, Epochs, Planned, Process, Record, Store, short_hash, utc_now
-from labkit.run.group import GroupProcess, network_of
+from labkit.run.group import GroupProcess
+from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.lock import only_measurement
-from labkit.run.plan import estimate_s, order_of_pass, order_seed, timed_s
+from labkit.run.network import network_of
+from labkit.run.nodes import Nodes, nodes_here
+from labkit.run.plan import estimate_s, lacked, order_of_pass, order_seed, timed_s
 from labkit.run.process import Spawned, WorkerProcess
 from labkit.run.progress import Progress, Stopwatch
 from labkit.run.watch import Watch
@@ -57,15 +59,19 @@ def measure(
     profile: Profile,
     host: Host,
     store: Store,
+    nodes: Nodes | None = None,
 ) -> Outcome:
-    """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version."""
+    """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version.
+
+    `nodes` are those that trials may run over; without them, those of the job that this process is a part of.
+    """
     passes, timing = profile.passes(scale), profile.timing_at(scale, study)
     if len({trial.key for trial in trials}) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may stand once in a pass.")
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
 
     def missing_now() -> set[tuple[str, int]]:
-        finished = done(store.read(study, host.id), scale=scale, versions=host.versions(), again=lacked_weights)
+        finished = done(store.read(study, host.id), scale=scale, versions=host.versions(), again=lacked)
         return {(trial.key, number) for trial, number in pairs} - finished
 
     if not missing_now():
@@ -76,7 +82,7 @@ def measure(
         write_host(host, store.report)
         watch = Watch(study, profile, host, store)
         progress = Progress(study, len(pairs), resumed)
-        run = _Run(study, scale, profile, host, store, timing, progress, watch)
+        run = _Run(study, scale, profile, host, store, timing, progress, watch, nodes or nodes_here())
         began = time.monotonic()
         try:
             with watch:
@@ -103,9 +109,10 @@ class _Run:
         timing: Timing,
         progress: Progress,
         watch: Watch,
+        nodes: Nodes,
     ) -> None:
         self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
-        self.timing, self.progress, self.watch = timing, progress, watch
+        self.timing, self.progress, self.watch, self.nodes = timing, progress, watch, nodes
         self.failed = 0
         self.later: list[Trial] = []  # of this pass, for other processes than the present ones
         self.passes_left = profile.passes(scale)
@@ -121,24 +128,29 @@ class _Run:
             return
         self.watch.begin_pass(pending)
         while pending:
-            # What NCCL may use is settled when a process begins: trials that differ in it can't share one.
-            wanted = network_of(pending[0])
-            together = [trial for trial in pending if network_of(trial) == wanted]
-            self.later = [trial for trial in pending if network_of(trial) != wanted]
+            wanted = _processes_of(pending[0])
+            together = [trial for trial in pending if _processes_of(trial) == wanted]
+            self.later = [trial for trial in pending if _processes_of(trial) != wanted]
             with self._start(together, planned.order_seed) as worker:
                 pending = self._follow(worker, together) + self.later
 
     def _start(self, pending: list[Trial], gap_seed: int) -> Spawned:
-        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else."""
+        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
+
+        Trials that want more devices or nodes than there are get one too, which refuses them.
+        """
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
-        ranks = max((trial.processes for trial in pending if trial.devices <= available), default=1)
+        first = pending[0]
         about: dict[str, Any] = {
             "log": self.log,
-            "environment": self._environment() | network_of(pending[0]),
+            "environment": self._environment() | network_of(first),
             "gap_seed": gap_seed,
             "pass_number": self.pass_number,
         }
+        if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
+            return GroupOverNodes(pending, self.timing, nodes=self.nodes, **about)
+        ranks = max((one.processes for one in pending if one.nodes == 1 and one.devices <= available), default=1)
         if ranks == 1:
             return WorkerProcess(pending, self.timing, **about)
         return GroupProcess(pending, self.timing, ranks=ranks, **about)
@@ -226,7 +238,7 @@ class _Run:
             started_at=outcome.get("started_at") or utc_now(),
             wall_s=wall_s,
             phases_s=outcome.get("phases_s", {}),
-            facts=outcome.get("facts", {}),
+            facts={**outcome.get("facts", {}), **_whose_telemetry(trial)},
             result=result,
             telemetry=telemetry,
         )
@@ -244,6 +256,20 @@ class _Run:
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
+
+
+def _processes_of(trial: Trial) -> tuple[object, ...]:
+    """What trials that share processes have in common.
+
+    What NCCL may use is settled when a process begins. Over several nodes the ranks of a trial are as many on each, so
+    that those of a smaller one are not the first of a larger one's.
+    """
+    over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
+    return tuple(network_of(trial).items()), over_nodes
+
+
+def _whose_telemetry(trial: Trial) -> dict[str, str]:
+    return {} if trial.nodes == 1 else {"telemetry_of": f"the first of {trial.nodes} nodes"}
 
 
 def _result(values: dict[str, Any]) -> Blocks | Epochs:

@@ -22,7 +22,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
     together, may = ranks.team(), usable_threads()
     wanted = trial.threads
     if not wanted and together is not None and trial.device == "cpu":
-        wanted = max(1, may // together.size)
+        wanted = max(1, may // max(1, together.size // trial.nodes))
     if not wanted:
         yield
         return

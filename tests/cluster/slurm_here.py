@@ -7,13 +7,13 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 NODES = ("n1", "n2")
 WANTED = "LABKIT_CLUSTER"
@@ -51,29 +51,37 @@ SlurmdLogFile={folder}/slurmd.%n.log
 
 
 def why_not() -> str | None:
-    """Why no Slurm can be started here; None when it can."""
+    """Why no Slurm is started here; None when it is."""
+    if reason := not_asked_for():
+        return reason
     if os.geteuid() != 0:
         return "a Slurm of two nodes is started by root only"
-    if all(map(_found, PROGRAMS)):
+    return None if all(map(found, PROGRAMS)) else install(PACKAGES, PROGRAMS)
+
+
+def not_asked_for() -> str | None:
+    """Why the tests of this folder do not run: they take minutes, so they are asked for."""
+    if os.environ.get(WANTED) == "1":
         return None
-    if os.environ.get(WANTED) != "1":
-        return f"Slurm is not installed ({WANTED}=1 installs Debian's packages)"
-    return _install()
+    return f"tests of clusters take minutes, and {WANTED}=1 asks for them (it installs Debian's packages where needed)"
 
 
-def _found(program: str) -> str | None:
+def found(program: str) -> str | None:
+    """Where a program is; None where it is not installed."""
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
-def _install() -> str | None:
+def install(packages: Sequence[str], programs: Sequence[str]) -> str | None:
+    """Why packages can't be installed; None when their programs are there."""
     if shutil.which("apt-get") is None:
-        return "Slurm is not installed, and there is no apt-get to install it with"
+        return f"{', '.join(packages)} are not installed, and there is no apt-get to install them with"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]):
+    for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
         done = subprocess.run(["apt-get", *arguments], env=environment, capture_output=True, text=True, timeout=280)
         if done.returncode:
-            return f"Slurm could not be installed: {' '.join(done.stderr.split())[:200]}"
-    return None if all(map(_found, PROGRAMS)) else "Slurm's packages lack one of its programs"
+            return f"{', '.join(packages)} could not be installed: {' '.join(done.stderr.split())[:200]}"
+    lacking = [program for program in programs if not found(program)]
+    return f"the packages lack {', '.join(lacking)}" if lacking else None
 
 
 def _free_ports(count: int) -> list[int]:
@@ -130,16 +138,16 @@ class SlurmHere:
         """Start the daemon of a node."""
         self._daemon(node, "slurmd", "-D", "-N", node)
 
-    def ask(self, *command: str) -> str:
+    def ask(self, *command: str, limit_s: float = 60) -> str:
         """What one of Slurm's commands prints; "" when it fails."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=limit_s)
         return done.stdout if done.returncode == 0 else ""
 
     def kill_node(self, node: str) -> None:
         """A node dies with all that it runs, at once. The other must run nothing: both are this host."""
         self.daemons[node].kill()
         self.daemons[node].wait(timeout=20)
-        for process in self._of_jobs():
+        for process in self.of_jobs():
             _kill(process)
 
     def stop(self) -> None:
@@ -151,13 +159,13 @@ class SlurmHere:
                 daemon.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 daemon.kill()
-        for process in [*self._of_jobs(), *self._started()]:
+        for process in [*self.of_jobs(), *self._started()]:
             _kill(process)
         for daemon in self.daemons.values():
             daemon.wait(timeout=20)
 
     def _daemon(self, name: str, program: str, *arguments: str) -> None:
-        path = _found(program)
+        path = found(program)
         assert path is not None
         with (self.folder / f"{name}.out").open("wb") as out:
             # A session of its own: what is typed at the terminal is not for the daemons.
@@ -176,7 +184,7 @@ class SlurmHere:
                 continue
         return found
 
-    def _of_jobs(self) -> list[psutil.Process]:
+    def of_jobs(self) -> list[psutil.Process]:
         """The processes of jobs, and before them those that watch over them (whose environment their title hides)."""
         jobs, watchers = [], {}
         for process in self._started():

@@ -9,6 +9,7 @@ from labkit.host import Host
 from labkit.profile import Device, Profile, Timing
 from labkit.records import Record, Store
 from labkit.run import Outcome, measure, order_of_pass
+from labkit.run.nodes import Nodes
 from labkit.trial import Trial
 
 STUDY = "01_training"
@@ -64,10 +65,11 @@ def run(
     passes: int = 1,
     limit_s: float = 30.0,
     host: Host = HOST,
+    nodes: Nodes | None = None,
 ) -> Outcome:
     """Measure them."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
-    return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report))
+    return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report), nodes=nodes)
 
 
 def records(report: Path, host: str = HOST.id) -> list[Record]:

@@ -130,6 +130,27 @@ def test_a_report_is_submitted_followed_and_done(slurm: Fake, capsys: pytest.Cap
     assert (own_script().parent / "logs").is_dir(), "Slurm makes no folder for the log"
 
 
+def test_several_nodes_are_asked_for_beside_the_script(slurm: Fake) -> None:
+    slurm.job("COMPLETED")
+    ask()
+    script = own_script().read_text()
+    assert report_on_slurm(Request(hw="cpu", study="training", scale="smoke"), nodes=3, poll_s=0) == 0
+    one, three = (submission["arguments"] for submission in slurm.submitted)
+    assert isinstance(one, list) and isinstance(three, list)
+    assert not [word for word in one if word.startswith(("--nodes", "--ntasks"))]
+    before = three[: three.index(str(own_script()))]
+    assert before[-2:] == ["--nodes=3", "--ntasks=3"], "which Slurm takes before the script's own lines"
+    assert own_script().read_text() == script, "one script serves any number of nodes"
+    assert "NODES=3" in next(word for word in before if word.startswith("--comment="))
+    assert variables(slurm) == ["STUDY=training", "SCALE=smoke", f"PYTHON={sys.executable}"], "the job asks Slurm"
+
+
+def test_a_report_of_one_node_is_another_than_that_of_two(slurm: Fake) -> None:
+    slurm.queue(f"12|labkit-cpu|RUNNING|{ROOT}|make report HW=cpu STUDY=training SCALE=smoke PYTHON={sys.executable}")
+    with pytest.raises(UserError, match="job 12 makes another report of cpu"):
+        report_on_slurm(Request(hw="cpu", study="training", scale="smoke"), nodes=2, poll_s=0)
+
+
 HOSTILE = [
     "$(touch marker)",
     "`touch marker`",

@@ -11,6 +11,7 @@ from labkit import study
 from labkit.data import DataSet
 from labkit.host import write_host
 from labkit.records import Store
+from labkit.run.nodes import SlurmNodes
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
 from tests.faulty.campaign import HOST
@@ -55,6 +56,25 @@ def test_the_cpu_is_this_machines_where_it_measures_and_the_recorded_hosts_elsew
     assert lab.cpu == (16, ("amx_bf16",)) and lab.thread_counts("powers") == [1, 2, 4, 8, 16]
     here = open_study("06_cpu_vs_gpu", hw="h200", mode="plan", host=HOST)
     assert here.cpu == (2, ()) and here.thread_counts("powers") == [1, 2]
+
+
+def test_the_nodes_are_those_of_the_job_and_the_recorded_ones_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    for name in ("SLURM_JOB_NUM_NODES", "SLURM_NODEID", "SLURMD_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 1, "no records"
+    recorded = replace(HOST, id="f" * 12)
+    store = Store(tmp_path / "h200")
+    write_host(recorded, store.report)
+    for trial in (Trial(devices=2), Trial(devices=4, nodes=2)):
+        store.append(blocks("03_multi_gpu", trial, 1, 100.0, host=recorded.id))
+    assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
+    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, "what would be measured now"
+    monkeypatch.setattr(study, "nodes_here", lambda: SlurmNodes(4))
+    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 4
+    assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
 
 
 def test_a_data_set_is_opened_once(planned: OpenStudy, monkeypatch: pytest.MonkeyPatch) -> None:

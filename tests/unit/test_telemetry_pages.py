@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -455,6 +456,16 @@ def test_a_board_that_was_not_read_leaves_no_sum_and_no_mean(metric: str) -> Non
     results = shown(made(R50, 1, half), hw="h200_x2")
     assert observations.spread(results, R50, metric) is None
     assert observations.spread(results, R50, "utilisation") is not None, "which both tell"
+
+
+def test_of_several_nodes_only_the_first_is_watched_so_there_are_no_sums() -> None:
+    over_nodes = replace(R50, devices=4, nodes=2)
+    results = shown(made(over_nodes, 1, two_gpus(over_nodes)), hw="h200_x2")
+    for metric in ("power_w", "memory_bytes"):
+        assert observations.spread(results, over_nodes, metric) is None
+    for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w"):
+        assert point(results, metric) is None
+    assert point(results, "utilisation") == pytest.approx(0.7), "the first node's devices, as the record says"
 
 
 def test_the_mean_is_over_passes_and_the_extremes_are_of_all_readings() -> None:

@@ -1,0 +1,54 @@
+"""Two GPUs of one machine as two nodes: NCCL takes each for a host of its own, and uses the network between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.data import open_data
+from labkit.host import this_host
+from labkit.records import Store
+from labkit.run import measure
+from labkit.run.group_over_nodes import GroupOverNodes
+from labkit.trial import Trial
+from tests.gpu.test_on_device import profile_of_this_gpu
+from tests.several_nodes import Beside
+
+pytestmark = pytest.mark.gpu
+
+
+def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = this_host()
+    if len(host.gpus) < 2:
+        pytest.skip("needs two NVIDIA GPUs, and this machine has one")
+    told = GroupOverNodes._job_of
+
+    def as_on_two_hosts(group: GroupOverNodes, node: int) -> dict[str, Any]:
+        job = told(group, node)
+        own = {"CUDA_VISIBLE_DEVICES": str(node), "NCCL_HOSTID": f"node{node}"}
+        return {**job, "environment": {**job["environment"], **own}}
+
+    monkeypatch.setattr(GroupOverNodes, "_job_of", as_on_two_hosts)
+    data = open_data("synthetic32", train_images=2000, val_images=200)
+    over = Trial(
+        model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, devices=2, nodes=2, network="ethernet"
+    )
+    trials = [over, replace(over, gradient_precision="bf16"), replace(over, devices=4)]
+    profile, store = profile_of_this_gpu(), Store(tmp_path)
+    profile = profile.model_copy(update={"device": profile.device.model_copy(update={"count": 1})})
+    measure(
+        trials, study="01_training", scale="smoke", profile=profile, host=host, store=store, nodes=Beside()
+    )  # a node of this profile has one GPU
+    sockets, rounded, larger = ({one.key: one for one in store.read("01_training", host.id)}[t.key] for t in trials)
+    for one in (sockets, rounded):
+        assert one.status == "ok", one.reason
+        assert one.blocks is not None and one.blocks.images_per_step == 64
+        assert one.facts["telemetry_of"] == "the first of 2 nodes"
+        assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
+    assert sockets.telemetry is not None
+    gpus = {name for window in sockets.telemetry.windows.values() for name in window.sources if name.startswith("gpu")}
+    assert gpus <= {"gpu0"}, "of the other node nothing is known here"
+    assert larger.status == "unsupported", "a node has one"

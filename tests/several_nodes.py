@@ -1,0 +1,61 @@
+"""Nodes without Slurm: the same process started several times on this machine, each where its node is.
+
+As a program, `python -m tests.several_nodes COMMANDS`, what starts them: it takes a JSON list of commands, starts each
+with its number, and ends with them; soon after one has ended badly, as srun does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from labkit.run.nodes import ON_EACH_NODE
+from labkit.run.protocol import ADDRESS, NODE
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Nodes that differ in what stands before their command. `address` is the runner's, as each of them reaches it."""
+
+    before: tuple[tuple[str, ...], ...] = ((), ())
+    address: str = "127.0.0.1"
+
+    @property
+    def count(self) -> int:
+        return len(self.before)
+
+    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        commands = [[*one, *ON_EACH_NODE] for one in self.before[:number]]
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.several_nodes", json.dumps(commands)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment, ADDRESS: self.address + environment[ADDRESS]},
+            start_new_session=True,
+        )
+
+
+def main(commands: list[list[str]]) -> int:
+    nodes = [
+        subprocess.Popen(command, env={**os.environ, NODE: str(number)}) for number, command in enumerate(commands)
+    ]
+    while True:
+        codes = [node.poll() for node in nodes]
+        if None not in codes:
+            return max(map(abs, codes))
+        if any(codes):
+            time.sleep(1.0)
+            for node in nodes:
+                node.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,311 @@
+"""Trials over several nodes: what is started where, what is refused, and one record whatever fails on another node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from labkit.errors import UserError
+from labkit.host import ROOT
+from labkit.ranks import Team
+from labkit.run import alike, network
+from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
+from labkit.run.node import arguments
+from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, step_of, too_few_nodes
+from labkit.run.protocol import ADDRESS
+from labkit.trial import Trial
+from tests.faulty.campaign import records, run
+from tests.several_nodes import Beside
+from tests.unit.made_records import record_of
+from tests.unit.test_runner import eventually, workers_now
+
+OVER_TWO = Trial(devices=8, nodes=2)
+# As a batch step of Slurm sees it.
+FIRST_OF_TWO = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n1"}
+
+
+# ---- the trial ------------------------------------------------------------------------------------------------------
+
+
+def test_devices_are_those_of_all_nodes() -> None:
+    assert (OVER_TWO.devices_of_node, OVER_TWO.processes, OVER_TWO.batch_of_step) == (4, 8, 8 * 64)
+    assert Trial(devices=8).devices_of_node == 8
+    with pytest.raises(UserError, match="3 devices can't be shared by 2 nodes evenly"):
+        Trial(devices=3, nodes=2)
+    with pytest.raises(UserError, match="nodes is at least 1"):
+        Trial(nodes=0)
+
+
+def test_a_network_is_between_nodes() -> None:
+    with pytest.raises(UserError, match="'ethernet' takes two or more"):
+        Trial(devices=2, network="ethernet")
+    with pytest.raises(UserError, match="unknown trial network"):
+        Trial(devices=2, nodes=2, network="token ring")
+
+
+def test_a_label_says_over_how_many_nodes() -> None:
+    alone = Trial(devices=8)
+    assert OVER_TWO.label(beside=[alone, OVER_TWO]).endswith("on 2 nodes")
+    assert alone.label(beside=[alone, OVER_TWO]).endswith("on 1 node")
+
+
+# ---- which nodes there are ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `srun` that writes down what it is given, in a file whose path this is."""
+    program, said = tmp_path / "bin" / "srun", tmp_path / "said"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable} -IS\nimport json, os, sys\n"
+        f"json.dump([sys.argv[1:], dict(os.environ)], open({str(said)!r}, 'w'))\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return said
+
+
+def test_the_nodes_of_a_job_are_ours_on_its_first_node_only(srun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nodes_here(FIRST_OF_TWO) == SlurmNodes(2)
+    assert nodes_here({}) == ThisNode()
+    assert nodes_here(FIRST_OF_TWO | {"SLURM_JOB_NUM_NODES": "1"}) == ThisNode()
+    assert nodes_here(FIRST_OF_TWO | {"SLURM_NODEID": "1"}) == ThisNode()
+    assert nodes_here({"SLURM_JOB_NUM_NODES": "2"}) == ThisNode(), "an allocation seen from a login node"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert nodes_here(FIRST_OF_TWO) == ThisNode(), "nothing starts a process on the other"
+
+
+def test_a_step_is_one_task_a_node_beside_the_jobs_own(srun: Path, tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        started = SlurmNodes(4).start(2, {**os.environ, ADDRESS: ":4711"}, log)
+    assert started.wait(30) == 0
+    given, environment = json.loads(srun.read_text())
+    assert ["srun", *given] == step_of(2)
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--relative=0", "--overlap"} < set(given)
+    assert given[-3:] == [sys.executable, "-m", "labkit.run.node"]
+    assert environment[ADDRESS] == ":4711", "each task learns from Slurm where the runner is"
+
+
+def test_torchrun_meets_at_the_first_node() -> None:
+    job = {"id": "x", "nodes": 2, "ranks_of_node": 4, "address": "10.0.0.2", "endpoint": "10.0.0.1:29400"}
+    first, other = (arguments(job, first=is_first) for is_first in (True, False))
+    for given in (first, other):
+        for one in ("--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"):
+            assert one in given
+    assert "--rdzv-conf=is_host=1" in first and "--rdzv-conf=is_host=0" in other
+
+
+def test_too_few_nodes_are_refused_with_the_way_on() -> None:
+    assert too_few_nodes(OVER_TWO, SlurmNodes(2)) is None
+    reason = too_few_nodes(OVER_TWO, ThisNode())
+    assert reason is not None and "there is one of 2: `make report ON=slurm HW=... NODES=2`" in reason
+
+
+def test_what_was_refused_for_want_of_nodes_is_tried_where_they_are(
+    srun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = record_of("03", OVER_TWO, 1, status="unsupported", reason=too_few_nodes(OVER_TWO, ThisNode()))
+    other = record_of("03", OVER_TWO, 1, status="unsupported", reason="no active port")
+    assert not lacked_nodes(refused)
+    for name, value in FIRST_OF_TWO.items():
+        monkeypatch.setenv(name, value)
+    assert lacked_nodes(refused) and not lacked_nodes(other)
+
+
+# ---- the network between them ---------------------------------------------------------------------------------------
+
+
+def test_no_other_network_is_used_under_the_name_of_one() -> None:
+    def told(name: str) -> dict[str, str]:
+        return network_of(replace(OVER_TWO, network=name))
+
+    assert told("any") == {}
+    assert told("ethernet") == {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+    assert told("infiniband") == {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"}
+    both = network_of(replace(OVER_TWO, network="ethernet", interconnect="host"))
+    assert both["NCCL_P2P_DISABLE"] == both["NCCL_IB_DISABLE"] == "1"
+
+
+def port(folder: Path, *, state: str, link: str) -> None:
+    made = folder / "mlx5_0" / "ports" / "1"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "state").write_text(f"{state}\n")
+    (made / "link_layer").write_text(f"{link}\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "link", "fine"),
+    [("4: ACTIVE", "InfiniBand", True), ("1: DOWN", "InfiniBand", False), ("4: ACTIVE", "Ethernet", False)],
+)
+def test_infiniband_takes_an_active_port_of_it(tmp_path: Path, state: str, link: str, *, fine: bool) -> None:
+    trial = replace(OVER_TWO, network="infiniband")
+    assert "no active port" in (why_not_over(trial, infiniband=tmp_path) or "")
+    port(tmp_path, state=state, link=link)
+    assert (why_not_over(trial, infiniband=tmp_path) is None) == fine
+    assert "Gloo" in (why_not_over(replace(trial, device="cpu"), infiniband=tmp_path) or "")
+    assert why_not_over(OVER_TWO, infiniband=tmp_path / "none") is None, "`any` asks for nothing"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fine"), [("", True), ("=eth0", True), ("eth", True), ("^ib", True), ("=ib0", False), ("ib", False)]
+)
+def test_ip_over_infiniband_is_no_ethernet(tmp_path: Path, wanted: str, *, fine: bool) -> None:
+    for name, kind in (("eth0", "1"), ("ib0", "32")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "type").write_text(f"{kind}\n")
+    trial = replace(OVER_TWO, network="ethernet")
+    reason = why_not_over(trial, interfaces=tmp_path, given={"NCCL_SOCKET_IFNAME": wanted})
+    assert (reason is None) == fine and (fine or "set NCCL_SOCKET_IFNAME" in (reason or ""))
+
+
+def test_libraries_take_the_interface_that_other_nodes_reach_unless_told_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert interface_of("127.0.0.1") == "lo" and interface_of("203.0.113.1") is None
+    monkeypatch.setattr(network, "interface_of", {"10.0.0.1": "eth1"}.get)
+    assert interfaces_for("10.0.0.1", {}) == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "=eth1"}
+    assert interfaces_for("10.0.0.1", {"NCCL_SOCKET_IFNAME": "ens"}) == {"GLOO_SOCKET_IFNAME": "eth1"}
+    assert interfaces_for("10.0.0.2", {}) == {}
+
+
+# ---- nodes that differ ----------------------------------------------------------------------------------------------
+
+NODE_0 = {"devices": "8 x NVIDIA H200", "PyTorch": "2.13.0", "labkit's code": "a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("devices", "8 x NVIDIA H100"), ("PyTorch", "2.12.0"), ("labkit's code", "b")]
+)
+def test_unlike_nodes_are_refused_in_one_sentence(name: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Team):
+        def gather(self, value: object) -> list[Any]:
+            return [("0", NODE_0), ("0", NODE_0), ("1", NODE_0 | {name: other}), ("1", NODE_0 | {name: other})]
+
+    monkeypatch.setattr(alike, "describe", lambda _: NODE_0)
+    trial = Trial(devices=4, nodes=2)
+    reason = alike.why_not_over_nodes(trial, Told(0, 4, None, None))
+    assert reason is not None and f"the nodes differ in {name}: {NODE_0[name]} on the first, {other} on" in reason
+    assert alike.difference({"0": NODE_0, "1": NODE_0}) is None
+    told_otherwise = alike.why_not_over_nodes(replace(trial, devices=3, nodes=3), Told(0, 4, None, None))
+    assert "asks for 3 nodes, and its processes are on 2" in (told_otherwise or "")
+
+
+def test_a_node_describes_itself() -> None:
+    pytest.importorskip("torch")
+    told = alike.describe("cpu")
+    assert set(told) == set(NODE_0) and all(told.values())
+
+
+# ---- two nodes, both this machine -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "cpu"
+
+
+@pytest.fixture
+def _nothing_is_left_running() -> Iterator[None]:
+    pytest.importorskip("torch")
+    yield
+    gone = eventually(lambda: not workers_now(), within_s=10)
+    left = workers_now()
+    for one in left:
+        one.kill()
+    assert gone, f"left running: {left}"
+
+
+def over_two(workload: str = "together", *, size: int = 0, **fields: Any) -> Trial:
+    about = {"device": "cpu", "data": "none", "devices": 2, "nodes": 2, "size": size, **fields}
+    return Trial(workload=f"tests.faulty.{workload}", **about)
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(report: Path) -> None:
+    both, alone = over_two("together_where"), over_two(devices=1, nodes=1)
+    run([both, alone], report, nodes=Beside())
+    made = {one.key: one for one in records(report)}
+    assert made[both.key].status == made[alone.key].status == "ok"
+    facts = made[both.key].facts
+    assert (facts["ranks"], facts["sum"], facts["telemetry_of"]) == (2, 3.0, "the first of 2 nodes")
+    assert [node for node, _ in facts["nodes"]] == ["0", "1"] and facts["interface"] == "lo"
+    assert "telemetry_of" not in made[alone.key].facts
+    assert made[both.key].process.id != made[alone.key].process.id
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(report: Path) -> None:
+    run([over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()], report, nodes=Beside())
+    made = {one.as_trial.size: one for one in records(report)}
+    assert len(records(report)) == 3 and made[0].status == "ok"
+    raised, killed = made[2], made[1]
+    assert (raised.status, raised.reason) == ("crashed", "rank 1 of 2: ValueError: this rank has no such layer")
+    assert 'raise ValueError("this rank has no such layer")' in raised.facts["traceback"]
+    assert (killed.status, killed.reason) == ("crashed", "rank 0 of 2: it was killed by signal 9 (SIGKILL)")
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: Path) -> None:
+    run([over_two("together_hang", size=2)], report, limit_s=10.0, nodes=Beside())
+    (hung,) = records(report)
+    assert hung.status == "timeout" and "rank 1 stands at" in (hung.reason or "")
+    code = (
+        "from tests.unit.test_nodes import *; from pathlib import Path; import sys; "
+        "run([over_two('together_hang', size=2)], Path(sys.argv[1]), limit_s=600, nodes=Beside())"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code, str(report.parent / "other")], cwd=ROOT)
+    assert eventually(lambda: sum("labkit.run.rank" in command(one) for one in workers_now()) >= 2, within_s=90)
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+
+
+def command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewer(report: Path) -> None:
+    run([over_two(), over_two(size=7, nodes=1, devices=1)], report)
+    made = {one.as_trial.size: one for one in records(report)}
+    assert made[0].status == "unsupported" and "NODES=2" in (made[0].reason or "")
+    assert made[7].status == "ok"
+
+
+@pytest.mark.usefixtures("_nothing_is_left_running")
+def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labkit.profile import Timing
+    from labkit.run.group_over_nodes import GroupOverNodes
+
+    class Silent:
+        count = 2
+
+        def start(self, number: int, environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:
+            self.port = int(environment[ADDRESS].removeprefix(":"))
+            return subprocess.Popen(["sleep", "60"], start_new_session=True)
+
+    timing = Timing(warmup_s=0.1, timed_s=0.1, block_s=0.01, limit_s=10.0, passes=1)
+    nodes = Silent()
+    group = GroupOverNodes([over_two()], timing, nodes=nodes, log=report / "log", environment={})
+    with group:
+        for hello in ({"token": "guessed", "node": 0}, {"token": "guessed", "rank": 0, "pid": 1}, {"token": "é"}):
+            with socket.create_connection(("127.0.0.1", nodes.port), timeout=20) as line:
+                line.sendall((json.dumps(hello) + "\n").encode())
+                assert line.recv(1) == b"", "closed without a word"
+        began = time.monotonic()
+    assert time.monotonic() - began < 15, "what was started is ended, also where it does not end by itself"
