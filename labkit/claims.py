@@ -21,8 +21,8 @@ Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "diff
 # What a test may select by or compare along, beside the fields of a trial: whose records, and their chip's generation.
 ACROSS = ("profile", "generation")
 # Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile or
-# engine with the most images/s (of several fields that name it, the one trial that is fastest).
-LARGEST, SMALLEST, OTHERS, FASTEST = "largest", "smallest", "others", "fastest"
+# engine with the most images/s (of several fields that name it, the one trial that is fastest); any size above 1.
+LARGEST, SMALLEST, OTHERS, FASTEST, SEVERAL = "largest", "smallest", "others", "fastest", "several"
 CHOICES: dict[str, tuple[str, ...]] = {
     "precision": PRECISIONS,
     "engine": ENGINES,

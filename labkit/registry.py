@@ -216,7 +216,7 @@ LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolutio
 # Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
 # sees to it that a field leaves this list when it becomes one.
 PLANNED_FIELDS: dict[str, str] = {
-    "parallel": "03_multi_gpu, 09_profile: distributed data parallel, or one process for all devices",
+    "parallel": "09_profile: distributed data parallel, or one process for all devices",
     "section": "09_profile: of a step, step, forward, backward or optimiser",
     "cache": "12_data_pipeline: the page cache, cold or warm",
 }

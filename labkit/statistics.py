@@ -27,6 +27,11 @@ class Interval:
     n: int
     confidence: float = CONFIDENCE
 
+    def scaled(self, factor: float) -> Interval:
+        """The same in another unit: point and ends times a positive factor."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Interval(self.point * factor, low, high, self.n, self.confidence)
+
     @property
     def half_width(self) -> float | None:
         """Half the interval relative to the point (0.02 = ±2 %), None without an interval or around 0."""

@@ -11,13 +11,13 @@ import pandas as pd
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.format import listing
 from labkit.analysis.results import Results
-from labkit.analysis.speed import OF_MODELS, name_of, title
+from labkit.analysis.speed import OF_MODELS, input_words, name_of, title
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
 from labkit.recipes import engine_name, is_plain, tuned
 from labkit.statistics import Interval, ratio_interval
-from labkit.trial import PRECISIONS, Trial
+from labkit.trial import ASKED_AFTER, PRECISIONS, Trial
 
 MANY = 4  # names in brackets of a caption
 ALIKE = ("workload", "model", "image_px", "batch", "copies", "device", "threads")  # what an engine leaves as it is
@@ -63,6 +63,16 @@ def ratios(results: Results, pairs: Iterable[tuple[Trial, Trial]], metric: str) 
         for over, under in known
     ]
     return pd.DataFrame(rows, columns=VALUES)
+
+
+def like(results: Results, trial: Trial, **fields: Any) -> Trial | None:
+    """The trial that differs from this one in these fields alone, whatever is asked of it once it was timed."""
+
+    def timed_part(one: Trial) -> Trial:
+        return replace(one, **{name: getattr(Trial(), name) for name in ASKED_AFTER})
+
+    wanted = timed_part(replace(trial, **fields))
+    return next((other for other in results.by_trial if timed_part(other) == wanted), None)
 
 
 def ratio(results: Results, over: Trial, under: Trial | None, metric: str) -> Interval | None:
@@ -143,10 +153,9 @@ def conditions(results: Results, trials: Sequence[Trial]) -> str:
     parts = [
         f"{who} in {listing(list(dict.fromkeys(of)))}, {layout}{how}" for (who, layout, how), of in by_rest.items()
     ]
-    sizes = listing([f"{px} px" for px in dict.fromkeys(trial.image_px for trial in trials)])
     batches = listing([f"{batch:,}" for batch in sorted({trial.batch for trial in trials})])
     data = listing(sorted({trial.data for trial in trials}))
-    return f"{'; '.join(parts)}; {sizes}, batch {batches}, on {data}; {results.describe()}"
+    return f"{'; '.join(parts)}; {input_words(trials)}, batch {batches}, on {data}; {results.describe()}"
 
 
 def concise(frame: pd.DataFrame, seldom: Sequence[str] = ()) -> pd.DataFrame:

@@ -172,6 +172,12 @@ def _epoch_s(record: Record) -> float | None:
     return images / rate if rate and images else None
 
 
+def _run_s(record: Record) -> float | None:
+    """Seconds until each job of the trial has seen the training images once, at the throughput of the timed blocks."""
+    seconds = _epoch_s(record)
+    return None if seconds is None else seconds * int(record.facts.get("jobs", 1))
+
+
 PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
 BEYOND = 2  # a percentile with fewer queries beyond it than this is the luck of the slowest
 
@@ -219,6 +225,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
     "step_s": lambda record: _blocks(record).timed_s / (_blocks(record).steps_per_block * len(_blocks(record).host_s)),
     "epoch_s": _epoch_s,
+    "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
@@ -243,12 +250,29 @@ def _epochs(record: Record) -> list[Epoch]:
     return record.epochs.epochs
 
 
+def epochs_to_target(record: Record) -> float | None:
+    """Epochs until the validation accuracy reached the trial's target, between two epochs on a straight line.
+
+    Before the first epoch the accuracy is chance. None where no target was set or it was not reached.
+    """
+    target = float(record.trial.get("target_top1", 0.0))
+    if not target or record.epochs is None:
+        return None
+    before = 1 / int(record.trial["classes"])
+    for number, epoch in enumerate(_epochs(record), start=1):
+        if epoch.top1 >= target:
+            return number - (epoch.top1 - target) / (epoch.top1 - before) if target > before else float(number)
+        before = epoch.top1
+    return None
+
+
 # Of a training run: sums over all of it, loss and accuracy after its last epoch.
 _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),
     "step_s": lambda record: sum(e.train_s for e in _epochs(record)) / sum(e.steps for e in _epochs(record)),
     "epoch_s": lambda record: sum(e.train_s for e in _epochs(record)) / len(_epochs(record)),
     "run_s": lambda record: sum(e.train_s + e.val_s for e in _epochs(record)),
+    "epochs_to_target": epochs_to_target,
     "loss": lambda record: _epochs(record)[-1].train_loss,
     "top1": lambda record: _epochs(record)[-1].top1,
     "top5": lambda record: _epochs(record)[-1].top5,

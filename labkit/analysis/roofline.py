@@ -31,7 +31,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of a trial takes. Counts per step of `images` images."""
+    """What a step of `images` images takes: of several devices each one's part, where they share no ceiling."""
 
     images: int
     flop: int
@@ -76,7 +76,14 @@ def work_of(results: Results, trial: Trial) -> Work | None:
     if flop is None or weights is None:
         return None
     sample_bytes = results.fact(trial, "image_bytes") or results.fact(trial, "document_bytes")
-    return Work(trial.batch, flop * trial.batch, weights + sample_bytes * trial.batch)
+    images = trial.batch_of_device
+    return _on_devices(trial, Work(images, flop * images, weights + sample_bytes * images))
+
+
+def _on_devices(trial: Trial, work: Work) -> Work:
+    """The work of a step of all devices. Processes on a CPU share its ceilings, so their work adds up."""
+    shared = trial.devices if trial.device == "cpu" else 1
+    return Work(work.images * trial.devices, work.flop * shared, work.unavoidable_bytes * shared)
 
 
 def bound(work: Work, ceilings: Ceilings) -> Bound | None:
@@ -110,7 +117,8 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 def planned_work(trial: Trial) -> Work:
     """The work of a step of a trial of a network, before anything is measured."""
     if trial.workload == "train":
-        return model_work(trial.model, trial.batch, image_px=trial.image_px, optimizer=trial.optimizer)
+        of_device = model_work(trial.model, trial.batch_of_device, image_px=trial.image_px, optimizer=trial.optimizer)
+        return _on_devices(trial, of_device)
     facts = count(trial.model, image_px=trial.image_px)
     size = WEIGHT_BYTES[trial.precision]
     return Work(

@@ -221,6 +221,11 @@ def title(trial: Trial) -> str:
     return MODELS[trial.model].title if trial.model in MODELS else trial.model
 
 
+def takes_words(trial: Trial) -> bool:
+    """Whether a trial's network takes bags of words, so that its images/s are documents/s."""
+    return trial.model in MODELS and MODELS[trial.model].words > 0
+
+
 def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
     """A trial in a few words: model and batch, and whatever else differs among `beside`."""
     if trial.workload in OF_MODELS:

@@ -47,14 +47,15 @@ def record_of(study: str, trial: Trial, number: int, **other: Any) -> Record:
 
 def blocks(study: str, trial: Trial, number: int, images_per_s: float, **other: Any) -> Record:
     """Ten timed blocks at a throughput; what was compiled and captured before, and the gate of a tuned trial."""
-    block_s = 5 * trial.batch / images_per_s
+    images = trial.batch_of_step * (1 if trial.arrangement == "alone" else 2)
+    block_s = 5 * images / images_per_s
     made = record_of(study, trial, number)
     tuned = trial.engine != "eager"
     phases = {**made.phases_s, **(once(trial, number) if tuned else {})}
     facts = {**made.facts, **({"gate": gate()} if tuned else {})}
     result = Blocks(
         steps_per_block=5,
-        images_per_step=trial.batch,
+        images_per_step=images,
         host_s=[block_s] * 10,
         warmup_s=[block_s],
         warmup_steps=[5],
@@ -84,7 +85,7 @@ def run(study: str, trial: Trial, number: int, losses: Sequence[float | None], t
     epoch_s, count = 2.0 * 64 / trial.batch + 1.0, len(losses)
     epochs = [
         Epoch(
-            steps=TRAIN_IMAGES // trial.batch,
+            steps=TRAIN_IMAGES // trial.batch_of_step,
             images=TRAIN_IMAGES,
             train_s=epoch_s,
             train_loss=loss,

@@ -8,6 +8,7 @@ from labkit.analysis.format import listing, quantity
 from labkit.analysis.observations import why_not
 from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
+from labkit.analysis.verdicts.reaching import is_one_sided, judged, least_ratio
 from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
 from labkit.analysis.verdicts.words import Kind, metric_name, shown_value
 from labkit.claims import Published, Test
@@ -26,6 +27,9 @@ def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case
             return Case(label, "not testable here", test.metric, kind, sides, reason=found.reason)
         case = make_case(test, label, kind, found.effect, bounds_of(test), sides)
         return replace(case, reason="; ".join(said for said in (case.reason, found.note) if said))
+    if kind == "ratio" and is_one_sided(over, under, test.metric):
+        case = make_case(test, label, kind, least_ratio(over, under), bounds_of(test), sides)
+        return judged(case, over, under)
     form = ratio if kind == "ratio" else difference
     return make_case(test, label, kind, form(over, under, test.metric, test.metric_under), bounds_of(test), sides)
 

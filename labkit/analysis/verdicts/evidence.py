@@ -14,7 +14,7 @@ from typing import Any
 from labkit.analysis import roofline
 from labkit.analysis.observations import of_pass
 from labkit.analysis.results import Results, value_of, without_data_identity
-from labkit.claims import FASTEST, LARGEST, OTHERS, SMALLEST, Value
+from labkit.claims import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from labkit.records import Record
 from labkit.registry import find_metric
 from labkit.statistics import (
@@ -27,10 +27,12 @@ from labkit.statistics import (
     unpaired_difference,
     unpaired_ratio,
 )
-from labkit.trial import Trial
+from labkit.trial import ASKED_AFTER, Trial
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
 HOUR_S = 3600.0
+# What a trial of several devices has and one of a single device can't have.
+BETWEEN_DEVICES = ("scaling", "updates", "interconnect", "gradient_precision", "nodes", "network")
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
@@ -171,8 +173,11 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     """
     left = list(sides)
     for name, value in wanted.items():
-        if value not in (LARGEST, SMALLEST):
-            left = [side for side in left if side.field(name) in (value if isinstance(value, list) else [value])]
+        if value == SEVERAL:
+            left = [side for side in left if (side.field(name) or 0) > 1]
+        elif value not in (LARGEST, SMALLEST):
+            valid = value if isinstance(value, list) else [value]
+            left = [side for side in left if side.field(name) in valid or _is_either(side, name)]
     for name, value in wanted.items():
         if value in (LARGEST, SMALLEST):
             best = max if value == LARGEST else min
@@ -186,20 +191,42 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     return left
 
 
+def _is_either(side: Side, name: str) -> bool:
+    """On one device weak and strong scaling are the same."""
+    return name == "scaling" and side.trial.devices == 1
+
+
 def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     """Sides that are alike in every field but those named (and the content of their data), in order of appearance.
 
-    What is asked after the timed part makes no other trial; nor, between workloads, does what only training has.
+    What is asked after the timed part makes no other trial; nor, between workloads, does what only training has. Where
+    numbers of devices are compared, one device is in every family: how several share a batch is nothing it could have.
     """
-    free = {*names, "queries", "traced_iterations"}
+    free = {*names, *ASKED_AFTER}
     if "workload" in free:
         free |= {"loader", "optimizer"}
+    along_devices = "devices" in free
+    free |= {"nodes"} if along_devices else set()  # more devices than a node has come with more nodes
     found: dict[tuple[Any, ...], list[Side]] = {}
-    for side in sides:
+    everywhere: list[tuple[tuple[Any, ...], Side]] = []
+
+    def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
         trial = without_data_identity(side.trial)
-        alike = tuple(getattr(trial, name) for name in sorted(TRIAL_FIELDS - free))
-        whose = () if free & {"profile", "generation"} else (side.results.profile.name,)
-        found.setdefault((*alike, *whose), []).append(side)
+        alike = tuple(getattr(trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
+        return (*alike, () if free & {"profile", "generation"} else side.results.profile.name)
+
+    of_several: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for side in sides:
+        if along_devices and side.trial.devices == 1:
+            everywhere.append((family(side, BETWEEN_DEVICES), side))
+            continue
+        key = family(side)
+        found.setdefault(key, []).append(side)
+        of_several[key] = family(side, BETWEEN_DEVICES)
+    for alone, side in everywhere:
+        keys = [key for key, common in of_several.items() if common == alone]
+        for key in keys or [family(side)]:
+            found.setdefault(key, []).append(side)
     return list(found.values())
 
 

@@ -8,6 +8,7 @@ when all its cases are, and not replicated when one of them is not. Nothing corr
 from __future__ import annotations
 
 from labkit.analysis.format import listing
+from labkit.analysis.speed import OF_MODELS
 from labkit.analysis.verdicts.evidence import Evidence, Side, select
 from labkit.analysis.verdicts.shapes import SHAPES
 from labkit.analysis.verdicts.verdict import Finding, Judged, Verdict
@@ -166,12 +167,14 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         parts.append(f"with {listing([_FRAMEWORKS.get(name, name) for name in frameworks])}")
     if precisions and "precision" not in compared:
         parts.append(f"in {listing([name.upper() for name in precisions])}")
-    measured = list(dict.fromkeys(trial.model for trial in trials))
+    measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_MODELS))
     chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
     wanted = list(dict.fromkeys(chosen)) or setup.models
     absent = [model for model in wanted if model not in measured]
     extra = [model for model in measured if model not in [*wanted, *setup.models]]
-    if not set(measured) & set(wanted):
+    if not measured:
+        pass  # no network was run
+    elif not set(measured) & set(wanted):
         parts.append(f"of {listing([title_of(model) for model in measured])} instead of the paper's networks")
     else:
         parts += [f"without {listing([title_of(model) for model in absent])}"] if absent else []

@@ -52,7 +52,8 @@ def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
         if len(family) < needed:
             continue
         shown = known if len(known) >= needed else family
-        label = f"{trial_name(family[0], chosen, without=[test.along])}{span(shown, test.along)}"
+        # Named by its last: along devices the first may be one device, which has no scaling.
+        label = f"{trial_name(family[-1], chosen, without=[test.along])}{span(shown, test.along)}"
         if len(known) < needed:
             yield missing_case(test, label, "ratio", tuple(family))
         else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from labkit.analysis.format import number, quantity
-from labkit.analysis.speed import threads_word
+from labkit.analysis.speed import OF_MODELS, threads_word
 from labkit.analysis.verdicts.evidence import Side
 from labkit.claims import Test
 from labkit.models import MODELS
@@ -117,16 +118,29 @@ def choice_words(choice: object) -> str:
 
 _NAMED = (
     *("model", "batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
+    *("scaling", "arrangement", "updates", "interconnect", "gradient_precision", "schedule", "learning_rate"),
     *("framework", "workload", "data"),
 )
 
 
+_OF_SEVERAL: dict[str, Callable[[str], str]] = {
+    "scaling": lambda value: f"{value} scaling",
+    "arrangement": lambda value: value.replace("_", " "),
+    "updates": lambda value: f"{value} updates",
+    "interconnect": lambda value: {"direct": "directly", "host": "through the host", "sockets": "by sockets"}[value],
+    "gradient_precision": lambda value: f"{value.upper()} gradients",
+    "schedule": lambda value: value.replace("_", "-"),
+}
+
+
 def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
     """A trial by its model and by whatever differs among those compared."""
-    said = [title_of(side.trial.model)]
+    has_network = side.trial.workload in OF_MODELS
+    said = [title_of(side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
     for name in _NAMED[1:]:
         values = {one.field(name) for one in among}
-        if name not in (without or []) and (name == "batch" or len(values) > 1):
+        shown = len(values) > 1 or (name == "batch" and has_network)
+        if name not in (without or []) and shown:
             said.append(value_words(side, name))
     profiles = {one.results.profile.name for one in among}
     if len(profiles) > 1 and not {"profile", "generation"} & set(without or []):
@@ -143,6 +157,10 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
         return title_of(str(value))
     if name == "threads":
         return threads_word(int(value or 0))
+    if name in _OF_SEVERAL:
+        return _OF_SEVERAL[name](str(value))
+    if name == "learning_rate":
+        return f"rate {value:g}"
     if bare and isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, int) and not isinstance(value, bool):
