@@ -1,11 +1,12 @@
 """Weak scaling of the plain and the tuned step: what n GPUs train over n times the best figure of one.
 
     python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
-                                       [--passes 3] [--bucket-mb 8 25 100] [--interconnect direct]
+                                       [--passes 3] [--bucket-mb 8 25 100] [--interconnect direct] [--limit 300]
 
 Trains every case on one GPU and on several, with the same batch on each, through the project's runner: fresh processes
-each pass, trials in random order, the gate passed, telemetry beside it. `eager` is DistributedDataParallel in BF16;
-the others exchange their gradients in buckets inside the captured step (`labkit/engines/buckets.py`).
+each pass, trials in random order, the gate passed, telemetry beside it. `eager` computes in BF16 and
+exchanges FP32 gradients, as DistributedDataParallel does of itself; the others exchange BF16 ones in buckets inside the
+captured step (`labkit/engines/buckets.py`).
 
 Prints images/s with the 95 % interval over the passes, and the efficiency: of each pass images/s over those of the
 same engine on one GPU in its best pass, times the GPUs. `--bucket-mb` tries other bucket sizes beside the default; they
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--gpus", nargs="*", type=int, default=[], help="1, 2, 4 … of those there are by default")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
     parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
     options = parser.parse_args()
     host = this_host()
@@ -84,7 +86,7 @@ def main() -> int:
         for count in sorted({1, *counts})
         for trial in variants(case, ENGINES[options.device][engine], count, options, data)
     ]
-    records = measured(trials, host, options.device, max(counts), options.passes)
+    records = measured(trials, host, options, max(counts))
     judged = [show(case, engine, records) for case in cases for engine in engines]
     return 0 if all(judged) else 1
 
@@ -114,10 +116,12 @@ def build(trial: Trial, data: DataSet) -> Workload:
         return build_training(trial, data)
 
 
-def measured(trials: Sequence[Trial], host: Host, device: str, count: int, passes: int) -> list[Record]:
+def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, count: int) -> list[Record]:
     """All records of a fresh store."""
+    device: str = options.device
     about = {"kind": device, "pattern": ".", "count": count} if device == "cuda" else {"kind": device}
-    timing = {SCALE: TIMING.model_copy(update={"passes": passes}).model_dump()}
+    chosen = TIMING.model_copy(update={"passes": options.passes, "limit_s": options.limit})
+    timing = {SCALE: chosen.model_dump()}
     profile = Profile.model_validate({"name": "here", "title": "this machine", "device": about, "timing": timing})
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder))

@@ -172,6 +172,8 @@ def _place_of(weight: torch.Tensor) -> torch.Tensor | None:
 def _hand_over(made: torch.Tensor, placed: torch.Tensor | None, side: Any) -> torch.Tensor:
     """A tensor of the side stream that the current one will use after `join`; `placed` is the receiver's weight."""
     if placed is None:
+        if _receiver is not None:  # it copies the gradient on the current stream
+            torch.cuda.current_stream().wait_stream(side)
         made.record_stream(torch.cuda.current_stream())
     else:  # a place of the receiver's, which nobody gives back to the allocator meanwhile
         assert _receiver is not None

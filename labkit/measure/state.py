@@ -63,7 +63,7 @@ def peak_memory(device: str) -> dict[str, Any]:
         return {
             "memory_bytes": torch.cuda.max_memory_allocated(),
             "memory_reserved_bytes": torch.cuda.max_memory_reserved(),
-            "memory_method": "peak of PyTorch's CUDA allocator after the first step",
+            "memory_method": "peak of PyTorch's CUDA allocator after the first step (of several devices, the first's)",
         }
     return {
         "memory_bytes": psutil.Process().memory_info().rss,

@@ -68,7 +68,8 @@ class GroupProcess(Spawned):
         return subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self._ranks}"),
-                *("--max-restarts=0", "-m", "labkit.run.rank"),
+                # Else torchrun asks for the host's name, which need not resolve.
+                *("--local-addr=127.0.0.1", "--max-restarts=0", "-m", "labkit.run.rank"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,

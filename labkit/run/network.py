@@ -14,7 +14,13 @@ import psutil
 
 from labkit.trial import Trial
 
-CLOSED = {"direct": (), "host": ("NCCL_P2P_DISABLE",), "sockets": ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")}
+# Of one node. Without its last setting NCCL may send what should go through the host's memory through a network card
+# that both devices reach faster; and without `Socket` InfiniBand counts as sockets.
+CLOSED: dict[str, dict[str, str]] = {
+    "direct": {},
+    "host": {"NCCL_P2P_DISABLE": "1", "NCCL_NET_DISABLE_INTRA": "1"},
+    "sockets": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
+}
 # With the transport named, NCCL fails rather than take another.
 BETWEEN_NODES = {
     "any": {},
@@ -28,7 +34,7 @@ INFINIBAND, INTERFACES = Path("/sys/class/infiniband"), Path("/sys/class/net")
 
 def network_of(trial: Trial) -> dict[str, str]:
     """What tells NCCL which ways the trial's devices may use; NCCL reads it once, when a process begins."""
-    return {**dict.fromkeys(CLOSED[trial.interconnect], "1"), **BETWEEN_NODES[trial.network]}
+    return {**CLOSED[trial.interconnect], **BETWEEN_NODES[trial.network]}
 
 
 def interface_of(address: str) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from labkit import ranks
 from labkit.errors import Unsupported
+from labkit.measure import free_memory
 from labkit.profile import Timing
 from labkit.run.execution import Data, Job, failure, follow, run
 from labkit.run.framework import framework_details
@@ -44,11 +45,14 @@ def main() -> int:
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
     about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
     for trial in trials:
-        if on_gpus and trial.device == "cuda":
-            # Rank r has device r, but for two jobs that share one.
+        team = world.team_of(trial.processes)
+        if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):
+            # Rank r has device r, but for two jobs that share one. A rank that takes no part may have none at all.
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices else 0)
-        with ranks.working_as(world.team_of(trial.processes)):
+        with ranks.working_as(team):
             outcome = _lead(trial, about, data, line) if world.rank == 0 else _follow(trial, about, data)
+        if world.rank and team is not None:
+            free_memory(trial.device)  # what it keeps would be taken from the trials of others on its device
         if outcome["status"] in ("oom", "crashed"):
             if world.rank:
                 line.send(event="failed", at_s=time.monotonic(), **outcome)

@@ -11,6 +11,8 @@ from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.trial import Trial
 
+TURN = 16  # steps of the workload
+
 
 class Job(Protocol):
     """A training that is one of two."""
@@ -38,7 +40,8 @@ class Job(Protocol):
 class TwoJobs:
     """Two trainings of one kind, each of its own network: at once on half of the ranks each, or in turns on all.
 
-    A step is one of each job, so images/s are of both together. `make` builds the job of a trial that is alone.
+    A step has the images of both jobs, so images/s are of both together. `make` builds the job of a trial that is
+    alone.
     """
 
     def __init__(self, trial: Trial, make: Callable[[Trial], Job]) -> None:
@@ -56,6 +59,7 @@ class TwoJobs:
             own_trials = [replace(trial, arrangement="alone", seed=trial.seed + number) for number in range(2)]
         with ranks.working_as(self._team):
             self._jobs = [make(one) for one in own_trials]
+        self._steps = 0
         first = self._jobs[0]
         self.images_per_step: int | None = 2 * own_trials[0].batch_of_step
         self.flop_per_step: int | None = 2 * first.flop_per_step if first.flop_per_step else None
@@ -85,11 +89,16 @@ class TwoJobs:
         self.facts |= self._facts()
 
     def step(self) -> None:
-        """One step of each job that is this rank's."""
-        for job in self._jobs:
+        """As many steps as there are jobs here, all of one of them: in turns of `TURN`, as if one came after the other.
+
+        Step by step in turns each would find the other's weights in the caches.
+        """
+        job = self._jobs[self._steps // TURN % len(self._jobs)]
+        self._steps += 1
+        for _ in self._jobs:
             job.step()
 
     def read_loss(self) -> float | None:
-        """Mean loss of this rank's first job since the last call."""
+        """Mean loss since the last call, of this rank's first job that has made steps."""
         losses = [job.read_loss() for job in self._jobs]  # of all, so that none keeps its losses
-        return losses[0]
+        return next((loss for loss in losses if loss is not None), None)

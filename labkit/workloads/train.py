@@ -181,7 +181,11 @@ class TrainWorkload:
         assert isinstance(self.run, CapturedStep)
         if "compile" not in self.trial.engine:
             self.run.warm_up()
+        if self._team is not None:
+            self._team.barrier()  # no rank may wait in a replay for one that still captures
         self.run.capture()
+        if self._team is not None:
+            self._team.barrier()
         self.facts |= {
             "memory_bytes": self.run.memory_bytes,
             "memory_method": "peak of PyTorch's CUDA allocator while the step was captured",

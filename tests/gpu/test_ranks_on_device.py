@@ -167,7 +167,7 @@ def test_nvlinks_counters_say_what_gpm_says(host: Host, tmp_path: Path) -> None:
 
 def test_a_trace_shows_how_much_of_the_exchange_is_hidden(host: Host, data: DataSet, tmp_path: Path) -> None:
     one = Trial(model="resnet50", batch=64, data=data.name, data_checksum=data.checksum, traced_iterations=5)
-    two, captured = replace(one, devices=2), replace(one, engine="graph", precision="bf16")
+    two, captured = replace(one, devices=2), replace(one, **CAPTURED)
     stale = replace(two, updates="asynchronous", traced_iterations=2)
     made = run(host, [one, two, captured, stale], tmp_path)
     assert_ok(made)

@@ -139,6 +139,16 @@ def test_no_other_network_is_used_under_the_name_of_one() -> None:
     assert both["NCCL_P2P_DISABLE"] == both["NCCL_IB_DISABLE"] == "1"
 
 
+def test_no_other_way_is_used_under_the_name_of_one() -> None:
+    """InfiniBand counts as sockets to NCCL, and a network card may be nearer to two GPUs than each other."""
+    on_two = Trial(devices=2)
+    assert network_of(on_two) == {}
+    sockets = network_of(replace(on_two, interconnect="sockets"))
+    assert sockets["NCCL_NET"] == "Socket" and sockets["NCCL_P2P_DISABLE"] == sockets["NCCL_SHM_DISABLE"] == "1"
+    host = network_of(replace(on_two, interconnect="host"))
+    assert host["NCCL_NET_DISABLE_INTRA"] == "1" and "NCCL_SHM_DISABLE" not in host
+
+
 def port(folder: Path, *, state: str, link: str) -> None:
     made = folder / "mlx5_0" / "ports" / "1"
     made.mkdir(parents=True, exist_ok=True)
