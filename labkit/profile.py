@@ -59,10 +59,14 @@ class Device(_Part):
 
 
 class Peaks(_Part):
-    """Nominal peaks of one device: FLOP/s (dense) by precision, bytes/s of its memory. Missing = not published."""
+    """Nominal peaks of one device: FLOP/s (dense) by precision, bytes/s of its memory. Missing = not published.
+
+    `link_bytes_per_s` is what it can send to others of its host, in one direction, over all its links together.
+    """
 
     flop_per_s: dict[Precision, Sourced] = {}
     memory_bytes_per_s: Sourced | None = None
+    link_bytes_per_s: Sourced | None = None
 
 
 class Timing(_Part):

@@ -7,6 +7,7 @@ differs from the plain loop in precision too, which study 07 takes apart.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -157,3 +158,45 @@ def engine_name(trial: Trial) -> str:
 
 _DEFAULT = Trial()
 _TUNED_FIELDS = ("engine", "precision", "memory_format", "optimizer")
+
+
+_RUNS = ("large batch", "same batch", "scaled rate", "warm-up", "stale")
+
+
+def runs_on(devices: int, learning_rate: float, names: Iterable[str] = _RUNS) -> list[Recipe]:
+    """Training runs on several devices that take apart why they might need more epochs than one device.
+
+    `large batch`: as large as all of theirs together, at one device's rate; `same batch`: in total one device's;
+    `scaled rate`: the large batch at a rate that grows with it, and `warm-up`: which begins at one device's (Goyal et
+    al. 2017, arXiv:1706.02677); `stale`: one device's batch and rate, but gradients that are old when they are applied.
+    UserError for another name.
+    """
+    larger = {"devices": devices, "learning_rate": learning_rate * devices}
+    usual = {"devices": devices, "learning_rate": learning_rate}
+    known: list[Recipe] = [
+        usual,
+        {**usual, "scaling": "strong"},
+        larger,
+        {**larger, "schedule": "warm_up"},
+        {**usual, "updates": "asynchronous"},
+    ]
+    by_name = dict(zip(_RUNS, known, strict=True))
+    for name in names:
+        if name not in by_name:
+            raise unknown("training run on several devices", name, by_name)
+    return [by_name[name] for name in names]
+
+
+def traced(trials: Iterable[Trial], iterations: int) -> list[Trial]:
+    """The trials, each once; timed trainings of one job on several devices with so many steps traced afterwards."""
+
+    def with_trace(trial: Trial) -> Trial:
+        exchanges = trial.workload == "train" and trial.devices > 1 and not trial.epochs
+        return replace(trial, traced_iterations=iterations) if exchanges and trial.arrangement == "alone" else trial
+
+    return list(dict.fromkeys(map(with_trace, trials)))
+
+
+def exchanged_in(trial: Trial) -> str:
+    """In which precision several devices exchange a trial's gradients unless another is asked for."""
+    return str(_EXCHANGED.get(trial.optimizer, {}).get("gradient_precision", "fp32"))

@@ -30,7 +30,7 @@ from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.series_store import COLUMNS, SeriesStore
-from labkit.trial import DEVICES, NO_DATA, Trial, grid, thread_counts
+from labkit.trial import DEVICES, INTERCONNECTS, NO_DATA, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -181,6 +181,27 @@ class OpenStudy:
             return Cpu(self.host.cpu_cores, self.host.cpu_features)
         recorded = read_host(self.store.report, shown)
         return Cpu(int(recorded["cpu_cores"]), tuple(recorded["cpu_features"]))
+
+    @property
+    def device_counts(self) -> list[int]:
+        """How many devices a study of several gives to trials: powers of two, and all of the profile's.
+
+        A CPU has one device; two processes that share its cores stand for two.
+        """
+        if self.profile.device.kind == "cpu":
+            return [1, 2] if self.cpu.cores > 1 else [1]
+        every = self.profile.device.count
+        return sorted({every, *(2**power for power in range(every.bit_length()))})
+
+    @property
+    def threads_of_each(self) -> int:
+        """The threads of each process of such a trial, whether one runs or several; 0 leaves a GPU's host alone."""
+        return 0 if self.profile.device.kind == "cuda" else max(1, self.cpu.cores // self.device_counts[-1])
+
+    @property
+    def interconnects(self) -> tuple[str, ...]:
+        """The ways between this profile's devices that can be told apart: of a CPU's processes there is one."""
+        return INTERCONNECTS if self.profile.device.kind == "cuda" else INTERCONNECTS[:1]
 
     @cached_property
     def nodes(self) -> int:

@@ -32,6 +32,11 @@ def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
     add("Multiprocessors", device.multiprocessors, f"{si(device.multiprocessors):.0f}")
     add("Board power limit", device.board_power_w, f"{number(si(device.board_power_w))} W")
     add("Memory bandwidth", peaks.memory_bytes_per_s, quantity(si(peaks.memory_bytes_per_s), "bytes_per_s"))
+    add(
+        "Links to other devices, one direction",
+        peaks.link_bytes_per_s,
+        quantity(si(peaks.link_bytes_per_s), "bytes_per_s"),
+    )
     for precision, peak in peaks.flop_per_s.items():
         add(f"Peak {precision.upper()}", peak, quantity(peak.value, "flop_per_s"))
     return rows

@@ -24,7 +24,7 @@ RECORDED = ("hosts", "records", "telemetry")
 # Of a profile without records pages are alike, and a CPU's are a GPU's with less on them, but where devices are
 # compared; tests/notebooks read all of them.
 EMPTY = "01_training,08_quantization"
-OF_CPU = "01_training,06_cpu_vs_gpu"
+OF_CPU = "01_training,03_multi_gpu,06_cpu_vs_gpu"
 Said = subprocess.CompletedProcess[str]
 
 

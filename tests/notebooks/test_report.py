@@ -201,6 +201,20 @@ def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(report: Path) -> None:
     assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
 
 
+def test_several_devices_go_the_whole_way_as_two_processes(report: Path) -> None:
+    """Scaling, two jobs and messages between two Gloo ranks; the page says what they cannot show."""
+    finish(start(*SMOKE, "03_multi_gpu"))
+    made = [parse_line(line) for line in lines(report)]
+    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
+    two = [record for record in made if record.trial["devices"] == 2]
+    assert {record.trial["workload"] for record in two} == {"train", "all_reduce", "peer_copy"}
+    trained = [record for record in two if record.trial["model"] == "resnet18" and record.trial["workload"] == "train"]
+    assert all(record.facts["gate"]["steps"] and record.facts["exchanged_bytes_per_step"] > 0 for record in trained)
+    assert_complete(report / "03_multi_gpu.html", figures=3)
+    text = (report / "03_multi_gpu.html").read_text(encoding="utf-8")
+    assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
+
+
 def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:
     said = finish(start("render", "--hw", "k40m"))
     runs = read_runs(report.parent / "k40m")

@@ -77,8 +77,8 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
             ["report", "--hw", "cpu", "--study", "frameworks"],
             [
                 "11_frameworks",
-                "available: 01_training, 02_batch_size, 04_power, 05_inference, 06_cpu_vs_gpu, 07_precision, "
-                "08_quantization",
+                "available: 01_training, 02_batch_size, 03_multi_gpu, 04_power, 05_inference, 06_cpu_vs_gpu, "
+                "07_precision, 08_quantization",
             ],
         ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,19 +36,27 @@ def run_name(trial: Trial, trials: Sequence[Trial]) -> str:
     return ", ".join(title(trial) if name == "model" else word(trial, name) for name in told) or title(trial)
 
 
-def epochs(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
+Naming = Callable[[Trial], str]
+
+
+def epochs(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> pd.DataFrame:
     """One row an epoch of a run and seed; `seconds` of training up to its end, validation not counted."""
-    rows = []
+    rows, called = [], _naming(trials, naming)
     for trial in trials:
         for record in results.ok(trial):
             if record.epochs is None:
                 continue
             ended = np.cumsum([epoch.train_s for epoch in record.epochs.epochs])
             for number_, (epoch, seconds) in enumerate(zip(record.epochs.epochs, ended, strict=True), start=1):
-                about = {"run": run_name(trial, trials), "seed": record.epochs.seed, "epoch": number_}
+                about = {"run": called(trial), "seed": record.epochs.seed, "epoch": number_}
                 scores = {"top1": epoch.top1, "top5": epoch.top5, "val_loss": epoch.val_loss}
                 rows.append({**about, "seconds": float(seconds), "loss": epoch.train_loss, **scores})
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _naming(trials: Sequence[Trial], naming: Naming | None) -> Naming:
+    """How runs are called: as asked, else by what tells them apart."""
+    return naming or (lambda trial: run_name(trial, trials))
 
 
 def final(results: Results, trial: Trial, metric: str) -> Interval | None:
@@ -70,12 +78,16 @@ def final_difference(results: Results, over: Trial, under: Trial, metric: str) -
     return difference_interval(results.values(over, metric), results.values(under, metric))
 
 
-def curves(results: Results, trials: Sequence[Trial]) -> Figure | Text:
-    """Training loss and top-1 against epochs and against seconds: a thin line a seed, the mean thicker."""
-    data = epochs(results, trials)
+def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> Figure | Text:
+    """Training loss and top-1 against epochs and against seconds: a thin line a seed, the mean thicker.
+
+    `naming` says how runs are called where their fields say it badly.
+    """
+    data = epochs(results, trials, naming)
     if not len(data):
         return NO_RUNS
     names = list(dict.fromkeys(data["run"]))
+    columns = 5 if naming is None else 2  # names of one's own are sentences
 
     def draw(figure: Any, theme: Theme) -> None:
         grid = figure.subplots(2, 2, sharex="col", sharey="row")
@@ -94,15 +106,15 @@ def curves(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         grid[1][0].set_xlabel("epochs")
         grid[1][1].set_xlabel("seconds of training")
         grid[1][0].xaxis.get_major_locator().set_params(integer=True)
-        legend_above(figure, grid.ravel())
+        legend_above(figure, grid.ravel(), ncols=columns)
 
     return Figure(
         name="convergence",
         draw=draw,
         again=results.again,
         caption=f"Training runs: a thin line a seed, the mean thicker. After the last epoch, with the 95 % interval "
-        f"over seeds: {ends(results, trials)}. Seconds are of training only.{_lost(results, trials)} {_rate(trials)} "
-        f"{engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
+        f"over seeds: {ends(results, trials, naming)}. Seconds are of training only."
+        f"{_lost(results, trials, naming)} {_rate(trials)} {engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
         alt=f"Four line plots: training loss and top-1 accuracy, against epochs and seconds, for {listing(names)}.",
         data=data,
         size_in=(8.0, 5.2),
@@ -123,7 +135,7 @@ def _lines(
     axes.plot(whole["at"], whole["value"], lw=2.2, ms=4.5, label=name, **style)
 
 
-def ends(results: Results, trials: Sequence[Trial]) -> str:
+def ends(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> str:
     """`batch 64: loss 2.1 [2.0, 2.2], top-1 40 % [39, 41]; …`."""
     said = []
     for trial in trials:
@@ -132,13 +144,14 @@ def ends(results: Results, trials: Sequence[Trial]) -> str:
         if loss:
             ended = f"loss {with_interval(loss, 'loss')}{not_finite(results, trial)}"
         if top1:
-            said.append(f"{run_name(trial, trials)}: {ended}, top-1 {with_interval(top1, 'top1')}")
+            said.append(f"{_naming(trials, naming)(trial)}: {ended}, top-1 {with_interval(top1, 'top1')}")
     return "; ".join(said)
 
 
-def _lost(results: Results, trials: Sequence[Trial]) -> str:
+def _lost(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> str:
     """The runs without a result and why, for a caption; empty when all have one."""
-    said = [f"{run_name(trial, trials)} ({why})" for trial in trials if (why := engines.failure(results, trial))]
+    called = _naming(trials, naming)
+    said = [f"{called(trial)} ({why})" for trial in trials if (why := engines.failure(results, trial))]
     return f" Without a result: {'; '.join(said)}." if said else ""
 
 

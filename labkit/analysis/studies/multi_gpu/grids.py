@@ -1,0 +1,143 @@
+"""Which trials the study of several devices has, from the sizes of its sweep: one function for each question.
+
+They stand here and not in the notebook, as those of other studies do, because there are five questions of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from labkit import recipes
+from labkit.models import MODELS
+from labkit.profile import Profile
+from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
+
+
+class Lab(Protocol):
+    """What a notebook holds in its hand, as far as it is needed here (`labkit.study.OpenStudy`)."""
+
+    profile: Profile
+
+    @property
+    def sweep(self) -> dict[str, Any]:
+        """Sizes by name."""
+        ...
+
+    @property
+    def device_counts(self) -> list[int]:
+        """Numbers of devices, one first."""
+        ...
+
+    @property
+    def threads_of_each(self) -> int:
+        """Threads of each process."""
+        ...
+
+    @property
+    def interconnects(self) -> tuple[str, ...]:
+        """The ways between devices."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        ...
+
+    def trials(self, **axes: Any) -> list[Trial]:
+        """A grid of trials on this profile and data."""
+        ...
+
+
+def scaling(lab: Lab) -> list[Trial]:
+    """On every number of devices, by every engine: each device's batch held, and the total where it can be shared."""
+    found: list[Trial] = []
+    for n in lab.device_counts:
+        shared = n > 1 and lab.sweep["scaled_batch"] % n == 0
+        for recipe in _by_engines(lab, "engines", n):
+            found += _small(lab, lab.sweep["scaled"], **recipe)
+            found += _small(lab, lab.sweep["strong"], scaling="strong", **recipe) if shared else []
+        for recipe in _by_engines(lab, "large_engines", n):
+            found += _large(lab, lab.sweep["large"], **recipe)
+    return found
+
+
+def runs(lab: Lab) -> list[Trial]:
+    """Training runs to an accuracy that is fixed before, on one device and on all."""
+    sweep, most = lab.sweep, _most(lab)
+    about = {name: sweep[name] for name in ("epochs", "learning_rate", "target_top1")}
+    about |= {name: sweep[f"run_{name}"] for name in ("model", "batch", "data")} | _each(lab)
+    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % most == 0]
+    if most == 1 or not names:
+        return []
+    several = recipes.runs_on(most, sweep["learning_rate"], names)
+    return [trial for recipe in [{"devices": 1}, *several] for trial in lab.trials(**(about | recipe))]
+
+
+def jobs(lab: Lab) -> list[Trial]:
+    """Two jobs at once, in turns, and one alone: on all devices where they can be halved, and on one.
+
+    On a CPU not on one: two processes share it, however many devices they are called.
+    """
+    most = _most(lab)
+    on = [1] if lab.profile.device.kind == "cuda" else []
+    on += [most] if most > 1 and most % 2 == 0 else []
+    about: dict[str, Any] = {"arrangement": list(ARRANGEMENTS), "devices": on, **_each(lab)}
+    sweep = lab.sweep
+    images = lab.trials(model=sweep["paired"], batch=sweep["paired_batch"], **_plain(lab), **about)
+    return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
+
+
+def links(lab: Lab) -> list[Trial]:
+    """What goes between all devices by every way, a training by each, and in narrower precisions beside one device."""
+    sweep, most = lab.sweep, _most(lab)
+    if most == 1:
+        return []
+    ways = {"devices": most, "interconnect": list(lab.interconnects)}
+    found = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
+    found += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
+    for n in (1, most):
+        narrow = _plain(lab) | {"devices": n, "precision": sweep["sent_precisions"]}
+        narrow["gradient_precision"] = sweep["gradients"] if n > 1 else "fp32"
+        found += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
+    return found
+
+
+def over_nodes(lab: Lab) -> list[Trial]:
+    """The same on all devices of each number of nodes, where the report runs as a job of several."""
+    found: list[Trial] = []
+    for nodes in range(2, lab.nodes + 1):
+        n = nodes * _most(lab)
+        for recipe in _by_engines(lab, "engines", n):
+            found += _small(lab, lab.sweep["scaled"], nodes=nodes, **recipe)
+        over = {"devices": n, "nodes": nodes}
+        networks = ["any", "ethernet", "infiniband"]
+        found += _large(lab, lab.sweep["large"], network=networks, **_plain(lab), **over)
+        found += lab.trials(workload="all_reduce", size=lab.sweep["message_bytes"], data=NO_DATA, **over)
+    return found
+
+
+def _most(lab: Lab) -> int:
+    return lab.device_counts[-1]
+
+
+def _each(lab: Lab) -> dict[str, int]:
+    return {"threads": lab.threads_of_each}
+
+
+def _plain(lab: Lab) -> recipes.Recipe:
+    return recipes.recipes(lab.profile.device.kind)["plain"]
+
+
+def _by_engines(lab: Lab, names: str, devices: int) -> list[recipes.Recipe]:
+    known = recipes.recipes(lab.profile.device.kind)
+    return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
+
+
+def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
+    return lab.trials(model=models, batch=lab.sweep["scaled_batch"], **_each(lab), **about)
+
+
+def _large(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
+    """Images of the size that each network was made for."""
+    sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
+    return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]
