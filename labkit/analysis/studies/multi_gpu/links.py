@@ -120,8 +120,8 @@ def messages_table(results: Results) -> Table | Text:
                 "way": way(trial),
                 "size": size_words(trial.size),
                 "time (us)": number(time.point * 1e6) if time else None,
-                "algbw (GB/s)": _gigabytes(rate),
-                "busbw (GB/s)": _gigabytes(wire),
+                "algbw (GB/s)": number(rate.point * METRICS["bytes_per_s"].scale) if rate else None,
+                "busbw (GB/s)": with_interval(wire, "bytes_per_s", unit=False),
             }
         )
     versions = sorted({f"NCCL {one.versions['nccl']}" for one in results.records if "nccl" in one.versions})
@@ -131,10 +131,6 @@ def messages_table(results: Results) -> Table | Text:
         "Messages in the terms of nccl-tests: algbw is the size over the time, busbw what each device sends. "
         f"{library}, one message after the other. {results.describe()}.",
     )
-
-
-def _gigabytes(rate: Interval | None) -> str | None:
-    return None if rate is None else with_interval(rate, "bytes_per_s", unit=False)
 
 
 def _in_gigabytes(rate: Interval | None) -> Interval | None:
@@ -198,17 +194,17 @@ def table(results: Results) -> Table | Text:
                 "way": way(trial),
                 "gradients": trial.gradient_precision.upper(),
                 "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
-                "over the usual": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
-                "must send (MB)": number(_must_send(results, trial) * METRICS["gradient_bytes"].scale),
-                "sent (MB)": with_interval(sent, "gradient_bytes", unit=False),
+                "of the usual": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
+                "must (MB)": number(_must_send(results, trial) * METRICS["gradient_bytes"].scale),
+                "sent (MB)": number(sent.point * METRICS["gradient_bytes"].scale) if sent else None,
                 "n": len(results.ok(trial)),
                 "no result": engines.status_without_result(results, trial),
             }
         )
     return Table(
-        engines.concise(pd.DataFrame(rows, dtype=object), ("over the usual", "sent (MB)", "no result")),
+        engines.concise(pd.DataFrame(rows, dtype=object), ("of the usual", "sent (MB)", "no result")),
         f"The same training on {listing(list(dict.fromkeys(map(counted, trials))))} by other ways between the devices, "
-        "and with gradients rounded before they are sent. What each device must send in a step follows from the "
+        "and with gradients rounded before they are sent. What each device must send in a step (must) follows from the "
         "network (a ring's 2 (n - 1) / n of its gradients); beside it what the way's own counters say that it sent, "
         "where it has any: protocols for small messages and trees send more than a ring. "
         f"{engines.conditions(results, trials)}. 95 % intervals.",

@@ -175,9 +175,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
                 "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
                 "speed-up": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
                 "of linear": share_words(ratio.scaled(1 / trial.devices)) if ratio else None,
-                "if nothing hid": percent(hidden)
-                if ratio and (hidden := without_hiding(results, trial)) is not None
-                else None,
+                "bare": percent(hidden) if ratio and (hidden := without_hiding(results, trial)) is not None else None,
                 "utilisation": percent(busy.mean) if busy else None,
                 "first over others": shown_effect(first, "utilisation", "ratio") if first else None,
                 "n": len(results.ok(trial)),
@@ -186,9 +184,9 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         )
     frame = engines.concise(pd.DataFrame(shown, dtype=object), SELDOM)
     predicted = (
-        " If nothing hid: what of linear would be left if each step were one device's and then the exchange, at the "
-        "best rate that was measured between so many."
-        if "if nothing hid" in frame
+        " Bare: what of linear would be left if nothing hid, each step being one device's and then the exchange, at "
+        "the best rate that was measured between so many."
+        if "bare" in frame
         else ""
     )
     busy_words = (
@@ -205,7 +203,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     )
 
 
-SELDOM = ("speed-up", "of linear", "if nothing hid", "utilisation", "first over others", "no result")
+SELDOM = ("speed-up", "of linear", "bare", "utilisation", "first over others", "no result")
 
 
 def sentence(results: Results, trials: Sequence[Trial]) -> str:

@@ -107,29 +107,34 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     one = alone(trials)
     rows: list[dict[str, Any]] = []
     for trial in trials:
-        late = len(short(Side(results, trial)))
         images = results.fact(trial, "train_images")
         rows.append(
             {
                 "run": named(trial, one),
-                "updates an epoch": number(_updates(trial, images)) if images else None,
-                "epochs to target": epochs_words(results, trial),
+                "updates": number(_updates(trial, images)) if images else None,
+                "epochs": epochs_words(results, trial),
                 "over one device": over_one(results, trial, one) if one and trial != one else None,
-                "not reached": f"{late} of {len(results.ok(trial))}" if late else None,
-                "seconds to target": with_interval(time_to_target(results, trial), "run_s", unit=False),
-                "top-1 at the end (%)": with_interval(convergence.final(results, trial, "top1"), "top1", unit=False),
+                "seconds": with_interval(time_to_target(results, trial), "run_s", unit=False),
+                "top-1 (%)": with_interval(convergence.final(results, trial, "top1"), "top1", unit=False),
                 "no result": engines.status_without_result(results, trial),
             }
         )
     first = next(trial for trial in trials if results.ok(trial))
     return Table(
-        engines.concise(pd.DataFrame(rows, dtype=object), ("not reached", "no result")),
-        f"Epochs until the validation accuracy reaches {percent(first.target_top1)}, which was fixed before, on a "
-        f"straight line between two epochs; ratios are of runs with the same seed. A run that never reaches it counts "
-        f"as its {first.epochs} epochs, which is the least that it may need. Seconds are of training; those of stale "
-        f"updates say nothing, since every device repeats all updates. "
+        engines.concise(pd.DataFrame(rows, dtype=object), ("no result",)),
+        f"Updates of an epoch, and epochs until the validation accuracy reaches {percent(first.target_top1)}, which "
+        f"was fixed before, on a straight line between two epochs; ratios are of runs with the same seed. A run that "
+        f"never reaches it counts as its {first.epochs} epochs, which is the least that it may need "
+        f"({_short_sentence(results, trials)}). Seconds are of training until then; those of stale updates say "
+        f"nothing, since every device repeats all updates. Top-1 is after the last epoch. "
         f"{engines.conditions(results, list(trials))}; {convergence.NO_ACCURACY}.",
     )
+
+
+def _short_sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """How many runs did not come to the target."""
+    late = sum(len(short(Side(results, trial))) for trial in trials)
+    return f"{late} of {sum(len(results.ok(trial)) for trial in trials)} runs did not"
 
 
 def _updates(trial: Trial, images: int) -> float:
