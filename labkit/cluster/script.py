@@ -14,7 +14,7 @@ from pathlib import Path
 from labkit.errors import UserError
 from labkit.host import ROOT
 from labkit.profile import Profile
-from labkit.study import reports_folder
+from labkit.shown import reports_folder
 
 # What stands in a #SBATCH line must not end it, start a comment in it or open a quotation.
 _PLAIN = re.compile(r"[\w.,:;@+=~/%&|*()\[\]-]*")

@@ -16,7 +16,7 @@ from labkit.registry import COMPARISON, STUDIES
 from labkit.report.exchange import write_exchange
 from labkit.report.execute import atomic_copy, execute
 from labkit.report.html import render_notebook
-from labkit.study import evidence, notebook_of, reports_folder
+from labkit.shown import evidence, notebook_of, reports_folder
 
 TIMEOUT_S = 600.0
 

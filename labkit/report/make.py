@@ -37,7 +37,8 @@ from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
-from labkit.study import check_use, data_at_scale, documents_of_user, notebook_of, reports_folder
+from labkit.shown import notebook_of, reports_folder
+from labkit.study import check_use, data_at_scale, documents_of_user
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from labkit.report.machine import device_name, hardware_rows, host_rows
 from labkit.report.site import Headline, Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 from labkit.selection import at_scale, host_to_show, scale_to_show
-from labkit.study import evidence, notebook_of
+from labkit.shown import evidence, notebook_of
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:

@@ -14,7 +14,7 @@ from labkit.report.execute import planned_trials
 from labkit.run import estimate_s, lacked
 from labkit.run.progress import duration
 from labkit.selection import done
-from labkit.study import notebook_of
+from labkit.shown import notebook_of
 from labkit.trial import Trial
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study

@@ -17,7 +17,7 @@ from labkit.errors import UserError
 from labkit.papers import Paper, load_papers
 from labkit.profile import load_profile, profile_names
 from labkit.registry import COMPARISON, METRICS, PLANNED_FIELDS, STUDIES
-from labkit.study import notebook_of
+from labkit.shown import notebook_of
 from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's

@@ -23,7 +23,7 @@ from labkit.records import Record, parse_line
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
 from labkit.report.html import TEMPLATE, external_urls
-from labkit.study import evidence
+from labkit.shown import evidence
 from tests.unit.test_site import (
     EVIL,
     POWER,

@@ -21,7 +21,7 @@ from labkit.records import parse_line
 from labkit.registry import METRICS, STUDIES
 from labkit.report.claims_page import write_claims
 from labkit.report.exchange import FILES, write_exchange
-from labkit.study import evidence
+from labkit.shown import evidence
 from labkit.trial import NO_DATA
 from tests.unit.test_site import (
     COPY,

@@ -13,7 +13,7 @@ from labkit.analysis.results import Results
 from labkit.profile import load_profile
 from labkit.registry import STUDIES
 from labkit.report.fingerprint import write_fingerprint
-from labkit.study import evidence
+from labkit.shown import evidence
 from tests.unit.test_site import (
     EVIL,
     POWER,

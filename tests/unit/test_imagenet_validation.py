@@ -24,7 +24,8 @@ from labkit.errors import DataError, LabkitError, Unsupported, UserError
 from labkit.profile import load_profile
 from labkit.report.execute import planned_trials
 from labkit.run.plan import REFUSED_S, planned_s
-from labkit.study import notebook_of, open_study
+from labkit.shown import notebook_of
+from labkit.study import open_study
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from tests.archives import CLASS_FOLDERS, write_validation_set

@@ -30,7 +30,7 @@ from labkit.report.html import duration_text, external_urls
 from labkit.report.plan import chosen_studies
 from labkit.report.site import Headline, Published, Site, StudyRow, gaps, tally, write_index
 from labkit.report.status import StudyRun, write_run
-from labkit.study import evidence
+from labkit.shown import evidence
 from labkit.trial import NO_DATA, Trial
 from tests.unit.test_telemetry_pages import PAPERS, hopper, made
 
@@ -714,7 +714,7 @@ def evil_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     report, profile = reports / "h200", evil_profile(load_profile("h200"))
     papers = [evil_paper(paper) for paper in PAPERS]
     with reporting(reports, papers) as patch:
-        patch.setattr("labkit.study.load_profile", lambda name: profile)
+        patch.setattr("labkit.shown.load_profile", lambda name: profile)
         patch.setattr("labkit.analysis.summary.load_papers", lambda: papers)
         put(reports, "h200", evil_records(), evil_host())
         seen = evidence("h200")

@@ -28,8 +28,8 @@ from labkit.papers import Paper, PublishedTable, load_papers
 from labkit.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Process, Record, Store, short_hash
 from labkit.registry import STUDIES, find_study
-from labkit.study import evidence as evidence_of_reports
-from labkit.study import reports_folder
+from labkit.shown import evidence as evidence_of_reports
+from labkit.shown import reports_folder
 from labkit.trial import NO_DATA, Trial
 
 HOST, OTHER_HOST = "0123456789ab", "ba9876543210"
