@@ -25,6 +25,7 @@ RECORDED = ("hosts", "records", "telemetry")
 # compared; tests/notebooks read all of them.
 EMPTY = "01_training,08_quantization"
 OF_CPU = "01_training,03_multi_gpu,06_cpu_vs_gpu"
+OF_GPU = "01_training,02_batch_size,04_power,06_cpu_vs_gpu,07_precision"
 Said = subprocess.CompletedProcess[str]
 
 
@@ -83,7 +84,7 @@ def site(browser: Browser, shared_cache: Path, tmp_path_factory: pytest.TempPath
         if part.name in RECORDED:
             shutil.copytree(part, folder / part.parent.name / part.name)
     # The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it.
-    commands = {"h200": ("render", "--hw", "h200"), "": ("compare",)}
+    commands = {"h200": ("render", "--hw", "h200", "--study", OF_GPU), "": ("compare",)}
     commands |= {name: ("render", "--hw", name, "--study", of) for name, of in (("cpu", OF_CPU), ("k40m", EMPTY))}
     with ThreadPoolExecutor(2) as pool:
         said = dict(zip(commands, pool.map(lambda command: labkit(*command), commands.values()), strict=True))
