@@ -16,6 +16,10 @@ from labkit.trial import Trial
 
 Recipe = dict[str, Any]
 
+# Of every trial that trains, in every framework: SGD as PyTorch defines it, the decay added to the gradient.
+MOMENTUM = 0.9
+WEIGHT_DECAY = 5e-4
+
 # Eager, FP32, contiguous, PyTorch's default SGD: a trial's defaults, and what the papers' frameworks did.
 PLAIN: Recipe = {}
 # The same with images made on the GPU by one kernel: a loader of a dozen launches would cost a launch-bound loop some

@@ -13,6 +13,8 @@ class ModelEntry:
 
     `published_parameters` counts weights and biases at the native input with 1,000 classes, as torchvision's model
     pages state them (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet).
+    Inception-BN's follow from the filters of its paper's table (`inception_bn_table`): the 11,295,240 that BN-Inception
+    has in lists of ported networks (osmr/imgclsmob), less its convolutions' 10,016 biases, which batch norm takes away.
     A network with `words` takes bags of so many words instead of images and has no input size in pixels; its
     `published_parameters` follow from the layers of its source, with that source's `classes`.
     """
@@ -49,6 +51,15 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry("vgg19", "VGG-19", "vgg", 224, True, 143_667_240, "Simonyan & Zisserman 2015, arXiv:1409.1556"),
         ModelEntry("alexnet", "AlexNet", "alexnet", 224, True, 61_100_840, "Krizhevsky 2014, arXiv:1404.5997"),
         ModelEntry("googlenet", "GoogLeNet", "googlenet", 224, True, 6_624_904, "Szegedy et al. 2015, arXiv:1409.4842"),
+        ModelEntry(
+            "inception_bn",
+            "Inception-BN",
+            "inception_bn",
+            224,
+            True,
+            11_285_224,
+            "Ioffe & Szegedy 2015, arXiv:1502.03167",
+        ),
         ModelEntry(
             "inception_v3", "Inception-v3", "inception", 299, False, 27_161_264, "Szegedy et al. 2016, arXiv:1512.00567"
         ),

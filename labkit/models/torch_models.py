@@ -1,4 +1,4 @@
-"""torchvision's models, at their own input size and adapted to 32x32, one that takes words, and what they count."""
+"""torchvision's models, at their own size and adapted to 32x32, two that it does not have, and what they count."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ def build(
     classes = entry.classes if classes is None else classes
     if entry.words:
         return _one_hidden_layer(entry.words, classes)
+    if entry.family == "inception_bn":
+        from labkit.models.inception_bn import InceptionBN
+
+        return InceptionBN(classes)
     constructor = getattr(import_torchvision().models, name)
     options: dict[str, Any] = {"weights": None, "num_classes": classes}
     if entry.family in ("googlenet", "inception"):

@@ -14,7 +14,8 @@ from labkit.models.facts import COUNTS, _counts, count_everything, variants
 
 torch = pytest.importorskip("torch")
 
-# Multiply-adds per image of torchvision's documentation ("GFLOPS" of the weights), in 1e9, at the native input.
+# Multiply-adds per image of torchvision's documentation ("GFLOPS" of the weights), in 1e9, at the native input;
+# Inception-BN's of osmr/imgclsmob's list of networks (BN-Inception, 2,048.06 M).
 PUBLISHED_GMAC = {
     "resnet18": 1.81,
     "resnet50": 4.09,
@@ -24,6 +25,7 @@ PUBLISHED_GMAC = {
     "vgg19": 19.63,
     "alexnet": 0.71,
     "googlenet": 1.50,
+    "inception_bn": 2.048,
     "inception_v3": 5.71,
 }
 OF_IMAGES = [name for name in MODELS if not MODELS[name].words]  # tests/unit/test_small_network.py has the other

@@ -1,0 +1,52 @@
+"""SGD in Keras as PyTorch has it. Imports Keras.
+
+With gradient g, weight w, rate r, decay d and momentum m, PyTorch's step is
+
+    g <- g + d w        (the decay is part of the gradient, and so of the momentum)
+    b <- m b + g        (the first step sets b to g, which a b of 0 does too)
+    w <- w - r b        (the rate of now, on all of b)
+
+Keras's own SGD keeps v <- m v - r g and takes w <- w + v: the same while the rate is constant, but a rate that changes
+reaches only the newest gradient; and its `weight_decay` shrinks weights by r d beside the momentum, which is another
+method (decoupled decay). With decay 5e-4 and momentum 0.9 the coupled one pulls ten times as far in the long run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from labkit.recipes import MOMENTUM, WEIGHT_DECAY
+
+
+class TorchSGD(keras.optimizers.Optimizer):
+    """PyTorch's SGD with momentum and coupled weight decay on every weight, biases and batch norm's too."""
+
+    def __init__(
+        self, learning_rate: float, *, momentum: float = MOMENTUM, decay: float = WEIGHT_DECAY, name: str = "torch_sgd"
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, name=name)  # its own weight_decay would be the decoupled one
+        self.momentum, self.decay = momentum, decay
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make a momentum of zeros for each variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self.momenta = self.add_optimizer_variables(variables, "momentum")
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """One variable's step."""
+        rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype) + self.decay * variable
+        momentum = self.momenta[self._get_variable_index(variable)]
+        new = self.momentum * momentum + gradient
+        self.assign(momentum, new)
+        self.assign_sub(variable, rate * new)
+
+    def get_config(self) -> dict[str, Any]:
+        """What a saved one is made of again."""
+        return {**super().get_config(), "momentum": self.momentum, "decay": self.decay}

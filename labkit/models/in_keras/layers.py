@@ -1,0 +1,184 @@
+"""PyTorch's layers in Keras: the same padding, pooling, statistics and initialisation. Imports Keras."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from labkit.models.in_keras.padding import padding_of, same_padding
+
+Tensor = Any
+Size = int | tuple[int, int]  # of both edges, or (height, width)
+Initializer = Callable[..., Tensor]
+
+
+class BatchNorm(keras.layers.BatchNormalization):
+    """Keras's batch norm with PyTorch's running variance, which divides by n - 1 where Keras's divides by n.
+
+    Images are normalised by the variance that divides by n, in both. At the last layers of a network on 32x32 images n
+    is the batch, and the two differ by several per cent.
+    """
+
+    def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
+        """Normalised inputs; in training by their own statistics, which the running ones then follow."""
+        if not (training and self.trainable):
+            return super().call(inputs, training=False, mask=mask)
+        exact = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        axes = [axis for axis in range(len(inputs.shape)) if axis != self.axis % len(inputs.shape)]
+        mean, variance = ops.moments(exact, axes=axes)
+        count = ops.cast(math.prod(ops.shape(inputs)[axis] for axis in axes), exact.dtype)
+        new = 1.0 - self.momentum
+        self.moving_mean.assign(self.moving_mean * self.momentum + mean * new)
+        self.moving_variance.assign(self.moving_variance * self.momentum + variance * (count / (count - 1.0) * new))
+        result = ops.batch_normalization(
+            exact, mean, variance, axis=self.axis, offset=self.beta, scale=self.gamma, epsilon=self.epsilon
+        )
+        return ops.cast(result, self.compute_dtype)
+
+
+class Layers:
+    """Applies layers to tensors of one data format. Names are of PyTorch's modules, and sizes mean what they do there.
+
+    `spread` is the standard deviation of the normal distribution that weights begin with where torchvision truncates
+    one at 2, which is 20 standard deviations and more; without it they begin as PyTorch's own layers do. They are drawn
+    by NumPy from `seed`: the same numbers with every back end, and JAX would compile a drawing of its own for each
+    shape, half a minute for a GoogLeNet on one core.
+    """
+
+    def __init__(self, data_format: str, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._format: dict[str, Any] = {"data_format": data_format}
+        self._last = data_format == "channels_last"
+        self._axis = -1 if self._last else 1
+
+    def edges(self, tensor: Tensor) -> tuple[int, int]:
+        """Height and width."""
+        height, width = tensor.shape[1:3] if self._last else tensor.shape[2:4]
+        return height, width
+
+    def convolution(
+        self,
+        tensor: Tensor,
+        name: str,
+        filters: int,
+        window: Size,
+        *,
+        stride: int = 1,
+        padding: Size = 0,
+        bias: bool = False,
+        spread: float | None = None,
+    ) -> Tensor:
+        """Convolution; without `spread` its weights begin as ResNet's and VGG's do (He, fan out), biases with 0."""
+        tensor, word = self._padded(tensor, window, stride, padding)
+        fan_out = filters * math.prod(_both(window))
+        layer = keras.layers.Conv2D(
+            filters,
+            window,
+            strides=stride,
+            padding=word,
+            use_bias=bias,
+            kernel_initializer=self._normal(spread or math.sqrt(2 / fan_out)),
+            name=name,
+            **self._format,
+        )
+        return layer(tensor)
+
+    def norm(self, tensor: Tensor, name: str, *, eps: float = 1e-5) -> Tensor:
+        """Batch norm with PyTorch's momentum of 0.1, which Keras counts from the other side."""
+        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=name)(tensor)
+
+    def block(self, tensor: Tensor, name: str, filters: int, window: Size, *, spread: float, **sizes: Any) -> Tensor:
+        """torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
+        tensor = self.convolution(tensor, f"{name}.conv", filters, window, spread=spread, **sizes)
+        return self.relu(self.norm(tensor, f"{name}.bn", eps=1e-3))
+
+    def relu(self, tensor: Tensor) -> Tensor:
+        """What is positive, and 0 instead of the rest."""
+        return keras.layers.Activation("relu")(tensor)
+
+    def add(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Their sum."""
+        return keras.layers.Add()(tensors)
+
+    def concatenate(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Along the channels."""
+        return keras.layers.Concatenate(axis=self._axis)(tensors)
+
+    def max_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0, ceil: bool = False) -> Tensor:
+        """Maximum of each window. `tensor` comes out of ReLU: so zeros around it change no maximum."""
+        tensor, word = self._padded(tensor, window, stride, padding, ceil=ceil)
+        return keras.layers.MaxPooling2D(window, strides=stride, padding=word, **self._format)(tensor)
+
+    def average_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0) -> Tensor:
+        """Mean of each window, zeros of the padding among it; Keras's `same` would leave them out."""
+        if padding:
+            tensor = keras.layers.ZeroPadding2D(padding, **self._format)(tensor)
+        return keras.layers.AveragePooling2D(window, strides=stride, padding="valid", **self._format)(tensor)
+
+    def adaptive_pool(self, tensor: Tensor, edge: int) -> Tensor:
+        """PyTorch's adaptive average to `edge` x `edge`; nothing where it has that size."""
+        given = self.edges(tensor)
+        if given == (edge, edge):
+            return tensor
+        if given == (1, 1):
+            return keras.layers.UpSampling2D(edge, interpolation="nearest", **self._format)(tensor)
+        return keras.layers.AdaptiveAveragePooling2D(edge, **self._format)(tensor)
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """(N, channels): the mean over height and width."""
+        return keras.layers.GlobalAveragePooling2D(**self._format)(tensor)
+
+    def flatten(self, tensor: Tensor) -> Tensor:
+        """(N, height * width * channels), in this order, in either data format; PyTorch has the channels first."""
+        return keras.layers.Flatten(**self._format)(tensor)
+
+    def dense(
+        self, tensor: Tensor, name: str, units: int, *, spread: float | None = None, zero_bias: bool = False
+    ) -> Tensor:
+        """Matrix product and bias, which begin as PyTorch's Linear: uniform within 1 / sqrt(inputs)."""
+        uniform = self._uniform(1 / math.sqrt(tensor.shape[-1]))
+        layer = keras.layers.Dense(
+            units,
+            kernel_initializer=self._normal(spread) if spread else uniform,
+            bias_initializer="zeros" if zero_bias else uniform,
+            name=name,
+        )
+        return layer(tensor)
+
+    def dropout(self, tensor: Tensor, rate: float) -> Tensor:
+        """In training, so many of the values become 0 and the others grow by as much."""
+        return keras.layers.Dropout(rate)(tensor)
+
+    def _normal(self, deviation: float) -> Initializer:
+        def draw(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+            return ops.convert_to_tensor(self._random.standard_normal(shape, np.float32) * np.float32(deviation), dtype)
+
+        return draw
+
+    def _uniform(self, bound: float) -> Initializer:
+        def draw(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+            return ops.convert_to_tensor((self._random.random(shape, np.float32) * 2 - 1) * np.float32(bound), dtype)
+
+        return draw
+
+    def _padded(
+        self, tensor: Tensor, window: Size, stride: int, padding: Size, *, ceil: bool = False
+    ) -> tuple[Tensor, str]:
+        """The tensor, padded where Keras has no word for it, and the word for the layer that follows."""
+        edges = self.edges(tensor)
+        ways = list(zip(edges, _both(window), _both(padding), strict=True))
+        height, width = (padding_of(edge, size, stride, pad, ceil=ceil) for edge, size, pad in ways)
+        if (height, width) == ((0, 0), (0, 0)):
+            return tensor, "valid"
+        if (height, width) == tuple(same_padding(edge, size, stride) for edge, size, _ in ways):
+            return tensor, "same"
+        return keras.layers.ZeroPadding2D((height, width), **self._format)(tensor), "valid"
+
+
+def _both(size: Size) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)

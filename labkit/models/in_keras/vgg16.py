@@ -1,0 +1,31 @@
+"""VGG-16 as torchvision has it, without batch norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labkit.models.in_keras.layers import Layers, Tensor
+
+STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolutions before each pooling
+DROPOUT = 0.5
+
+
+def outputs(layers: Layers, images: Tensor, *, classes: int, head: str, **_: Any) -> Tensor:
+    """Logits. torchvision's head takes 7x7 features, into which 1x1 ones are replicated; `head512` is for 1x1 ones."""
+    tensor, place = images, 0  # the number that a layer has in PyTorch's `features`
+    for filters, convolutions in STAGES:
+        for _number in range(convolutions):
+            tensor = layers.relu(layers.convolution(tensor, f"features.{place}", filters, 3, padding=1, bias=True))
+            place += 2
+        tensor = layers.max_pool(tensor, 2, stride=2)
+        place += 1
+    small = head == "head512" and layers.edges(tensor) == (1, 1)
+    if not small:
+        tensor = layers.adaptive_pool(tensor, 7)
+    # torchvision's layers have weights of their own making; those of the small head begin as PyTorch's do.
+    units = 512 if small else 4096
+    initial: dict[str, Any] = {} if small else {"spread": 0.01, "zero_bias": True}
+    tensor = layers.flatten(tensor)
+    for name in ("classifier.0", "classifier.3"):
+        tensor = layers.dropout(layers.relu(layers.dense(tensor, name, units, **initial)), DROPOUT)
+    return layers.dense(tensor, "classifier.6", classes, **initial)

@@ -1,0 +1,218 @@
+"""Networks in Keras are PyTorch's: layers, weights, losses, steps and statistics, with TensorFlow and with JAX.
+
+Keras takes one back end a process, so each runs in one of its own (`tests/keras_checks.py`); JAX where it is installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from labkit.errors import UserError
+from labkit.host import ROOT
+from labkit.models import count, in_keras
+from labkit.models.facts import variants
+from labkit.models.in_keras.padding import padding_of, same_padding
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("keras")
+
+pytestmark = pytest.mark.timeout(900)  # a process that shares its core with others
+
+# One process does all jobs of a group: most of a second process's time would be importing. With JAX, which compiles
+# each network for long, a network has a process of its own.
+SMALL = ("resnet50", "vgg16", "googlenet", "inception_bn")
+EXACT = ("resnet50", "inception_bn")
+MAGNIFIES = ("inception_bn", "inception_v3")  # rounding: their first gradients are 3 and 4 % apart in FP32
+QUICK = (("counts", "carrying", "optimiser", "refused", "seeds"), tuple(f"float32:{name}" for name in SMALL))
+SLOW = (("aux", "float32:inception_v3"), tuple(f"float64:{name}" for name in EXACT))
+BACKENDS = ("tensorflow", "jax")
+
+
+@cache
+def done(backend: str, jobs: tuple[str, ...]) -> dict[str, Any]:
+    """What a process with these jobs found."""
+    settings = {"KERAS_BACKEND": backend, "JAX_ENABLE_X64": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "tests.keras_checks", *jobs]
+    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1", **settings}
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def found(backend: str, job: str) -> Any:
+    """What came of a job; skipped where the back end is missing."""
+    if find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    group = next(jobs for jobs in (*QUICK, *SLOW) if job in jobs)
+    if backend == "jax":
+        group = (job,) if ":" in job or job == "aux" else group[1:]  # the counts are TensorFlow's
+    return done(backend, group)[job]
+
+
+def cases(jobs: list[str]) -> list[Any]:
+    """Both back ends with each job; slow where the process takes long or compiles."""
+    slow = {job for group in SLOW for job in group}
+    return [
+        pytest.param(backend, job, marks=[pytest.mark.slow] if backend == "jax" or job in slow else [])
+        for backend in BACKENDS
+        for job in jobs
+    ]
+
+
+NETWORKS = cases([f"float32:{name}" for name in in_keras.KERAS_MODELS])
+
+
+# ---- layers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", in_keras.KERAS_MODELS)
+def test_a_keras_network_has_as_many_parameters_as_pytorchs(name: str) -> None:
+    expected = [count(name, image_px=px, stem=stem, head=head).parameters for px, stem, head in variants(name)]
+    assert found("tensorflow", "counts")[name] == expected
+
+
+def test_the_auxiliary_head_of_inception_v3_is_counted_as_published() -> None:
+    assert found("tensorflow", "counts")["inception_v3 with aux"] == [27_161_264]
+
+
+@pytest.mark.parametrize(("backend", "job"), NETWORKS)
+def test_weights_begin_as_widely_spread_and_as_much_is_dropped(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert result["initial_spread"] < 1.05  # of 1,000 values a deviation is known to 2 %
+    ours, theirs = result["dropout"]
+    expected = {"resnet50": [], "vgg16": [0.5, 0.5], "googlenet": [0.2], "inception_bn": [], "inception_v3": [0.5]}
+    assert ours == theirs == expected[job.removeprefix("float32:")]
+
+
+@pytest.mark.parametrize("ceil", [False, True])
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize(("window", "stride"), [(2, 2), (3, 1), (3, 2)])
+@pytest.mark.parametrize("edge", [3, 4, 7, 8, 14, 35])
+def test_zeros_are_counted_as_pytorch_pools(edge: int, window: int, stride: int, padding: int, ceil: bool) -> None:
+    images = torch.rand(1, 1, edge, edge)
+    expected = torch.nn.functional.max_pool2d(images, window, stride, padding, ceil_mode=ceil)
+    before, after = padding_of(edge, window, stride, padding, ceil=ceil)
+    padded = torch.nn.functional.pad(images, (before, after, before, after))
+    assert torch.equal(torch.nn.functional.max_pool2d(padded, window, stride), expected)
+
+
+def test_the_word_same_is_not_pytorchs_padding_where_a_stride_is_2() -> None:
+    assert padding_of(8, 3, 2, 1) == (1, 0) and same_padding(8, 3, 2) == (0, 1)
+    assert padding_of(224, 7, 2, 3) == (3, 2) and same_padding(224, 7, 2) == (2, 3)
+    assert padding_of(112, 3, 2, 0, ceil=True) == same_padding(112, 3, 2) == (0, 1)
+    assert padding_of(7, 3, 2, 0, ceil=True) == (0, 0) and same_padding(7, 3, 2) == (1, 1)
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backend", "job"), NETWORKS)
+def test_predictions_and_losses_on_the_same_weights_agree(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert result["parameters"][0] == result["parameters"][1]
+    assert result["logits"] < 2e-4, "in evaluation mode"
+    assert result["keras_losses"][0] == pytest.approx(result["losses"][0], rel=1e-4), "in training mode"
+
+
+@pytest.mark.parametrize(("backend", "job"), NETWORKS)
+def test_losses_after_three_steps_agree(backend: str, job: str) -> None:
+    result = found(backend, job)
+    losses = result["losses"]
+    assert result["keras_losses"] == pytest.approx(losses, rel=1e-3)
+    assert abs(losses[-1] / losses[0] - 1) > 0.02, "steps that change so little would agree whatever they were"
+    assert result["weights"] < 1e-5
+    if job.removeprefix("float32:") not in MAGNIFIES:
+        assert result["gradients"] < 1e-3
+    if result["statistics"] is not None:
+        assert result["statistics"] < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_in_double_precision_three_usual_steps_are_the_same(name: str) -> None:
+    """With TensorFlow: Keras on JAX normalises in FP32 in any case, since its `result_type` knows no 64 bits there."""
+    result = found("tensorflow", f"float64:{name}")
+    losses = result["losses"]
+    assert result["keras_losses"] == pytest.approx(losses, rel=1e-6)
+    assert abs(losses[-1] / losses[0] - 1) > 0.02
+    for what in ("logits", "gradients", "weights", "statistics"):
+        assert result[what] < 1e-6, what
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["aux"]))
+def test_auxiliary_heads_agree_and_with_jax_so_do_channels_first(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert {name: len(heads) for name, heads in result.items()} == {"googlenet": 3, "inception_v3": 2}
+    for name, heads in result.items():
+        assert max(heads) < 1e-3, name
+
+
+# ---- carrying and the optimiser -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["carrying"]))
+def test_weights_are_carried_by_name_there_and_back(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert result["names"] == sorted(
+        ["0.bias", "0.weight", "1.bias", "1.running_mean", "1.running_var", "1.weight", "3.bias", "3.weight"]
+    )
+    assert result["flattened"] == [[2, 3, 4]]
+    assert result["returned"], "what was carried there comes back as it was"
+    assert result["logits"] < 1e-5, "also where PyTorch's weights changed afterwards"
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["carrying"]))
+def test_what_has_no_partner_is_named_and_nothing_is_carried(backend: str, job: str) -> None:
+    result = found(backend, job)
+    refused = result["refused"]
+    assert refused["more"] == "LabkitError: only PyTorch's model has 4.weight: the two are not the same network."
+    assert refused["less"] == "LabkitError: only Keras's model has 1.running_var: the two are not the same network."
+    assert refused["shape"] == "LabkitError: 3.weight is (5, 20) in PyTorch's model and (5, 24) in Keras's."
+    assert result["unchanged"] == 0
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["optimiser"]))
+def test_the_optimiser_is_pytorchs_and_keras_own_is_not(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert result["ours"] < 1e-6  # rates are FP32
+    assert result["keras"] > 0.1, "the decay beside the momentum, and old gradients at old rates"
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["seeds"]))
+def test_initial_weights_follow_from_the_seed(backend: str, job: str) -> None:
+    first, second, third = found(backend, job)
+    assert first == second != third
+    assert first == pytest.approx(0.14243192970752716, rel=1e-6), "with every back end"
+
+
+# ---- what there is none of ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backend", "job"), cases(["refused"]))
+def test_what_there_is_none_of_is_refused_with_what_there_is(backend: str, job: str) -> None:
+    result = found(backend, job)
+    assert "inception_bn" in result["model"] and "299" in result["size"] and "channels_last" in result["data format"]
+    assert ("channels first" in result) == (backend == "tensorflow")
+
+
+def test_a_mistake_is_told_before_keras_is_imported() -> None:
+    script = (
+        "import sys\n"
+        "from labkit.errors import UserError\n"
+        "import labkit.models.in_keras.carried\n"
+        "from labkit.models import in_keras\n"
+        "try:\n    in_keras.build('alexnet')\nexcept UserError:\n    pass\n"
+        "print(sorted({'torch', 'keras', 'tensorflow', 'jax'} & set(sys.modules)))"
+    )
+    process = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
+    with pytest.raises(UserError, match="Keras model"):
+        in_keras.build("mlp512")
