@@ -28,12 +28,21 @@ pytestmark = pytest.mark.timeout(900)  # a process that shares its core with oth
 
 # One process does all jobs of a group: most of a second process's time would be importing. With JAX, which compiles
 # each network for long, a network has a process of its own.
-SMALL = ("resnet50", "vgg16", "googlenet", "inception_bn")
+SMALL = ("resnet50", "inception_bn", "vgg16", "googlenet")
 EXACT = ("resnet50", "inception_bn")
 MAGNIFIES = ("inception_bn", "inception_v3")  # rounding: their first gradients are 3 and 4 % apart in FP32
-QUICK = (("counts", "carrying", "optimiser", "refused", "seeds"), tuple(f"float32:{name}" for name in SMALL))
-SLOW = (("aux", "float32:inception_v3"), tuple(f"float64:{name}" for name in EXACT))
+QUICK = (("counts", "carrying", "optimiser", "refused", "seeds"), tuple(f"float32:{name}" for name in SMALL[:2]))
+SLOW = (
+    ("aux", "float32:inception_v3"),
+    tuple(f"float32:{name}" for name in SMALL[2:]),
+    tuple(f"float64:{name}" for name in EXACT),
+)
 BACKENDS = ("tensorflow", "jax")
+EVERY = "LABKIT_EVERY_NETWORK"
+WHEN_ASKED = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it"),
+]
 
 
 @cache
@@ -58,10 +67,10 @@ def found(backend: str, job: str) -> Any:
 
 
 def cases(jobs: list[str]) -> list[Any]:
-    """Both back ends with each job; slow where the process takes long or compiles."""
+    """Both back ends with each job; only when asked for where the process takes long or compiles."""
     slow = {job for group in SLOW for job in group}
     return [
-        pytest.param(backend, job, marks=[pytest.mark.slow] if backend == "jax" or job in slow else [])
+        pytest.param(backend, job, marks=WHEN_ASKED if backend == "jax" or job in slow else [])
         for backend in BACKENDS
         for job in jobs
     ]
@@ -136,6 +145,7 @@ def test_losses_after_three_steps_agree(backend: str, job: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it")
 @pytest.mark.parametrize("name", EXACT)
 def test_in_double_precision_three_usual_steps_are_the_same(name: str) -> None:
     """With TensorFlow: Keras on JAX normalises in FP32 in any case, since its `result_type` knows no 64 bits there."""
