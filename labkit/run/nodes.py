@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from labkit.errors import LabkitError
 from labkit.records import Record
 from labkit.trial import Trial
 
@@ -43,9 +44,14 @@ class ThisNode:
 
     count: int = 1
 
-    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Not to be called: no trial runs over several nodes here."""
-        raise NotImplementedError(number, environment, log)
+    def start(
+        self,
+        number: int,
+        environment: dict[str, str],  # noqa: ARG002 - as others start
+        log: BinaryIO,  # noqa: ARG002
+    ) -> subprocess.Popen[bytes]:
+        """LabkitError: `too_few_nodes` refuses every trial that would need it."""
+        raise LabkitError(f"{number} nodes were to be started, and there is this one.")
 
 
 @dataclass(frozen=True)

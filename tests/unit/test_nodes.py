@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from labkit.errors import UserError
+from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
 from labkit.ranks import Team
 from labkit.run import alike, network
@@ -126,6 +126,11 @@ def test_what_was_refused_for_want_of_nodes_is_tried_where_they_are(
 
 
 # ---- the network between them ---------------------------------------------------------------------------------------
+
+
+def test_this_node_alone_starts_nothing_on_others(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log, pytest.raises(LabkitError, match="2 nodes were to be started"):
+        ThisNode().start(2, {}, log)
 
 
 def test_no_other_network_is_used_under_the_name_of_one() -> None:
