@@ -26,7 +26,7 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report render compare plan lab profile doctor data-check test lint clean
+.PHONY: help setup report render compare plan pack lab profile doctor data-check test lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ compare: $(INSTALLED)  ## all recorded profiles side by side [BASELINE=profile]
 
 plan: $(INSTALLED)  ## the trials that a report would run, and the time they should take
 	@$(LABKIT) plan
+
+pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
+	@$(LABKIT) pack
 
 lab: $(INSTALLED)  ## JupyterLab on notebooks/
 	@"$$LABKIT_PYTHON" -m jupyterlab --notebook-dir=notebooks

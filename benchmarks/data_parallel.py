@@ -31,7 +31,8 @@ from labkit.data import DataSet, open_data
 from labkit.host import Host, this_host, usable_threads
 from labkit.profile import Profile, Timing
 from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
-from labkit.records import Blocks, Record, Store
+from labkit.record_store import Store
+from labkit.records import Blocks, Record
 from labkit.run import measure
 from labkit.statistics import Interval, log_interval
 from labkit.trial import INTERCONNECTS, Trial

@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|doctor|profile|data`. The Makefile only calls this.
+"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|data`. The Makefile only calls this.
 
 Exit codes: 0; 1 when a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -117,6 +117,15 @@ def plan(
         for trial in one.trials:
             print(f"      {trial.label(beside=one.trials)}")
     print(f"Together about {duration(sum(one.seconds for one in plans))}.")
+
+
+@app.command()
+def pack(hw: Hw = "") -> None:
+    """Compress the records of a profile, to be committed; what measures next unpacks them again."""
+    from labkit.report.keep import pack_records
+
+    for sentence in pack_records(hw):
+        print(sentence)
 
 
 @app.command()

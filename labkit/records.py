@@ -1,27 +1,18 @@
-"""Records: what one trial gave in one pass on one host, and the append-only store that keeps them.
-
-One JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`, appended with one write and flushed to the disk
-the moment the trial ends. A line that a power loss cut short is no record: it is dropped before the next is written.
-"""
+"""Records: what one trial gave in one pass on one host, as one JSON line."""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
-import fcntl
 import hashlib
 import json
-import os
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from labkit.errors import LabkitError
 from labkit.observed import Telemetry
 from labkit.scored import Scored
 from labkit.trial import Trial, trial_from_dict
@@ -242,92 +233,3 @@ def short_hash(key: str) -> str:
 def utc_now() -> str:
     """The time as ISO 8601 in UTC, to the second."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-
-
-class Store:
-    """The records of one report folder (`reports/<hw>`)."""
-
-    def __init__(self, report: Path) -> None:
-        self.report = report
-
-    def path(self, host: str, study: str) -> Path:
-        """Where the records of a study on a host stand."""
-        return self.report / "records" / host / f"{study}.jsonl"
-
-    def hosts(self, study: str | None = None) -> list[str]:
-        """Hosts that have records (of that study), sorted."""
-        pattern = f"*/{study}.jsonl" if study else "*/*.jsonl"
-        found = (self.report / "records").glob(pattern)
-        return sorted({path.parent.name for path in found if path.stat().st_size})  # empty: all was moved aside
-
-    def append(self, record: Record) -> None:
-        """Write one record and flush it to the disk; whatever a broken write left behind is dropped first."""
-        path = self.path(record.host, record.study)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            _drop_torn_tail(file)
-            data = (record.line() + "\n").encode()
-            while data:  # a full disk may take a part, and says so only the next time
-                data = data[os.write(file.fileno(), data) :]
-            os.fsync(file.fileno())
-
-    def read(self, study: str, host: str) -> list[Record]:
-        """The records of a study on a host in the order they were written; [] when there are none.
-
-        LabkitError when a whole line is no record: the file was edited, and silently leaving a line out would bias
-        what is shown.
-        """
-        path = self.path(host, study)
-        if not path.is_file():
-            return []
-        records = []
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn, or empty
-            try:
-                records.append(parse_line(line))
-            except ValueError as error:
-                problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-                raise LabkitError(
-                    f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
-                    f"move it away and measure again."
-                ) from error
-        return records
-
-    def move_aside(self, study: str, host: str, scale: str) -> int:
-        """Take the records of a scale out of the way (into `aside/`, nothing is deleted); how many there were."""
-        records = self.read(study, host)
-        taken = [record for record in records if record.scale == scale]
-        if not taken:
-            return 0
-        path = self.path(host, study)
-        stamp = utc_now().replace(":", "").replace("+0000", "Z")
-        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.urandom(3).hex()}.jsonl"
-        aside.parent.mkdir(exist_ok=True)
-        _write_lines(aside, taken)
-        _write_lines(path, [record for record in records if record.scale != scale])
-        return len(taken)
-
-
-def _drop_torn_tail(file: Any) -> None:
-    """Cut what follows the last newline of a file opened for appending."""
-    end = file.seek(0, os.SEEK_END)
-    if end == 0:
-        return
-    file.seek(end - 1)
-    if file.read(1) == b"\n":
-        return
-    file.seek(0)
-    keep = file.read().rfind(b"\n") + 1
-    file.truncate(keep)
-
-
-def _write_lines(path: Path, records: Iterable[Record]) -> None:
-    """Write records to a file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(record.line() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from labkit.records import PROTOCOL, Record, Store, short_hash
+from labkit.record_store import Store
+from labkit.records import PROTOCOL, Record, short_hash
 from labkit.registry import PASSES, SCALES
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,13 @@ from labkit.records import short_hash
 from labkit.series import Series
 
 COLUMNS = ("scale", "key", "pass", "source", "metric", "t_s", "value")
+# Times and values seldom repeat: their bytes compress side by side, first bytes first, and not as a dictionary.
+_COMPACT: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 9,
+    "use_dictionary": ["scale", "key", "pass", "source", "metric"],
+    "use_byte_stream_split": ["t_s", "value"],
+}
 
 
 class SeriesStore:
@@ -57,11 +65,18 @@ class SeriesStore:
         if len(kept):
             same = (kept["scale"] == scale) & (kept["key"] == short_hash(key)) & (kept["pass"] == pass_number)
             new = pd.concat([kept[~same], new], ignore_index=True)
-        for name in ("scale", "key", "source", "metric"):
-            new[name] = new[name].astype("category")
+        self._write(new)
+
+    def rewrite(self) -> None:
+        """Write what is kept anew, in the form of now. OSError when it cannot be read or written."""
+        if self.path.is_file():
+            self._write(self.read())
+
+    def _write(self, rows: pd.DataFrame) -> None:
+        rows = rows.astype(dict.fromkeys(("scale", "key", "source", "metric"), "category"))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        new.to_parquet(temporary, index=False, compression="zstd")
+        rows.to_parquet(temporary, index=False, **_COMPACT)
         temporary.replace(self.path)
 
 

@@ -11,7 +11,7 @@ from labkit.analysis.verdicts import Evidence
 from labkit.errors import LabkitError
 from labkit.host import ROOT, read_host
 from labkit.profile import Profile, load_profile, profile_names
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.registry import STUDIES, Study, find_study
 from labkit.selection import at_scale, host_to_show, scale_to_show
 
@@ -57,6 +57,7 @@ def shown_results(
         records=shown,
         measured_here=host_id == here,
         lines={(record.key, record.pass_number): number[id(record)] for record in shown},
+        file_name=store.path(host_id, study.id).name,
     )
 
 

@@ -24,7 +24,8 @@ from labkit.host import Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
 from labkit.papers import load_papers
 from labkit.profile import Profile, SweepValue, load_profile
-from labkit.records import Store, short_hash
+from labkit.record_store import Store
+from labkit.records import short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import host_to_show

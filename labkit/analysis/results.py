@@ -33,6 +33,7 @@ class Results:
     records: list[Record]
     measured_here: bool = False
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
+    file_name: str = ""  # of the file of records, which may be packed
 
     def __bool__(self) -> bool:
         return bool(self.records)
@@ -94,7 +95,7 @@ class Results:
 
     def file(self) -> str:
         """The file of these records, relative to the folder of all reports."""
-        return f"{self.profile.name}/records/{self.host_id}/{self.study.id}.jsonl"
+        return f"{self.profile.name}/records/{self.host_id}/{self.file_name or self.study.id + '.jsonl'}"
 
     def lines_of(self, trial: Trial) -> list[int]:
         """The lines of that file that hold a trial's records."""

@@ -110,7 +110,7 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
                 "CUDA": said("cuda"),
                 "cuDNN": said("cudnn"),
                 "file": results.file(),
-                "series": results.file().replace("/records/", "/telemetry/").replace(".jsonl", ".parquet"),
+                "series": f"{results.profile.name}/telemetry/{results.host_id}/{results.study.id}.parquet",
             }
         )
     return rows

@@ -27,7 +27,8 @@ from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT, Host, this_host
 from labkit.matching import detect, require_match
 from labkit.profile import Profile, load_profile
-from labkit.records import Store, utc_now
+from labkit.record_store import Store
+from labkit.records import utc_now
 from labkit.registry import STUDIES, check_scale
 from labkit.report.execute import Execution, atomic_copy, execute
 from labkit.report.generate import write_profile

@@ -14,7 +14,8 @@ from labkit.errors import LabkitError
 from labkit.host import Host, read_host
 from labkit.papers import load_papers
 from labkit.profile import Profile
-from labkit.records import Store, utc_now
+from labkit.record_store import Store
+from labkit.records import utc_now
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
 from labkit.report.claims_page import write_claims

@@ -8,7 +8,7 @@ from typing import Any
 from labkit.errors import UserError
 from labkit.host import Host
 from labkit.profile import Profile
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
 from labkit.run import estimate_s, lacked

@@ -16,7 +16,8 @@ from labkit.host import Host, usable_threads, write_host
 from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
-from labkit.records import Blocks, Epochs, Planned, Process, Record, Store, short_hash, utc_now
+from labkit.record_store import Store
+from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
 from labkit.run.group import GroupProcess
 from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.lock import only_measurement

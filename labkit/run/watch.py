@@ -14,7 +14,8 @@ from labkit import observed
 from labkit.host import Host
 from labkit.matching import device_indices
 from labkit.profile import Profile
-from labkit.records import Blocks, Store
+from labkit.record_store import Store
+from labkit.records import Blocks
 from labkit.series import Span
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from labkit.profile import Device, Profile, Timing
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.cluster.link import Link

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from labkit.host import Host
 from labkit.profile import Device, Profile, Timing
-from labkit.records import Record, Store
+from labkit.record_store import Store
+from labkit.records import Record
 from labkit.run import Outcome, measure, order_of_pass
 from labkit.run.nodes import Nodes
 from labkit.trial import Trial

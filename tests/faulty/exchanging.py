@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit.data import DataSet, open_data
 from labkit.profile import Timing
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, tiny_profile

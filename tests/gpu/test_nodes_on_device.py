@@ -10,7 +10,7 @@ import pytest
 
 from labkit.data import open_data
 from labkit.host import this_host
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.run import measure
 from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.trial import Trial

@@ -12,7 +12,8 @@ from labkit.host import this_host
 from labkit.matching import detect
 from labkit.measure import CudaClock
 from labkit.profile import Profile, Timing
-from labkit.records import Record, Store
+from labkit.record_store import Store
+from labkit.records import Record
 from labkit.run import measure
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import build_workload

@@ -12,7 +12,8 @@ from labkit.analysis import traffic
 from labkit.data import DataSet, open_data
 from labkit.host import Host, this_host
 from labkit.recipes import CAPTURED, COMPILED, on_devices
-from labkit.records import Epochs, Record, Store
+from labkit.record_store import Store
+from labkit.records import Epochs, Record
 from labkit.run import measure
 from labkit.sensors import rate_name
 from labkit.trial import INTERCONNECTS, Trial

@@ -9,7 +9,7 @@ import pytest
 
 from labkit.data import open_data
 from labkit.host import this_host
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.run import measure
 from labkit.series import energy
 from labkit.series_store import SeriesStore

@@ -19,6 +19,7 @@ from labkit.errors import LabkitError
 from labkit.host import ROOT
 from labkit.observed import Statistic
 from labkit.papers import Paper
+from labkit.record_store import content_of
 from labkit.records import Record, parse_line
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
@@ -361,7 +362,7 @@ def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_sho
             read = set()
             for link in row.select("td:last-child a"):
                 file = made[0].parent / str(link["href"])
-                lines = file.read_text(encoding="utf-8").splitlines()
+                lines = content_of(file).decode().splitlines()
                 for number in re.findall(r"\d+", said_in(link)):
                     record = parse_line(lines[int(number) - 1])
                     assert record.scale == case.sides[0].results.scale
@@ -374,12 +375,10 @@ def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_sho
 
 def test_the_study_a_claim_belongs_to_is_that_of_its_records(made: Made, soup: BeautifulSoup) -> None:
     for name, article in articles(soup).items():
-        files = {str(link["href"]).rsplit("/", 1)[-1].removesuffix(".jsonl") for link in article.select("tbody a")}
+        files = {str(link["href"]).rsplit("/", 1)[-1].split(".")[0] for link in article.select("tbody a")}
         finding = next(one for one in made[1] if one.claim.id == name)
         assert files <= {finding.claim.study_of(test) for test in finding.claim.tests}
-    assert {TRAINING, POWER} <= {
-        str(link["href"]).rsplit("/", 1)[-1].removesuffix(".jsonl") for link in soup.select("tbody a")
-    }
+    assert {TRAINING, POWER} <= {str(link["href"]).rsplit("/", 1)[-1].split(".")[0] for link in soup.select("tbody a")}
     assert any(str(link["href"]).startswith("../h200/records/") for link in soup.select("tbody a"))
 
 

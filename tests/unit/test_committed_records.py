@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from labkit.host import ROOT
 from labkit.profile import load_profile
-from labkit.records import Record, Store
+from labkit.record_store import Store
+from labkit.records import Record
 from labkit.registry import SCALES, STUDIES
 from labkit.selection import at_scale, is_complete, scale_to_show
 from labkit.statistics import log_interval
@@ -20,7 +22,8 @@ from labkit.statistics import log_interval
 # import too. Its pauses take 1.5 s, and its one thread or two fill VGG-16's weights and the copy's 268 MB in 2 to 4 s.
 # Together up to 38 % in the committed records; a harness that wastes two to four seconds more breaks the bound.
 MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
-MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "trace", "validation")
+SHORT = {"08_quantization": 0.6}  # trials of 1.2 s, each between two pauses for telemetry of half a second
+MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "trace", "validation", "scoring")
 # On request and timed apart: not of the pass.
 PREPARING = ("weights", "convert", "calibrate", "compile", "capture")
 COVERAGE = (0.93, 0.97)
@@ -81,18 +84,20 @@ def test_most_of_a_pass_measures(profile: str, study: str, host: str, records: l
         measuring_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in MEASURING)
         preparing_s = sum(record.phases_s.get(phase, 0.0) for record in of_pass for phase in PREPARING)
         total_s = startup_s + sum(record.wall_s for record in of_pass) - preparing_s
-        assert measuring_s >= MEASURING_SHARE[load_profile(profile).device.kind] * total_s
+        assert measuring_s >= SHORT.get(study, MEASURING_SHARE[load_profile(profile).device.kind]) * total_s
 
 
 def test_a_profile_stays_within_five_megabytes() -> None:
     for report in (ROOT / "reports").glob("*"):
         kept = [path for name in ("records", "hosts", "telemetry") for path in (report / name).rglob("*")]
-        assert sum(path.stat().st_size for path in kept if path.is_file() and "aside" not in path.parts) <= 5_000_000
+        assert sum(path.stat().st_size for path in kept if path.is_file() and "aside" not in path.parts) <= 5_000_000, (
+            f"make pack HW={report.name}"
+        )
 
 
 def test_no_secret_path_or_host_name_is_in_them() -> None:
     for path in (ROOT / "reports").glob("*/[hr]*/**/*.json*"):
-        text = path.read_text(encoding="utf-8")
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
         assert str(Path.home()) + "/" not in text and str(ROOT) not in text
 
 

@@ -123,7 +123,7 @@ def test_every_table_and_picture_is_made_whatever_is_missing(name: str) -> None:
 def test_the_answer_names_the_gain_over_the_fastest_fp32_and_the_loss() -> None:
     said = quantization.headline(case_of("everything"), PAPERS).body
     assert "INT8 4.00x [" in said and "(ResNet-50, 32 px, batch" in said, said
-    assert "ResNet-50 0.1 points [" in said and "GoogLeNet 0.3 points [" in said, said
+    assert "ResNet-50 0.100 points [" in said and "GoogLeNet 0.300 points [" in said, said
     assert f"{IMAGES:,} images" in said and "0.18 points" in said
 
 
@@ -140,7 +140,7 @@ def test_losses_are_paired_and_stand_beside_the_printed_ones() -> None:
     rows = {row["model"]: row for row in table.frame.to_dict("records")}
     assert rows["GoogLeNet"]["published, top-1"] == "0.18" and rows["ResNet-50"]["published, top-1"] == "0.06"
     assert rows["GoogLeNet"]["images that change"] == "60 lost, 0 gained"
-    assert rows["ResNet-50"]["top-5 lost (points)"].startswith("0 [")
+    assert rows["ResNet-50"]["top-5 lost (points)"].startswith("0.000 [")
 
 
 def test_the_layers_that_did_not_run_in_bytes_are_named() -> None:
@@ -202,7 +202,7 @@ def test_the_published_gain_and_bound_come_from_the_papers() -> None:
 def test_key_numbers_are_the_largest_gain_and_the_largest_loss() -> None:
     (gain, of_gain), (loss, of_loss) = quantization.key_numbers(case_of("everything"))
     assert gain.startswith("4.00x [") and of_gain.startswith("INT8 over the fastest FP32, the most: ResNet-50")
-    assert loss.startswith("0.3 points [") and of_loss.endswith("the most: GoogLeNet")
+    assert loss.startswith("0.300 points [") and of_loss.endswith("the most: GoogLeNet")
 
 
 def test_recipes_in_int8_are_of_engines_that_predict_only() -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit import records as records_module
+from labkit import record_store
 from labkit.errors import LabkitError, UserError
 from labkit.observed import EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
+from labkit.record_store import Store
 from labkit.records import (
     PROTOCOL,
     SCHEMA,
@@ -23,7 +24,6 @@ from labkit.records import (
     Planned,
     Process,
     Record,
-    Store,
     parse_line,
     short_hash,
 )
@@ -191,6 +191,48 @@ def test_records_come_back_in_the_order_in_which_they_were_written(store: Store)
     assert [one for host in store.hosts() for one in store.read(STUDY, host)] == made
 
 
+def test_packed_records_are_the_same_lines_in_less_space_until_the_next_is_written(store: Store) -> None:
+    made = [record(batch=batch) for batch in range(1, 30)]
+    for one in made[:-1]:
+        store.append(one)
+    plain = store.path(HOST, STUDY)
+    lines, folder = plain.read_bytes(), plain.parent
+    packed = store.pack(HOST, STUDY)
+    assert packed.name == f"{STUDY}.jsonl.gz" and packed.stat().st_size < len(lines) / 3
+    assert [path.name for path in folder.iterdir()] == [packed.name]
+    assert store.path(HOST, STUDY) == packed and store.read(STUDY, HOST) == made[:-1] and store.hosts(STUDY) == [HOST]
+    content = packed.read_bytes()
+    assert store.pack(HOST, STUDY).read_bytes() == content, "packed already"
+    store.append(made[-1])
+    assert plain.read_bytes() == lines + made[-1].line().encode() + b"\n" and store.read(STUDY, HOST) == made
+    assert [path.name for path in folder.iterdir()] == [plain.name]
+
+
+def test_packing_that_was_interrupted_costs_and_repeats_nothing(store: Store) -> None:
+    first, second = record(batch=1), record(batch=2)
+    store.append(first)
+    plain = store.path(HOST, STUDY)
+    lines = plain.read_bytes()
+    packed = store.pack(HOST, STUDY)
+    plain.write_bytes(lines)  # both stand: packed or unpacked halfway
+    assert store.read(STUDY, HOST) == [first] and store.hosts() == [HOST]
+    store.append(second)
+    assert store.read(STUDY, HOST) == [first, second] and not packed.exists()
+
+
+def test_packed_records_can_be_moved_aside_and_a_damaged_pack_is_an_error(store: Store) -> None:
+    store.append(record(batch=1))
+    packed = store.pack(HOST, STUDY)
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(LabkitError, match=rf"{packed} cannot be unpacked .*Restore the file"):
+        store.read(STUDY, HOST)
+    packed.unlink()
+    store.append(record(batch=1))
+    store.pack(HOST, STUDY)
+    assert store.move_aside(STUDY, HOST, record().scale) == 1
+    assert store.read(STUDY, HOST) == [] and store.hosts() == [] and not packed.exists()
+
+
 @pytest.mark.parametrize("keep", [1, 40, -1])
 def test_a_line_cut_short_by_a_power_loss_is_no_record_and_goes_with_the_next_append(store: Store, keep: int) -> None:
     first, torn, next_one = record(batch=1), record(batch=2), record(batch=3)
@@ -237,10 +279,10 @@ def test_a_disk_that_takes_half_a_line_is_an_error_and_not_a_lost_record(
             raise OSError(28, "No space left on device")
         return write(fd, data[: len(data) // 2])
 
-    monkeypatch.setattr(records_module.os, "write", nearly_full)
+    monkeypatch.setattr(record_store.os, "write", nearly_full)
     with pytest.raises(OSError, match="No space left"):
         store.append(record(batch=2))
-    monkeypatch.setattr(records_module.os, "write", write)
+    monkeypatch.setattr(record_store.os, "write", write)
     store.append(record(batch=3))
     assert [one.trial["batch"] for one in store.read(STUDY, HOST)] == [1, 3]
 

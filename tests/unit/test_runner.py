@@ -23,7 +23,8 @@ import pytest
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
 from labkit.profile import Profile
-from labkit.records import PROTOCOL, Store
+from labkit.record_store import Store
+from labkit.records import PROTOCOL
 from labkit.report import plan
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.records import PROTOCOL, Planned, Store, short_hash
+from labkit.record_store import Store
+from labkit.records import PROTOCOL, Planned, short_hash
 from labkit.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
 from tests.unit.test_records import STUDY, record
 

@@ -10,7 +10,7 @@ import pytest
 from labkit import study
 from labkit.data import DataSet
 from labkit.host import write_host
-from labkit.records import Store
+from labkit.record_store import Store
 from labkit.run.nodes import SlurmNodes
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial

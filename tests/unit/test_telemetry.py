@@ -32,7 +32,8 @@ from hypothesis import strategies as st
 from labkit import observed
 from labkit.host import ROOT, Gpu
 from labkit.profile import Device
-from labkit.records import Blocks, Record, Store, short_hash
+from labkit.record_store import Store
+from labkit.records import Blocks, Record, short_hash
 from labkit.run import watch as watch_module
 from labkit.run.progress import Progress
 from labkit.sensors import EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name

@@ -20,7 +20,8 @@ from labkit.host import ROOT
 from labkit.observed import EnergyWindow, Flagged, Gap, Metrics, Statistic, Telemetry, Window
 from labkit.papers import load_papers
 from labkit.profile import load_profile
-from labkit.records import Blocks, Planned, Process, Record, Store, short_hash
+from labkit.record_store import Store
+from labkit.records import Blocks, Planned, Process, Record, short_hash
 from labkit.registry import find_study
 from labkit.series import Series
 from labkit.series_store import COLUMNS, SeriesStore

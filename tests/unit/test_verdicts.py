@@ -26,7 +26,8 @@ from labkit.claims import Claim
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.papers import Paper, PublishedTable, load_papers
 from labkit.profile import Profile, load_profile
-from labkit.records import Blocks, Planned, Process, Record, Store, short_hash
+from labkit.record_store import Store
+from labkit.records import Blocks, Planned, Process, Record, short_hash
 from labkit.registry import STUDIES, find_study
 from labkit.shown import evidence as evidence_of_reports
 from labkit.shown import reports_folder

@@ -228,8 +228,7 @@ def first_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """How long it takes from nothing to the first prediction, and what of it; how far the logits are from FP32's."""
     rows = []
     for trial in trials:
-        first = results.interval(trial, "first_prediction_s")
-        if first is None:
+        if not results.values(trial, "first_prediction_s"):
             continue
         gates = [record.facts["gate"] for record in results.ok(trial) if "gate" in record.facts]
         differences = [gate["logits_difference"] for gate in gates]
@@ -237,9 +236,9 @@ def first_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         rows.append(
             {
                 "trial": name_of(trial, trials),
-                "first prediction (s)": with_interval(first, "first_prediction_s", unit=False),
-                "of it compiling (s)": with_interval(results.interval(trial, "compile_s"), "compile_s", unit=False),
-                "capturing (s)": with_interval(results.interval(trial, "capture_s"), "capture_s", unit=False),
+                "first prediction (s)": _from_to(results, trial, "first_prediction_s"),
+                "of it compiling (s)": _from_to(results, trial, "compile_s"),
+                "capturing (s)": _from_to(results, trial, "capture_s"),
                 "logits": f"{max(differences):.2g} of {tolerated:.2g}" if differences else None,
             }
         )
@@ -248,10 +247,17 @@ def first_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     return Table(
         pd.DataFrame(rows, dtype=object),
         "From building the model to its first answer, in a process that has used the framework and the device before "
-        "(the images and what the gate needs are not counted); means over passes, of which the first may compile what "
-        "later ones find in the cache. Last column, the gate: the largest distance of the logits from the plain FP32 "
-        "network's on the same images, of what is tolerated; 1 is the distance between two batches.",
+        "(the images and what the gate needs are not counted); shortest and longest of the passes, of which the "
+        "first compiles what later ones find in the cache. Last column, the gate: the largest distance of the logits "
+        "from the plain FP32 network's on the same images, of what is tolerated; 1 is what two batches differ by.",
     )
+
+
+def _from_to(results: Results, trial: Trial, metric: str) -> str | None:
+    """Shortest and longest of the passes: no mean, since the first compiles and the others find it done."""
+    values = sorted(results.values(trial, metric).values())
+    ends = list(dict.fromkeys(number(value) for value in (values[0], values[-1]))) if values else []
+    return " to ".join(ends) or None
 
 
 def compared_with_training(results: Results) -> list[Trial]:

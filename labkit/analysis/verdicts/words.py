@@ -26,7 +26,7 @@ def shown_value(value: float, metric: str, kind: Kind) -> str:
     if about.unit == "x":
         return f"{number(value)}x"
     if kind == "difference" and about.unit == "%":
-        return f"{number(value * about.scale)} points"
+        return f"{_points(value * about.scale, 3)} points"
     return quantity(value, about)
 
 
@@ -36,8 +36,15 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     if effect.low is None or effect.high is None:
         return f"{point} (one pass, no interval)"
     scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
+    if point.endswith(" points"):
+        return f"{point} [{_points(effect.low * scale, 4)}, {_points(effect.high * scale, 4)}]"
     # Ends that lie close together need one more digit than the point.
     return f"{point} [{number(effect.low * scale, 4)}, {number(effect.high * scale, 4)}]"
+
+
+def _points(value: float, digits: int) -> str:
+    """Percentage points: to thousandths where they are few, of 50,000 images one is 0.002."""
+    return f"{value:.3f}" if abs(value) < 1 else number(value, digits)
 
 
 def kind_of(test: Test) -> Kind:

@@ -1,0 +1,148 @@
+"""The append-only store of records: one JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`.
+
+A record is appended with one write and flushed to the disk the moment its trial ends. A line that a power loss cut
+short is no record: it is dropped before the next is written. What is to be committed is packed: `<study>.jsonl.gz`
+holds the same lines in a third of the space. Where both stand, packing was interrupted, and the plain file counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from labkit.errors import LabkitError
+from labkit.records import Record, parse_line, utc_now
+
+PLAIN, PACKED = ".jsonl", ".jsonl.gz"
+
+
+class Store:
+    """The records of one report folder (`reports/<hw>`)."""
+
+    def __init__(self, report: Path) -> None:
+        self.report = report
+
+    def path(self, host: str, study: str) -> Path:
+        """Where the records of a study on a host stand: the packed file where it alone is there, else the plain one."""
+        plain = self._plain(host, study)
+        packed = plain.with_suffix(PACKED)
+        return packed if packed.is_file() and not plain.is_file() else plain
+
+    def _plain(self, host: str, study: str) -> Path:
+        return self.report / "records" / host / f"{study}{PLAIN}"
+
+    def hosts(self, study: str | None = None) -> list[str]:
+        """Hosts that have records (of that study), sorted."""
+        found = (self.report / "records").glob(f"*/{study or '*'}{PLAIN}*")
+        return sorted({path.parent.name for path in found if path.stat().st_size})  # empty: all was moved aside
+
+    def append(self, record: Record) -> None:
+        """Write one record and flush it to the disk; whatever a broken write left behind is dropped first."""
+        path = self._unpack(record.host, record.study)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _drop_torn_tail(file)
+            data = (record.line() + "\n").encode()
+            while data:  # a full disk may take a part, and says so only the next time
+                data = data[os.write(file.fileno(), data) :]
+            os.fsync(file.fileno())
+
+    def read(self, study: str, host: str) -> list[Record]:
+        """The records of a study on a host in the order they were written; [] when there are none.
+
+        LabkitError when a whole line is no record: the file was edited, and silently leaving a line out would bias
+        what is shown.
+        """
+        path = self.path(host, study)
+        if not path.is_file():
+            return []
+        records = []
+        lines = content_of(path).decode("utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn, or empty
+            try:
+                records.append(parse_line(line))
+            except ValueError as error:
+                problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+                raise LabkitError(
+                    f"{path} line {number} is not a record ({problem}). Restore the file from version control, or "
+                    f"move it away and measure again."
+                ) from error
+        return records
+
+    def move_aside(self, study: str, host: str, scale: str) -> int:
+        """Take the records of a scale out of the way (into `aside/`, nothing is deleted); how many there were."""
+        records = self.read(study, host)
+        taken = [record for record in records if record.scale == scale]
+        if not taken:
+            return 0
+        path = self._unpack(host, study)
+        stamp = utc_now().replace(":", "").replace("+0000", "Z")
+        aside = path.parent / "aside" / f"{study}-{scale}-{stamp}-{os.urandom(3).hex()}.jsonl"
+        aside.parent.mkdir(exist_ok=True)
+        _write_lines(aside, taken)
+        _write_lines(path, [record for record in records if record.scale != scale])
+        return len(taken)
+
+    def pack(self, host: str, study: str) -> Path:
+        """Compress a study's records for good keeping; the packed file. What measures next unpacks them again."""
+        plain = self._plain(host, study)
+        packed = plain.with_suffix(PACKED)
+        if plain.is_file():
+            # Without the time of packing: the same lines give the same file.
+            _replace(packed, gzip.compress(plain.read_bytes(), compresslevel=9, mtime=0))
+            plain.unlink()
+        return packed
+
+    def _unpack(self, host: str, study: str) -> Path:
+        """The plain file, made of the packed one where that alone is there, so that lines can be added."""
+        plain, found = self._plain(host, study), self.path(host, study)
+        if found != plain:
+            _replace(plain, content_of(found))
+        plain.with_suffix(PACKED).unlink(missing_ok=True)
+        return plain
+
+
+def _drop_torn_tail(file: Any) -> None:
+    """Cut what follows the last newline of a file opened for appending."""
+    end = file.seek(0, os.SEEK_END)
+    if end == 0:
+        return
+    file.seek(end - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    keep = file.read().rfind(b"\n") + 1
+    file.truncate(keep)
+
+
+def content_of(path: Path) -> bytes:
+    """What a file of records holds, unpacked. LabkitError when a packed one is damaged."""
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise LabkitError(f"{path} cannot be unpacked ({error}). Restore the file from version control.") from error
+
+
+def _write_lines(path: Path, records: Iterable[Record]) -> None:
+    """Write records to a file that appears whole or not at all."""
+    _replace(path, "".join(record.line() + "\n" for record in records).encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """A file that appears whole or not at all, and is on the disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

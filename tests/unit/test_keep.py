@@ -1,0 +1,54 @@
+"""`make pack`: what is committed is smaller and says the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from labkit.errors import UserError
+from labkit.record_store import Store
+from labkit.report.keep import pack_records
+from labkit.series_store import SeriesStore
+from labkit.shown import reports_folder
+from tests.unit.test_records import HOST, STUDY, record
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    return reports_folder() / "cpu"
+
+
+def test_every_file_of_a_profile_is_packed_and_the_sum_is_said(report: Path) -> None:
+    store = Store(report)
+    made = [record(batch=batch) for batch in range(1, 20)]
+    for one in made:
+        store.append(one)
+    said = list(pack_records("cpu"))
+    assert said[0].startswith(f"{STUDY} of host {HOST}: 0.0") and said[-1].startswith(
+        "Records, hosts and series of cpu"
+    )
+    assert store.path(HOST, STUDY).name == f"{STUDY}.jsonl.gz" and store.read(STUDY, HOST) == made
+    assert len(list(pack_records("cpu"))) == 1, "nothing is left to pack"
+
+
+def test_series_are_the_same_after_packing(report: Path) -> None:
+    Store(report).append(record(batch=1))
+    path = SeriesStore(report, HOST, STUDY).path
+    path.parent.mkdir(parents=True)
+    rows = {"scale": "smoke", "key": "0", "pass": [1, 1], "source": "gpu0", "metric": "power_w", "t_s": [0.0, 0.5]}
+    pd.DataFrame({**rows, "value": [70.5, 701.25]}).to_parquet(path)
+    before = SeriesStore(report, HOST, STUDY).read()
+    list(pack_records("cpu"))
+    pd.testing.assert_frame_equal(
+        SeriesStore(report, HOST, STUDY).read(), before, check_dtype=False, check_categorical=False
+    )
+
+
+def test_without_a_profile_or_with_an_unknown_one_nothing_is_touched(report: Path) -> None:
+    with pytest.raises(UserError, match="make pack HW=h200"):
+        list(pack_records(""))
+    with pytest.raises(UserError, match="h200"):
+        list(pack_records("h20"))
