@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data
 from labkit.errors import UserError
-from labkit.host import usable_threads
 from labkit.records import Epochs, Record
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
