@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.processes import eventually, workers_now
 
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -70,3 +73,19 @@ def _nothing_of_the_user_is_touched(
     monkeypatch.setenv("LABKIT_REPORTS", str(own / "reports"))
     monkeypatch.setenv("LABKIT_LOCK", str(own / "lock"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+
+
+@pytest.fixture
+def report() -> Path:
+    """Where a report of the CPU is made."""
+    return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
+
+
+@pytest.fixture
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    gone = eventually(lambda: not workers_now())
+    left = workers_now()
+    for one in left:
+        one.kill()
+    assert gone, f"left running: {left}"

@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from labkit.errors import LabkitError, UserError
@@ -27,9 +25,9 @@ from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, ste
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
+from tests.processes import eventually, ranks_now
 from tests.several_nodes import Beside
 from tests.unit.made_records import record_of
-from tests.unit.test_runner import eventually, workers_now
 
 OVER_TWO = Trial(devices=8, nodes=2)
 # As a batch step of Slurm sees it.
@@ -227,22 +225,6 @@ def test_a_node_describes_itself() -> None:
 # ---- two nodes, both this machine -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
-@pytest.fixture
-def _nothing_is_left_running() -> Iterator[None]:
-    pytest.importorskip("torch")
-    yield
-    gone = eventually(lambda: not workers_now(), within_s=10)
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
-
-
 def over_two(workload: str = "together", *, size: int = 0, **fields: Any) -> Trial:
     about = {"device": "cpu", "data": "none", "devices": 2, "nodes": 2, "size": size, **fields}
     return Trial(workload=f"tests.faulty.{workload}", **about)
@@ -282,16 +264,9 @@ def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: 
         "run([over_two('together_hang', size=2)], Path(sys.argv[1]), limit_s=600, nodes=Beside())"
     )
     runner = subprocess.Popen([sys.executable, "-c", code, str(report.parent / "other")], cwd=ROOT)
-    assert eventually(lambda: sum("labkit.run.rank" in command(one) for one in workers_now()) >= 2, within_s=90)
+    assert eventually(lambda: len(ranks_now()) >= 2, within_s=90)
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
-
-
-def command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 @pytest.mark.usefixtures("_nothing_is_left_running")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("torch")
@@ -19,24 +17,12 @@ from labkit.records import Epochs, Record
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
 from tests.faulty.unequal import SLOW_S
-from tests.unit.test_runner import eventually, workers_now
+from tests.processes import eventually, ranks_now, workers_now
 
-pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
-
-
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    gone = eventually(lambda: not workers_now(), within_s=5)
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
+pytestmark = [
+    pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores"),
+    pytest.mark.usefixtures("_nothing_is_left_running"),
+]
 
 
 def together(workload: str = "together", *, devices: int = 2, size: int = 0, **fields: Any) -> Trial:
@@ -144,17 +130,10 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
         "run([together('together_hang', size=2)], Path(sys.argv[1]), limit_s=600)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(report)], cwd=ROOT)
-    assert eventually(lambda: len([p for p in workers_now() if "labkit.run.rank" in _command(p)]) >= 2, within_s=60)
+    assert eventually(lambda: len(ranks_now()) >= 2, within_s=60)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert eventually(lambda: not workers_now(), within_s=10)
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 # ---- training -------------------------------------------------------------------------------------------------------

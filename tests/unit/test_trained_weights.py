@@ -19,7 +19,8 @@ from labkit.errors import LabkitError, Unsupported, UserError
 from labkit.records import Blocks
 from labkit.scored import Scored, pack, unpack
 from labkit.trial import Trial
-from labkit.workloads import BuildsInPhases, ScoresImages, build_workload
+from labkit.workloads import BuildsInPhases, build_workload
+from tests.prepared import checked
 from tests.unit.made_records import blocks, record_of
 
 torch = pytest.importorskip("torch")
@@ -29,16 +30,10 @@ from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402 - they 
 from labkit.engines.scoring import score  # noqa: E402
 from labkit.models import build  # noqa: E402
 from labkit.workloads import _weights  # noqa: E402
-from labkit.workloads.infer import InferWorkload  # noqa: E402
 
 TRAINED = Trial(
     workload="infer", model="resnet18", classes=10, batch=64, device="cpu", data="digits", weights="trained", scored=150
 )
-
-
-@pytest.fixture(scope="module")
-def digits() -> DataSet:
-    return open_data("digits")
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +56,6 @@ def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return trained
 
 
-def prepared(trial: Trial, data: DataSet) -> InferWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, InferWorkload) and isinstance(workload, ScoresImages)
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
-    return workload
-
-
 def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> None:
     network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
     assert network.weights is not None
@@ -82,7 +68,7 @@ def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> No
 
 
 def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSet) -> None:
-    workload = prepared(replace(TRAINED, scored=10_000), digits)
+    workload = checked(replace(TRAINED, scored=10_000), digits)
     shares: list[float] = []
     scored = workload.score(shares.append)
     assert scored.images == len(digits.val), "of a set that cannot be made longer, all"
@@ -96,7 +82,7 @@ def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSe
 @pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
 def test_int8_answers_nearly_all_images_as_fp32_does(here: Path, digits: DataSet) -> None:
     scores = {
-        precision: prepared(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
+        precision: checked(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
         for precision in ("fp32", "int8")
     }
     fp32, int8 = scores["fp32"], scores["int8"]

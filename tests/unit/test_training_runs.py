@@ -14,11 +14,6 @@ from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
 def test_an_epochs_row_holds_its_steps_images_losses_and_scores(report: Path) -> None:
     outcome = run([replace(trial("epochs"), epochs=2, seed=5, batch=4)], report)
     assert (outcome.measured, outcome.failed) == (1, 0)
