@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,18 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for each test. `mktemp` would look through all that there are to find the next number."""
+    return (folder / str(number) for folder in [tmp_path_factory.mktemp("own")] for number in count())
+
+
 @pytest.fixture(autouse=True)
 def _nothing_of_the_user_is_touched(
-    shared_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    shared_cache: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path_factory.mktemp("own")
+    own = next(own_folders)
+    own.mkdir()
     monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
     monkeypatch.delenv("LABKIT_REUTERS", raising=False)
