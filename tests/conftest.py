@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.processes import eventually, workers_now
+from tests import commands
+from tests.once import once
+from tests.processes import nothing_left_running
 
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -59,13 +61,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data sets made once for all tests."""
-    return tmp_path_factory.mktemp("cache")
+    return once(tmp_path_factory, "cache", lambda _: None)
 
 
 @pytest.fixture(scope="session")
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for each test. `mktemp` would look through all that there are to find the next number."""
-    return (folder / str(number) for folder in [tmp_path_factory.mktemp("own")] for number in count())
+    together = tmp_path_factory.mktemp("own")
+
+    def made() -> Iterator[Path]:
+        for number in count():
+            folder = together / str(number)
+            folder.mkdir()
+            yield folder
+
+    return made()
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +83,6 @@ def _nothing_of_the_user_is_touched(
     shared_cache: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = next(own_folders)
-    own.mkdir()
     monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
     monkeypatch.delenv("LABKIT_REUTERS", raising=False)
@@ -89,11 +98,13 @@ def report() -> Path:
     return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
 
 
+@pytest.fixture(scope="session")
+def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
+    """Rendered once for all tests, which only read it."""
+    return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
+
+
 @pytest.fixture
 def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    gone = eventually(lambda: not workers_now())
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
+    with nothing_left_running():
+        yield

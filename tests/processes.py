@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -39,6 +40,17 @@ def workers_now() -> list[psutil.Process]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return [candidate for candidate in found if candidate.pid != os.getpid()]
+
+
+@contextmanager
+def nothing_left_running() -> Iterator[None]:
+    """What is done within ends all processes that it starts."""
+    yield
+    gone = eventually(lambda: not workers_now())
+    left = workers_now()
+    for one in left:
+        one.kill()
+    assert gone, f"left running: {left}"
 
 
 def ranks_now() -> list[psutil.Process]:

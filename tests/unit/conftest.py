@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.records import Store
+from labkit.records import Record, Store
+from labkit.trial import Trial
+from tests.commands import apart
+from tests.faulty.campaign import records, run
+from tests.processes import nothing_left_running
+
+Measured = Callable[..., dict[str, Record]]
 
 
 @pytest.fixture
@@ -21,6 +28,29 @@ def digits(shared_cache: Path) -> DataSet:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_CACHE", str(shared_cache))  # a test's own environment comes after the session's
         return open_data("digits")
+
+
+@pytest.fixture(scope="session")
+def few_images(shared_cache: Path) -> DataSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))
+        return open_data("synthetic32", train_images=160, val_images=40)
+
+
+@pytest.fixture(scope="session")
+def measured(shared_cache: Path, own_folders: Iterator[Path]) -> Measured:
+    """Measures trials that several tests look at, since processes take longer to start than to run them."""
+
+    def by_key(trials: list[Trial], **options: Any) -> dict[str, Record]:
+        folder = next(own_folders)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in apart(folder, shared_cache).items():
+                patch.setenv(name, value)
+            with nothing_left_running():
+                run(trials, folder / "cpu", **options)
+            return {one.key: one for one in records(folder / "cpu")}
+
+    return by_key
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import pytest
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
 from labkit.ranks import Team
+from labkit.records import Record
 from labkit.run import alike, network
 from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
 from labkit.run.node import arguments
@@ -27,6 +28,7 @@ from labkit.trial import Trial
 from tests.faulty.campaign import records, run
 from tests.processes import eventually, ranks_now
 from tests.several_nodes import Beside
+from tests.unit.conftest import Measured
 from tests.unit.made_records import record_of
 
 OVER_TWO = Trial(devices=8, nodes=2)
@@ -230,31 +232,40 @@ def over_two(workload: str = "together", *, size: int = 0, **fields: Any) -> Tri
     return Trial(workload=f"tests.faulty.{workload}", **about)
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
-def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(report: Path) -> None:
-    both, alone = over_two("together_where"), over_two(devices=1, nodes=1)
-    run([both, alone], report, nodes=Beside())
-    made = {one.key: one for one in records(report)}
-    assert made[both.key].status == made[alone.key].status == "ok"
-    facts = made[both.key].facts
+@pytest.fixture(scope="module")
+def _torch_is_here() -> None:
+    pytest.importorskip("torch")
+
+
+BOTH, ALONE = over_two("together_where"), over_two(devices=1, nodes=1)
+RAISES, KILLED, SOUND = over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()
+
+
+@pytest.fixture(scope="module")
+def beside(_torch_is_here: None, measured: Measured) -> dict[str, Record]:
+    """Of one pass, by key."""
+    return measured([BOTH, ALONE, RAISES, KILLED, SOUND], nodes=Beside())
+
+
+def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: dict[str, Record]) -> None:
+    both, alone = beside[BOTH.key], beside[ALONE.key]
+    assert both.status == alone.status == "ok"
+    facts = both.facts
     assert (facts["ranks"], facts["sum"], facts["telemetry_of"]) == (2, 3.0, "the first of 2 nodes")
     assert [node for node, _ in facts["nodes"]] == ["0", "1"] and facts["interface"] == "lo"
-    assert "telemetry_of" not in made[alone.key].facts
-    assert made[both.key].process.id != made[alone.key].process.id
+    assert "telemetry_of" not in alone.facts
+    assert both.process.id != alone.process.id
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
-def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(report: Path) -> None:
-    run([over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()], report, nodes=Beside())
-    made = {one.as_trial.size: one for one in records(report)}
-    assert len(records(report)) == 3 and made[0].status == "ok"
-    raised, killed = made[2], made[1]
+def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(beside: dict[str, Record]) -> None:
+    assert len(beside) == 5 and beside[SOUND.key].status == "ok"
+    raised, killed = beside[RAISES.key], beside[KILLED.key]
     assert (raised.status, raised.reason) == ("crashed", "rank 1 of 2: ValueError: this rank has no such layer")
     assert 'raise ValueError("this rank has no such layer")' in raised.facts["traceback"]
     assert (killed.status, killed.reason) == ("crashed", "rank 0 of 2: it was killed by signal 9 (SIGKILL)")
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: Path) -> None:
     run([over_two("together_hang", size=2)], report, limit_s=10.0, nodes=Beside())
     (hung,) = records(report)
@@ -269,7 +280,7 @@ def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: 
     runner.wait()
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewer(report: Path) -> None:
     run([over_two(), over_two(size=7, nodes=1, devices=1)], report)
     made = {one.as_trial.size: one for one in records(report)}
@@ -277,7 +288,7 @@ def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewe
     assert made[7].status == "ok"
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from labkit.profile import Timing
     from labkit.run.group_over_nodes import GroupOverNodes

@@ -247,13 +247,14 @@ def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -
 
 
 def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
-    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = open_data("digits", train_images=256)
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
     monkeypatch.setattr(_weights, "can_train", lambda _: True)
-    monkeypatch.setattr(_weights, "RECIPE", {"batch": 256, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+    monkeypatch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
     monkeypatch.setattr(_weights, "SCHEDULES", {"alexnet": _weights.Schedule(1, 0.01)})
     trial = replace(TRAINED, model="alexnet")
-    network = _weights.make_network(trial, digits)
+    network = _weights.make_network(trial, few)
     assert network.weights is not None and network.weights.facts["batch_norm_folded"]
     assert not has_batch_norm(network.model)
