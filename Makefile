@@ -14,6 +14,9 @@ INSTALLED :=
 else
 export LABKIT_PYTHON := .venv/bin/python
 INSTALLED := .venv/.installed
+# Some containers set it. Then every process, and a study has several, would compile all that it imports for itself,
+# which is a third of what a short report costs.
+unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(TORCH_INDEX),)
 ifneq ($(wildcard .venv/.installed),)
 ifneq ($(shell cat .venv/.torch-index 2>/dev/null),$(TORCH_INDEX))

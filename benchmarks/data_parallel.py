@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data
-from labkit.host import Host, this_host, usable_threads
+from labkit.host import Host, this_host
 from labkit.profile import Profile, Timing
 from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
 from labkit.record_store import Store

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests import commands
+from tests.once import once
+from tests.processes import nothing_left_running
 
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -55,14 +61,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data sets made once for all tests."""
-    return tmp_path_factory.mktemp("cache")
+    return once(tmp_path_factory, "cache", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for each test. `mktemp` would look through all that there are to find the next number."""
+    together = tmp_path_factory.mktemp("own")
+
+    def made() -> Iterator[Path]:
+        for number in count():
+            folder = together / str(number)
+            folder.mkdir()
+            yield folder
+
+    return made()
 
 
 @pytest.fixture(autouse=True)
 def _nothing_of_the_user_is_touched(
-    shared_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    shared_cache: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path_factory.mktemp("own")
+    own = next(own_folders)
     monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
     monkeypatch.delenv("LABKIT_REUTERS", raising=False)
@@ -70,3 +90,21 @@ def _nothing_of_the_user_is_touched(
     monkeypatch.setenv("LABKIT_REPORTS", str(own / "reports"))
     monkeypatch.setenv("LABKIT_LOCK", str(own / "lock"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+
+
+@pytest.fixture
+def report() -> Path:
+    """Where a report of the CPU is made."""
+    return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
+
+
+@pytest.fixture(scope="session")
+def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
+    """Rendered once for all tests, which only read it."""
+    return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
+
+
+@pytest.fixture
+def _nothing_is_left_running() -> Iterator[None]:
+    with nothing_left_running():
+        yield

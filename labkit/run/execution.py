@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple, Protocol
 
 from labkit import ranks
-from labkit.data import DataSet, open_by_checksum
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
 from labkit.measure import (
     Clock,
     CudaClock,
     HostClock,
     UntracedError,
-    free_memory,
     overlap,
     peak_memory,
     quiet_collector,
-    reset_compiler,
-    reset_peak_memory,
     time_blocks,
     time_queries,
     trace_steps,
 )
 from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, Queries, utc_now
-from labkit.run.alike import why_not_over_nodes
+from labkit.run.preparing import Data, prepared_workload, trains_epochs
 from labkit.run.protocol import without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
-from labkit.trial import NO_DATA, Trial
-from labkit.workloads import (
-    AnswersQueries,
-    BuildsInPhases,
-    Prepared,
-    ScoresImages,
-    TrainsEpochs,
-    Workload,
-    build_workload,
-)
+from labkit.trial import Trial
+from labkit.workloads import AnswersQueries, BuildsInPhases, ScoresImages, Workload
 
 Event = dict[str, Any]
 
@@ -109,10 +95,10 @@ def follow(trial: Trial, job: Job, data: Data) -> None:
     assert team is not None
     team.barrier()
     with threads_of(trial):
-        workload, _ = _prepared(trial, job, data, lambda _phase: None, lambda _name: None)
+        workload, _ = prepared_workload(trial, job.pass_number, data, lambda _phase: None, lambda _name: None)
         clock = _clock(trial)
         if trial.epochs:
-            _trains_epochs(trial, workload).restart()
+            trains_epochs(trial, workload).restart()
         quiet_collector()
         while steps := team.hear():
             clock.time_block(workload.step, steps)
@@ -150,7 +136,9 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         now = time.perf_counter()
         phases[name], mark = now - mark, now
 
-    workload, trial = _prepared(trial, job, data, close_phase, lambda name: events.progress(name, 0.0))
+    workload, trial = prepared_workload(
+        trial, job.pass_number, data, close_phase, lambda name: events.progress(name, 0.0)
+    )
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
@@ -193,64 +181,6 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
-def _prepared(
-    trial: Trial, job: Job, data: Data, close_phase: Callable[[str], None], on_preparation: Callable[[str], None]
-) -> tuple[Workload, Trial]:
-    """The trial's workload, ready to be stepped, and the trial with its seed of this pass; in a team, of every rank."""
-    if trial.framework == "torch":
-        # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
-        if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
-            reset_compiler()
-        free_memory(trial.device)
-    if trial.epochs:  # training runs of different passes start from different weights and orders
-        trial = replace(trial, seed=trial.seed + job.pass_number - 1)
-    workload = _built(trial, data)
-    close_phase("build")
-    if isinstance(workload, Prepared):
-        for name, prepare in workload.preparations():
-            on_preparation(name)
-            prepare()
-            close_phase(name)
-    workload.check()
-    if workload.read_loss:
-        workload.read_loss()  # of the gate's step, which is not part of the warm-up
-    close_phase("first_step")
-    # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
-    reset_peak_memory(trial.device)
-    return workload, trial
-
-
-def _built(trial: Trial, data: Data) -> Workload:
-    """The workload; Unsupported in every rank of a team where one of them can't build it."""
-    team, refused, workload = ranks.team(), None, None
-    try:
-        if reason := why_not_over_nodes(trial, team):
-            raise Unsupported(reason)
-        if trial.processes != (team.size if team else 1):
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
-        workload = build_workload(trial, data.of(trial))
-        if trial.queries and not isinstance(workload, AnswersQueries):
-            raise Unsupported(f"the {trial.workload} workload answers no queries")
-        if trial.scored and not isinstance(workload, ScoresImages):
-            raise Unsupported(f"the {trial.workload} workload scores no images")
-        if trial.epochs:
-            _trains_epochs(trial, workload)
-    except Unsupported as error:
-        if team is None:
-            raise
-        refused = str(error)
-    if team is not None:
-        team.agree(refused)
-    assert workload is not None
-    return workload
-
-
-def _trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
-    if not isinstance(workload, TrainsEpochs):
-        raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
-    return workload
-
-
 def _clock(trial: Trial) -> Clock:
     """The clock of the trial's device; in a team one whose blocks begin at all ranks at once."""
     clock = CudaClock() if trial.device == "cuda" else HostClock()
@@ -290,7 +220,7 @@ def _trace(trial: Trial, workload: Workload, clock: Clock) -> dict[str, Any]:
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
     """A whole training run instead of timed blocks."""
-    workload = _trains_epochs(trial, workload)
+    workload = trains_epochs(trial, workload)
     epochs: list[Epoch] = []
     workload.restart()
     quiet_collector()
@@ -339,19 +269,3 @@ class _CpuTime:
     def cores(self) -> float:
         """Cores kept busy on average."""
         return (self._now_s() - self._before_s) / (time.monotonic() - self._began_s)
-
-
-class Data:
-    """The images of a pass, opened once a process."""
-
-    def __init__(self) -> None:
-        self._open: dict[tuple[str, str], DataSet] = {}
-
-    def of(self, trial: Trial) -> DataSet | None:
-        """The trial's data set, None for a workload without one."""
-        if trial.data == NO_DATA:
-            return None
-        identity = (trial.data, trial.data_checksum)
-        if identity not in self._open:
-            self._open[identity] = open_by_checksum(*identity)
-        return self._open[identity]

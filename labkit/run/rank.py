@@ -21,8 +21,9 @@ from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.measure import free_memory
 from labkit.profile import Timing
-from labkit.run.execution import Data, Job, failure, follow, run
+from labkit.run.execution import Job, failure, follow, run
 from labkit.run.framework import framework_details
+from labkit.run.preparing import Data
 from labkit.run.protocol import NODE, TOKEN, line_to_runner, without_paths
 from labkit.trial import Trial, trial_from_dict
 

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labkit.cpu_limits import usable_threads
 from labkit.errors import LabkitError
-from labkit.host import Host, usable_threads, write_host
+from labkit.host import Host, write_host
 from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing

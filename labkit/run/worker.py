@@ -17,8 +17,9 @@ import time
 from typing import Any
 
 from labkit.profile import Timing
-from labkit.run.execution import Data, Job, run
+from labkit.run.execution import Job, run
 from labkit.run.framework import framework_details
+from labkit.run.preparing import Data
 from labkit.trial import trial_from_dict
 
 

@@ -49,11 +49,16 @@ def sound(number: int) -> list[Trial]:
     return [trial(size=size) for size in range(1, number + 1)]
 
 
-def between_sound_ones(*workloads: str, scale: str = "smoke") -> list[Trial]:
+def between_sound_ones(*workloads: str) -> list[Trial]:
     """Trials that pass 1 runs as: a sound one, the first of these, a sound one, the second of these, a sound one ..."""
     wanted = sound(2 * len(workloads) + 1)
     wanted[1::2] = [trial(workload) for workload in workloads]
-    places: list[int] = order_of_pass(range(len(wanted)), study=STUDY, scale=scale, pass_number=1)  # type: ignore[arg-type]
+    return listed_for(wanted)
+
+
+def listed_for(wanted: list[Trial]) -> list[Trial]:
+    """The list of trials that pass 1 runs in the order wanted, at scale smoke."""
+    places: list[int] = order_of_pass(range(len(wanted)), study=STUDY, scale="smoke", pass_number=1)  # type: ignore[arg-type]
     listed = dict(zip(places, wanted, strict=True))
     return [listed[place] for place in range(len(wanted))]
 

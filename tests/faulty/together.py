@@ -32,6 +32,22 @@ class Together(Steps):
         self.facts["sum"] = float(value)
 
 
+class FailsAtOneRank(Together):
+    """One rank, which the trial's size names, fails in its third step while the others wait for it."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial)
+        self.facts["size"] = trial.size
+
+    def fail(self) -> None:
+        """Only there."""
+        if self.rank + 1 == self.facts["size"]:
+            self.fail_here()
+
+    def fail_here(self) -> None:
+        """How it fails."""
+
+
 def build(trial: Trial, data: object) -> Together:
     """Nothing goes wrong."""
     return Together(trial)

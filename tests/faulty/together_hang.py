@@ -1,24 +1,21 @@
-"""One of several ranks, by the trial's size, fails in its third step while the others wait for it."""
+"""One of several ranks hangs."""
 
 from __future__ import annotations
 
 import time
 
 from labkit.trial import Trial
-from tests.faulty.together import Together
+from tests.faulty.together import FailsAtOneRank
 
 
-class Faulty(Together):
-    """Fails at one rank."""
+class Faulty(FailsAtOneRank):
+    """Hangs."""
 
-    def fail(self) -> None:
-        """Only at the rank that the trial names."""
-        if self.rank + 1 == self.facts["size"]:
-            time.sleep(600)
+    def fail_here(self) -> None:
+        """Longer than any limit."""
+        time.sleep(600)
 
 
 def build(trial: Trial, data: object) -> Faulty:
     """The faulty steps."""
-    faulty = Faulty(trial)
-    faulty.facts["size"] = trial.size
-    return faulty
+    return Faulty(trial)

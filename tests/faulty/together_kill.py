@@ -1,4 +1,4 @@
-"""One of several ranks, by the trial's size, fails in its third step while the others wait for it."""
+"""One of several ranks is killed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import os
 import signal
 
 from labkit.trial import Trial
-from tests.faulty.together import Together
+from tests.faulty.together import FailsAtOneRank
 
 
-class Faulty(Together):
-    """Fails at one rank."""
+class Faulty(FailsAtOneRank):
+    """Is killed."""
 
-    def fail(self) -> None:
-        """Only at the rank that the trial names."""
-        if self.rank + 1 == self.facts["size"]:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def fail_here(self) -> None:
+        """As the kernel does."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def build(trial: Trial, data: object) -> Faulty:
     """The faulty steps."""
-    faulty = Faulty(trial)
-    faulty.facts["size"] = trial.size
-    return faulty
+    return Faulty(trial)

@@ -1,22 +1,19 @@
-"""One of several ranks, by the trial's size, fails in its third step while the others wait for it."""
+"""One of several ranks runs out of memory."""
 
 from __future__ import annotations
 
 from labkit.trial import Trial
-from tests.faulty.together import Together
+from tests.faulty.together import FailsAtOneRank
 
 
-class Faulty(Together):
-    """Fails at one rank."""
+class Faulty(FailsAtOneRank):
+    """Runs out of memory."""
 
-    def fail(self) -> None:
-        """Only at the rank that the trial names."""
-        if self.rank + 1 == self.facts["size"]:
-            raise MemoryError("no room for this layer")
+    def fail_here(self) -> None:
+        """As NumPy does."""
+        raise MemoryError("no room for this layer")
 
 
 def build(trial: Trial, data: object) -> Faulty:
     """The faulty steps."""
-    faulty = Faulty(trial)
-    faulty.facts["size"] = trial.size
-    return faulty
+    return Faulty(trial)

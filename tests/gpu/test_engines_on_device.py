@@ -20,6 +20,7 @@ from labkit.measure import free_memory, reset_compiler  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
+from tests.prepared import prepared  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -157,14 +158,6 @@ def test_the_update_in_one_kernel_is_pytorchs_sgd(parts: list[list[int]]) -> Non
     for master, weight, other in zip(ours.masters, model.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(master, other, atol=1e-6)
         assert torch.equal(weight, master.to(weight.dtype)), "the model computes with the rounded master"
-
-
-def prepared(trial: Trial, data: DataSet) -> TrainWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, TrainWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
 
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])

@@ -20,6 +20,7 @@ from labkit.models import build
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from labkit.workloads.infer import InferWorkload
+from tests.prepared import predicting
 
 pytestmark = pytest.mark.gpu
 
@@ -183,24 +184,16 @@ def data() -> DataSet:
     return open_data("synthetic32", train_images=2000, val_images=500)
 
 
-def prepared(data: DataSet, **fields: Any) -> InferWorkload:
-    workload = build_workload(Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields), data)
-    assert isinstance(workload, InferWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
-
-
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_trial_in_half_precision_predicts_what_fp32_predicts(data: DataSet, precision: str) -> None:
-    workload = prepared(data, model="resnet50", batch=64, **{**INT8, "precision": precision})
+    workload = predicting(data, model="resnet50", batch=64, **{**INT8, "precision": precision})
     workload.check()
     assert "calibration" not in workload.facts
 
 
 @pytest.mark.parametrize("model", ["resnet50", "googlenet", "vgg16"])
 def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet, model: str) -> None:
-    workload = prepared(data, model=model, batch=64, **INT8)
+    workload = predicting(data, model=model, batch=64, **INT8)
     workload.check()
     facts = workload.facts
     assert facts["gate"]["logits_difference"] <= facts["gate"]["logits_tolerance"]
@@ -211,8 +204,8 @@ def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet,
 
 
 def test_at_224_px_and_with_the_copies_too(data: DataSet) -> None:
-    prepared(data, model="resnet18", image_px=224, batch=8, **INT8).check()
-    prepared(data, model="resnet18", batch=8, copies="included", **INT8).check()
+    predicting(data, model="resnet18", image_px=224, batch=8, **INT8).check()
+    predicting(data, model="resnet18", batch=8, copies="included", **INT8).check()
 
 
 def test_a_kernel_that_is_wrong_is_found(data: DataSet) -> None:

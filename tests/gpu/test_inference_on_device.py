@@ -11,9 +11,7 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.engines import weights_files
 from labkit.errors import GateError
-from labkit.trial import Trial
-from labkit.workloads import build_workload
-from labkit.workloads.infer import InferWorkload
+from tests.prepared import predicting
 
 pytestmark = pytest.mark.gpu
 
@@ -23,15 +21,6 @@ TUNED: dict[str, Any] = {"engine": "graph", "precision": "bf16", "memory_format"
 @pytest.fixture(scope="module")
 def data() -> DataSet:
     return open_data("synthetic32", train_images=2000, val_images=500)
-
-
-def prepared(data: DataSet, **fields: Any) -> InferWorkload:
-    trial = Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields)
-    workload = build_workload(trial, data)
-    assert isinstance(workload, InferWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
 
 
 @pytest.mark.parametrize("model", ["resnet50", "vgg16", "googlenet"])
@@ -50,18 +39,18 @@ def prepared(data: DataSet, **fields: Any) -> InferWorkload:
 def test_every_engine_and_precision_predicts_what_plain_fp32_predicts(
     data: DataSet, model: str, fields: dict[str, Any]
 ) -> None:
-    workload = prepared(data, model=model, batch=64, **fields)
+    workload = predicting(data, model=model, batch=64, **fields)
     workload.check()
     assert workload.facts["gate"]["logits_difference"] <= workload.facts["gate"]["logits_tolerance"]
 
 
 def test_a_compiled_and_captured_prediction_is_right_at_224_px_too(data: DataSet) -> None:
-    workload = prepared(data, model="resnet18", image_px=224, batch=8, **{**TUNED, "engine": "compile+graph"})
+    workload = predicting(data, model="resnet18", image_px=224, batch=8, **{**TUNED, "engine": "compile+graph"})
     workload.check()
 
 
 def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -> None:
-    workload = prepared(data, model="resnet18", batch=64, **TUNED)
+    workload = predicting(data, model="resnet18", batch=64, **TUNED)
     workload._pool.batches[1] = workload._pool.batches[0]
     with pytest.raises(GateError, match="difference between two batches"):
         workload.check()
@@ -72,7 +61,7 @@ def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(dat
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(fraction)
     try:
-        workload = prepared(data, model="vgg16", batch=4000, engine="graph")
+        workload = predicting(data, model="vgg16", batch=4000, engine="graph")
         workload.check()
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -88,11 +77,11 @@ def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
     digits = open_data("digits")
     scored: dict[str, Any] = {"weights": "trained", "scored": len(digits.val), "classes": digits.classes, "batch": 64}
-    first = prepared(digits, model=model, **scored)
+    first = predicting(digits, model=model, **scored)
     assert first.build_phases["weights"] > 0 and len(list(tmp_path.iterdir())) == 1
     plain = first.score(lambda _: None)
     assert plain.share("top1") > 0.5
-    again = prepared(digits, model=model, **scored, **TUNED)
+    again = predicting(digits, model=model, **scored, **TUNED)
     again.check()
     captured = again.score(lambda _: None)
     assert again.build_phases["weights"] < first.build_phases["weights"], "from the file"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +22,7 @@ from labkit.analysis.table import Text
 from labkit.engines.openvino_on_cpu import why_unsupported
 from labkit.host import ROOT
 from labkit.recipes import engine_name
-from labkit.records import parse_line
+from labkit.records import Record, parse_line
 from labkit.registry import STUDIES
 from labkit.report import make
 from labkit.report.execute import Execution
@@ -33,6 +30,7 @@ from labkit.report.html import external_urls
 from labkit.report.make import Request, make_render
 from labkit.report.status import read_runs
 from tests.archives import write_npz, write_pickled
+from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
 from tests.unit.test_site import (
     HERE,
     POWER,
@@ -49,28 +47,11 @@ from tests.unit.test_telemetry_pages import PAPERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
+STUDIES_GONE_THROUGH = ("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "07_precision", "08_quantization")
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "labkit.cli", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, said
-    return said
-
-
-def lines(report: Path) -> list[str]:
-    return [line for path in report.glob("records/*/*.jsonl") for line in path.read_text().splitlines()]
+def lines(report: Path, study: str = "*") -> list[str]:
+    return [line for path in report.glob(f"records/*/{study}.jsonl") for line in path.read_text().splitlines()]
 
 
 def assert_complete(page: Path, figures: int) -> None:
@@ -82,11 +63,6 @@ def assert_complete(page: Path, figures: int) -> None:
     assert len(shown) >= figures
     for figure in shown:
         assert re.match(r"make (render HW=\w+|compare)", figure.select_one(".lk-again code").get_text())
-
-
-@pytest.fixture
-def report() -> Path:
-    return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
 
 
 def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, report: Path) -> None:
@@ -116,60 +92,86 @@ def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, repor
     assert lines(report) == measured
 
 
-def test_killed_in_the_middle_the_same_command_goes_on(report: Path) -> None:
-    first = start(*SMOKE, TRAINING)
+# ---- one report of many studies, killed in the middle of the first --------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where it is, what stood in it when it was killed, and how the same command ended."""
+
+    folder: Path
+    kept: list[str]
+    said: str
+    code: int
+
+    def made(self, study: str) -> list[Record]:
+        return [parse_line(line) for line in lines(self.folder, study)]
+
+    def page(self, study: str, figures: int) -> str:
+        """The page of a study that has gone well."""
+        assert read_runs(self.folder)[study].status == "ok"
+        assert_complete(self.folder / f"{study}.html", figures=figures)
+        text = (self.folder / f"{study}.html").read_text(encoding="utf-8")
+        assert "Traceback" not in text
+        return text
+
+
+@pytest.fixture(scope="module")
+def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    own = tmp_path_factory.mktemp("smoke")
+    environment, folder = apart(own, shared_cache), own / "reports" / "cpu"
+    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH))
+    first = start(*command, environment=environment)
     deadline = time.monotonic() + 200
-    while len(lines(report)) < 2 and time.monotonic() < deadline:
+    while len(lines(folder)) < 2 and time.monotonic() < deadline:
         assert first.poll() is None, first.communicate()[0]
         time.sleep(0.2)
     tree = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
     for process in tree:
         process.send_signal(signal.SIGKILL)
     first.wait()
-    kept = lines(report)
-    assert 2 <= len(kept) < 6
+    kept = lines(folder)
     _, alive = psutil.wait_procs(tree, timeout=10)
     assert not alive
+    second = start(*command, environment=environment)
+    said, _ = second.communicate(timeout=500)
+    return Report(folder, kept, said, second.returncode)
 
-    finish(start(*SMOKE, TRAINING))
-    after = lines(report)
-    assert after[: len(kept)] == kept, "what was written before is kept byte for byte"
+
+def test_killed_in_the_middle_the_same_command_goes_on(smoke: Report) -> None:
+    assert smoke.code == 0, smoke.said
+    after = lines(smoke.folder, STUDIES_GONE_THROUGH[0])
+    assert 2 <= len(smoke.kept) < len(after)
+    assert after[: len(smoke.kept)] == smoke.kept, "what was written before is kept byte for byte"
+    assert f"{len(smoke.kept)} of them measured before" in smoke.said
     pairs = [(parse_line(line).key, parse_line(line).pass_number) for line in after]
-    assert len(set(pairs)) == len(pairs) == 6, "nothing is measured twice"
+    assert len(set(pairs)) == len(pairs), "nothing is measured twice"
 
 
-def test_a_study_with_training_runs_goes_the_whole_way(report: Path) -> None:
+def test_a_study_with_training_runs_goes_the_whole_way(smoke: Report) -> None:
     """Timed blocks and whole epochs, in FP32 and otherwise, as far as a CPU has them."""
-    study, figures = "07_precision", 4
-    said = finish(start(*SMOKE, study))
-    made = [parse_line(line) for line in lines(report)]
+    made = smoke.made("07_precision")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     timed, runs = [one for one in made if one.blocks], [one for one in made if one.epochs]
-    assert len(timed) == len(runs) == 2, said
+    assert len(timed) == len(runs) == 2, smoke.said
     assert {one.trial["data"] for one in runs} == {"digits"} and {one.trial["data"] for one in timed} == {"synthetic32"}
     assert any("reference" in one.phases_s and one.facts["gate"]["steps"] for one in runs)
-    assert_complete(report / f"{study}.html", figures=figures)
-    text = (report / f"{study}.html").read_text(encoding="utf-8")
-    assert "Traceback" not in text
-    assert read_runs(report)[study].status == "ok"
+    smoke.page("07_precision", figures=4)
 
 
-def test_inference_goes_the_whole_way(report: Path) -> None:
+def test_inference_goes_the_whole_way(smoke: Report) -> None:
     """Blocks and single queries on a CPU; training stands beside them."""
-    finish(start(*SMOKE, "05_inference"))
-    made = [parse_line(line) for line in lines(report)]
+    made = smoke.made("05_inference")
     assert [record.status for record in made] == ["ok"] * 3, [record.reason for record in made]
     answered = [one.blocks.queries for one in made if one.blocks and one.blocks.queries]
     assert sorted(queries.images for queries in answered) == [1, 4]
     assert all(min(queries.latency_ns) > 0 for queries in answered)
-    assert_complete(report / "05_inference.html", figures=3)
-    assert "SingleStream" in (report / "05_inference.html").read_text(encoding="utf-8")
+    assert "SingleStream" in smoke.page("05_inference", figures=3)
 
 
-def test_quantization_goes_the_whole_way(report: Path) -> None:
+def test_quantization_goes_the_whole_way(smoke: Report) -> None:
     """FP32 and INT8 of one engine beside the plain loop; without trained weights accuracy is refused in words."""
-    finish(start(*SMOKE, "08_quantization"))
-    made = [parse_line(line) for line in lines(report)]
+    made = smoke.made("08_quantization")
     timed = [one for one in made if one.trial["weights"] == "initial"]
     assert len(made) == 5 and len(timed) == 3
     if why_unsupported() is None:
@@ -179,82 +181,66 @@ def test_quantization_goes_the_whole_way(report: Path) -> None:
     refused = [one for one in made if one.trial["weights"] == "trained"]
     assert {one.status for one in refused} == {"unsupported"}
     assert all("no trained weights" in (one.reason or "") for one in refused)
-    assert_complete(report / "08_quantization.html", figures=3)
-    text = (report / "08_quantization.html").read_text(encoding="utf-8")
-    assert "Traceback" not in text and "no trained weights" in text
+    assert "no trained weights" in smoke.page("08_quantization", figures=3)
 
 
-def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(report: Path) -> None:
+def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(smoke: Report) -> None:
     """The CPU's side alone, with its threads swept; the claims say plainly what they lack."""
-    finish(start(*SMOKE, "06_cpu_vs_gpu"))
-    made = [parse_line(line) for line in lines(report)]
+    made = smoke.made("06_cpu_vs_gpu")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     assert {record.trial["device"] for record in made} == {"cpu"}
     swept = [record for record in made if record.trial["threads"]]
     assert swept and all(record.facts["threads"] == record.trial["threads"] for record in swept)
     assert {"plain", "openvino"} == {engine_name(record.as_trial) for record in made}
-    assert_complete(report / "06_cpu_vs_gpu.html", figures=2)
-    text = (report / "06_cpu_vs_gpu.html").read_text(encoding="utf-8")
-    assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
+    text = smoke.page("06_cpu_vs_gpu", figures=2)
+    assert "This profile has no GPU" in text and "the profile cpu has none" in text
 
 
-def test_several_devices_go_the_whole_way_as_two_processes(report: Path) -> None:
+def test_several_devices_go_the_whole_way_as_two_processes(smoke: Report) -> None:
     """Scaling, two jobs and messages between two Gloo ranks; the page says what they cannot show."""
-    finish(start(*SMOKE, "03_multi_gpu"))
-    made = [parse_line(line) for line in lines(report)]
+    made = smoke.made("03_multi_gpu")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     two = [record for record in made if record.trial["devices"] == 2]
     assert {record.trial["workload"] for record in two} == {"train", "all_reduce", "peer_copy"}
     trained = [record for record in two if record.trial["model"] == "resnet18" and record.trial["workload"] == "train"]
     assert all(record.facts["gate"]["steps"] and record.facts["exchanged_bytes_per_step"] > 0 for record in trained)
-    assert_complete(report / "03_multi_gpu.html", figures=3)
-    text = (report / "03_multi_gpu.html").read_text(encoding="utf-8")
-    assert "This profile has no GPU" in text and "the profile cpu has none" in text and "Traceback" not in text
+    text = smoke.page("03_multi_gpu", figures=3)
+    assert "This profile has no GPU" in text and "the profile cpu has none" in text
 
 
-def test_a_profile_without_records_still_renders_what_is_known(report: Path) -> None:
-    said = finish(start("render", "--hw", "k40m"))
-    runs = read_runs(report.parent / "k40m")
+# ---- reports that are rendered --------------------------------------------------------------------------------------
+
+
+def test_a_profile_without_records_still_renders_what_is_known(site: Site) -> None:
+    report, said = site.folder / UNRECORDED, site.said[UNRECORDED]
+    runs = read_runs(report)
     assert {TRAINING, POWER} <= set(runs), "side by side, each in a process of its own"
     assert {(run.status, run.command) for run in runs.values()} == {("ok", "make render HW=k40m")}
     assert said.count(" done in ") == len(runs) and f"[{len(runs)}/{len(runs)}]" in said
-    assert not [path for path in (report.parent / "k40m").iterdir() if path.name.startswith(".")], (
-        "nothing half written"
-    )
+    assert not [path for path in report.iterdir() if path.name.startswith(".")], "nothing half written"
     for name in ("index", "claims", "fingerprint", *runs):
-        assert_complete(report.parent / "k40m" / f"{name}.html", figures=name in ("index", TRAINING))
-    index = (report.parent / "k40m" / "index.html").read_text(encoding="utf-8")
+        assert_complete(report / f"{name}.html", figures=name in ("index", TRAINING))
+    index = (report / "index.html").read_text(encoding="utf-8")
     assert "Kepler" in index or "kepler" in index
     assert "4.29" in index and "288" in index, "nominal peaks"
     assert "75.24019258" in index, "what the paper printed of it"
     assert "figure-nominal-roofline" in index
     assert external_urls(index) == []
-    page = (report.parent / "k40m" / "01_training.html").read_text(encoding="utf-8")
+    page = (report / "01_training.html").read_text(encoding="utf-8")
     assert "Nothing was measured on Tesla K40m" in page
 
 
-# ---- rendering several studies side by side -------------------------------------------------------------------------
-
-
-def copy_records(profiles: tuple[str, ...]) -> Path:
-    """The committed records of these profiles, in the reports' folder of this test."""
-    reports = Path(os.environ["LABKIT_REPORTS"])
-    for profile in profiles:
-        for kept in ("records", "hosts", "telemetry"):
-            shutil.copytree(ROOT / "reports" / profile / kept, reports / profile / kept)
-    return reports
-
-
-def test_two_profiles_are_compared_from_their_records_alone() -> None:
-    reports = copy_records(("h100", "h200"))
-    said = finish(start("compare", "--baseline", "h200"))
-    assert "Comparing h100, h200." in said
-    page = reports / "comparison" / "index.html"
+def test_profiles_are_compared_from_their_records_alone(site: Site) -> None:
+    assert "Comparing cpu, h100, h200." in site.said["comparison"]
+    page = site.folder / "comparison" / "index.html"
     assert_complete(page, figures=5)
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
     assert "This study failed" not in text and "Traceback" not in text
     assert "H100 SXM over H200 SXM" in text and "H200 SXM over H100 SXM, the same trials" not in text, "as asked for"
     assert "make compare BASELINE=h200" in text
+
+
+# ---- rendering several studies side by side -------------------------------------------------------------------------
 
 
 class Inline:

@@ -24,6 +24,7 @@ from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Re
 from labkit.records import Record
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records, run
+from tests.unit.reading import row_of, said
 
 STUDY = "02_batch_size"
 YES, NO, OPEN, UNTESTED = VERDICTS
@@ -164,18 +165,6 @@ def test_each_figure_draws_in_both_schemes(part: str) -> None:
 
 
 # ---- what it says, of records whose answers are known ----------------------------------------------------------------
-
-
-def said(part: Any) -> str:
-    return part.body if isinstance(part, Text) else part.caption
-
-
-def row_of(frame: Any, **fields: Any) -> Any:
-    """The one row with these values."""
-    for name, value in fields.items():
-        frame = frame[frame[name] == value]
-    assert len(frame) == 1, frame
-    return frame.iloc[0]
 
 
 def test_a_speed_up_is_formed_within_passes_and_only_over_the_plain_loop_of_the_same_batch() -> None:

@@ -24,6 +24,7 @@ from labkit.recipes import BF16_ON_CPU, CAPTURED, FUSED_ON_CPU, PREDICTED, PREDI
 from labkit.records import Record
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
+from tests.unit.reading import row_of
 
 STUDY = "06_cpu_vs_gpu"
 NO_RAPL = "no RAPL here"
@@ -183,13 +184,6 @@ PARTS: dict[str, Callable[[Results], Any]] = {
 def said(name: str, part: str) -> str:
     made_part = PARTS[part](case_of(name))
     return made_part.body if isinstance(made_part, Text) else made_part.caption  # type: ignore[no-any-return]
-
-
-def row_of(frame: Any, **fields: Any) -> Any:
-    for name, value in fields.items():
-        frame = frame[frame[name] == value]
-    assert len(frame) == 1, frame
-    return frame.iloc[0]
 
 
 TRAINING, LARGE_TRAINING, INFERENCE = (Setting.of(Trial(**about)).name for about in (SMALL, LARGE, INFER))

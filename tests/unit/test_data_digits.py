@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from labkit import data
 from labkit.data import digits
@@ -14,6 +13,8 @@ from labkit.errors import UserError
 
 
 def test_every_digit_is_in_one_split_once_and_undistorted() -> None:
+    from sklearn.datasets import load_digits
+
     original, original_labels = load_digits(return_X_y=True)
     images, labels = (
         np.concatenate(part)

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.data import DataSet, Split, open_data
+from labkit.data import DataSet, Split
 from labkit.data.order import EpochOrder, Shard
 from labkit.errors import GateError, UserError
 from labkit.trial import Trial
 from labkit.workloads import build_workload
+from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
 
@@ -37,27 +38,11 @@ from labkit.engines.support import why_unsupported  # noqa: E402
 from labkit.engines.training import Training  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
+
 TUNED = Trial(model="resnet18", classes=10, batch=16, device="cpu", data="digits", optimizer="sgd_fused")
 GRAPH = {"engine": "graph", "loader": "device"}
 MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
-
-
-@pytest.fixture
-def digits() -> DataSet:
-    return open_data("digits")
-
-
-@pytest.fixture(autouse=True)
-def _torch_is_left_as_it_was():
-    flags = [
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    ]
-    before = [(place, name, getattr(place, name)) for place, name in flags]
-    yield
-    for place, name, value in before:
-        setattr(place, name, value)
 
 
 # ---- what can be trained --------------------------------------------------------------------------------------------
@@ -269,14 +254,6 @@ def test_weights_that_move_in_neither_are_no_agreement() -> None:
 
 
 # ---- the gate of a whole workload -----------------------------------------------------------------------------------
-
-
-def prepared(trial: Trial, data: DataSet) -> TrainWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, TrainWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
 
 
 @pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"memory_format": "channels_last", "augment": True}])

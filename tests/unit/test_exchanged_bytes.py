@@ -11,7 +11,8 @@ pytest.importorskip("torch")
 
 from labkit.analysis.results import Results
 from labkit.analysis.verdicts.evidence import in_pass
-from labkit.host import ROOT, usable_threads
+from labkit.cpu_limits import usable_threads
+from labkit.host import ROOT
 from labkit.records import Record
 from tests.faulty.campaign import records
 from tests.faulty.exchanging import TRACED, small, trials

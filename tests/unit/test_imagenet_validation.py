@@ -30,6 +30,7 @@ from labkit.trial import Trial
 from labkit.workloads import build_workload
 from tests.archives import CLASS_FOLDERS, write_validation_set
 from tests.faulty.campaign import HOST
+from tests.prepared import checked
 from tests.unit.made_records import record_of
 from tests.unit.test_cli import assert_refused, labkit
 
@@ -40,7 +41,6 @@ from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
 from labkit.models.torchvision_import import import_torchvision  # noqa: E402
 from labkit.workloads._weights import make_network  # noqa: E402
-from tests.unit.test_trained_weights import prepared  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250
 SCORED = 24
@@ -480,7 +480,7 @@ def test_scores_are_those_of_torchvisions_own_model_and_transforms(
     assert 0.5 < float(right.float().mean()) < 0.8, "an accuracy of all or nothing would prove little"
 
     trial = replace(TRIAL, model=model, engine="openvino")
-    workload = prepared(trial, images)
+    workload = checked(trial, images)
     pixels = [torch.from_numpy(np.array(images.val.images[first : first + 8])) for first in range(0, SCORED, 8)]
     logits = torch.cat([workload._predict(batch) for batch in pixels])
     torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))

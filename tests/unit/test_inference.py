@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.data import DataSet, open_data
+from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.measure import HostClock, time_queries
 from labkit.records import PACKED_FROM, Queries
 from labkit.trial import Trial
 from labkit.workloads import AnswersQueries, build_workload
+from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
 
@@ -30,19 +31,6 @@ from labkit.workloads._weights import initial_model, settle  # noqa: E402
 from labkit.workloads.infer import InferWorkload, halve_until_it_fits  # noqa: E402
 
 PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
-
-
-@pytest.fixture(scope="module")
-def digits() -> DataSet:
-    return open_data("digits")
-
-
-def prepared(trial: Trial, data: DataSet) -> InferWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, InferWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
 
 
 @pytest.mark.parametrize(

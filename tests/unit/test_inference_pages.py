@@ -17,6 +17,7 @@ from labkit.recipes import PREDICTED, PREDICTED_COMPILED, PREDICTED_ON_CPU, engi
 from labkit.records import Queries, Record
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
+from tests.unit.reading import row_of, said
 
 STUDY = "05_inference"
 ASKED: dict[str, Any] = {"workload": "infer", "queries": 10_000}
@@ -103,18 +104,6 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "prediction": lambda r: summary.prediction_table(r.profile, trials()),
     "trials": lambda r: summary.trials_table(trials(), 3),
 }
-
-
-def said(part: Figure | Table | Text) -> str:
-    return part.body if isinstance(part, Text) else part.caption
-
-
-def row_of(frame: Any, **fields: Any) -> Any:
-    """The one row with these values."""
-    for name, value in fields.items():
-        frame = frame[frame[name] == value]
-    assert len(frame) == 1, frame
-    return frame.iloc[0]
 
 
 @pytest.mark.parametrize("part", PARTS)

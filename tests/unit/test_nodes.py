@@ -9,17 +9,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from labkit.errors import LabkitError, UserError
 from labkit.host import ROOT
 from labkit.ranks import Team
+from labkit.records import Record
 from labkit.run import alike, network
 from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
 from labkit.run.node import arguments
@@ -27,9 +26,10 @@ from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, ste
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
 from tests.faulty.campaign import records, run
+from tests.processes import eventually, ranks_now
 from tests.several_nodes import Beside
+from tests.unit.conftest import Measured
 from tests.unit.made_records import record_of
-from tests.unit.test_runner import eventually, workers_now
 
 OVER_TWO = Trial(devices=8, nodes=2)
 # As a batch step of Slurm sees it.
@@ -227,52 +227,45 @@ def test_a_node_describes_itself() -> None:
 # ---- two nodes, both this machine -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
-@pytest.fixture
-def _nothing_is_left_running() -> Iterator[None]:
-    pytest.importorskip("torch")
-    yield
-    gone = eventually(lambda: not workers_now(), within_s=10)
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
-
-
 def over_two(workload: str = "together", *, size: int = 0, **fields: Any) -> Trial:
     about = {"device": "cpu", "data": "none", "devices": 2, "nodes": 2, "size": size, **fields}
     return Trial(workload=f"tests.faulty.{workload}", **about)
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
-def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(report: Path) -> None:
-    both, alone = over_two("together_where"), over_two(devices=1, nodes=1)
-    run([both, alone], report, nodes=Beside())
-    made = {one.key: one for one in records(report)}
-    assert made[both.key].status == made[alone.key].status == "ok"
-    facts = made[both.key].facts
+@pytest.fixture(scope="module")
+def _torch_is_here() -> None:
+    pytest.importorskip("torch")
+
+
+BOTH, ALONE = over_two("together_where"), over_two(devices=1, nodes=1)
+RAISES, KILLED, SOUND = over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()
+
+
+@pytest.fixture(scope="module")
+def beside(_torch_is_here: None, measured: Measured) -> dict[str, Record]:
+    """Of one pass, by key."""
+    return measured([BOTH, ALONE, RAISES, KILLED, SOUND], nodes=Beside())
+
+
+def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: dict[str, Record]) -> None:
+    both, alone = beside[BOTH.key], beside[ALONE.key]
+    assert both.status == alone.status == "ok"
+    facts = both.facts
     assert (facts["ranks"], facts["sum"], facts["telemetry_of"]) == (2, 3.0, "the first of 2 nodes")
     assert [node for node, _ in facts["nodes"]] == ["0", "1"] and facts["interface"] == "lo"
-    assert "telemetry_of" not in made[alone.key].facts
-    assert made[both.key].process.id != made[alone.key].process.id
+    assert "telemetry_of" not in alone.facts
+    assert both.process.id != alone.process.id
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
-def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(report: Path) -> None:
-    run([over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()], report, nodes=Beside())
-    made = {one.as_trial.size: one for one in records(report)}
-    assert len(records(report)) == 3 and made[0].status == "ok"
-    raised, killed = made[2], made[1]
+def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(beside: dict[str, Record]) -> None:
+    assert len(beside) == 5 and beside[SOUND.key].status == "ok"
+    raised, killed = beside[RAISES.key], beside[KILLED.key]
     assert (raised.status, raised.reason) == ("crashed", "rank 1 of 2: ValueError: this rank has no such layer")
     assert 'raise ValueError("this rank has no such layer")' in raised.facts["traceback"]
     assert (killed.status, killed.reason) == ("crashed", "rank 0 of 2: it was killed by signal 9 (SIGKILL)")
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: Path) -> None:
     run([over_two("together_hang", size=2)], report, limit_s=10.0, nodes=Beside())
     (hung,) = records(report)
@@ -282,19 +275,12 @@ def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: 
         "run([over_two('together_hang', size=2)], Path(sys.argv[1]), limit_s=600, nodes=Beside())"
     )
     runner = subprocess.Popen([sys.executable, "-c", code, str(report.parent / "other")], cwd=ROOT)
-    assert eventually(lambda: sum("labkit.run.rank" in command(one) for one in workers_now()) >= 2, within_s=90)
+    assert eventually(lambda: len(ranks_now()) >= 2, within_s=90)
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
 
 
-def command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
-
-
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewer(report: Path) -> None:
     run([over_two(), over_two(size=7, nodes=1, devices=1)], report)
     made = {one.as_trial.size: one for one in records(report)}
@@ -302,7 +288,7 @@ def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewe
     assert made[7].status == "ok"
 
 
-@pytest.mark.usefixtures("_nothing_is_left_running")
+@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from labkit.profile import Timing
     from labkit.run.group_over_nodes import GroupOverNodes

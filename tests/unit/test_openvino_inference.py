@@ -8,37 +8,25 @@ from typing import Any
 
 import pytest
 
-from labkit.data import DataSet, open_data
+from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
 from labkit.workloads import build_workload
+from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
 
-from labkit.engines.calibration import calibration_batches  # noqa: E402 - they need torch
+from labkit.cpu_limits import usable_cores  # noqa: E402 - they need torch
+from labkit.engines.calibration import calibration_batches  # noqa: E402
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.engines.support import why_unsupported as why_not_trained  # noqa: E402
-from labkit.host import usable_cores  # noqa: E402
 from labkit.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(
     workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits", engine="openvino", threads=1
 )
 needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
-
-
-@pytest.fixture(scope="module")
-def digits() -> DataSet:
-    return open_data("digits")
-
-
-def prepared(trial: Trial, data: DataSet) -> InferWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, InferWorkload)
-    for _, prepare in workload.preparations():
-        prepare()
-    return workload
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from labkit.recipes import COMPILED
 from labkit.records import Record
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, busy, failed, of_records, run
+from tests.unit.reading import said
 
 STUDY = "07_precision"
 YES, NO, OPEN, UNTESTED = VERDICTS
@@ -176,10 +177,6 @@ def test_each_figure_draws_in_both_schemes(part: str) -> None:
 
 
 # ---- what it says, of records whose answers are known ----------------------------------------------------------------
-
-
-def said(part: Any) -> str:
-    return part.body if isinstance(part, Text) else part.caption
 
 
 def test_a_ratio_is_over_the_trial_that_differs_in_nothing_but_precision() -> None:

@@ -3,8 +3,11 @@
 import os
 
 import pytest
+import yaml
 
+from labkit import profile
 from labkit.errors import UserError
+from labkit.host import ROOT
 from labkit.profile import load_profile, profile_names, read_yaml
 
 GOOD = """
@@ -162,6 +165,15 @@ def test_a_key_given_twice_is_refused_with_its_line(params):
     assert "mine.yaml" in message
     assert "the key 'title' is given twice" in message
     assert "line 12" in message
+
+
+def test_libyaml_reads_the_same_as_pythons_reader_which_explains_mistakes():
+    files = [path for folder in ("params", "papers") for path in (ROOT / folder).rglob("*.yaml")]
+    assert len(files) > 10
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        fast, explaining = (yaml.load(text, Loader=one) for one in (profile._FAST, profile._EXPLAINING))
+        assert repr(fast) == repr(explaining), path.name
 
 
 def test_a_key_given_twice_deep_down_is_refused_too(params):

@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("torch")
 
-from labkit.data import DataSet, open_data
+from labkit.cpu_limits import usable_threads
+from labkit.data import DataSet
 from labkit.errors import UserError
-from labkit.host import usable_threads
 from labkit.records import Epochs, Record
 from labkit.trial import Trial
-from tests.faulty.campaign import records, run
+from tests.faulty.campaign import listed_for, records, run
 from tests.faulty.unequal import SLOW_S
-from tests.unit.test_runner import eventually, workers_now
+from tests.processes import eventually, ranks_now, workers_now
+from tests.unit.conftest import Measured
 
-pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
-
-
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    gone = eventually(lambda: not workers_now(), within_s=5)
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
+pytestmark = [
+    pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores"),
+    pytest.mark.usefixtures("_nothing_is_left_running"),
+]
 
 
 def together(workload: str = "together", *, devices: int = 2, size: int = 0, **fields: Any) -> Trial:
     return Trial(workload=f"tests.faulty.{workload}", device="cpu", data="none", devices=devices, size=size, **fields)
 
 
-def by_trial(report: Path) -> dict[tuple[str, int, int], Record]:
-    return {
-        (one.as_trial.workload.removeprefix("tests.faulty."), one.as_trial.devices, one.as_trial.size): one
-        for one in records(report)
-    }
+def between(workload: str, **fields: Any) -> Trial:
+    return Trial(workload=workload, device="cpu", data="none", **{"devices": 2, "size": 4096, **fields})
+
+
+# ---- one pass in which nothing fails --------------------------------------------------------------------------------
+
+MANY = usable_threads() + 1  # devices
+
+
+@pytest.fixture(scope="module")
+def sound(measured: Measured) -> dict[str, Record]:
+    """Of one pass, by key."""
+    refused = [together("together_unsupported", size=2), together(devices=MANY)]
+    sent = [between("all_reduce"), between("peer_copy"), between("all_reduce", devices=1), between("peer_copy", size=3)]
+    return measured([together(size=7), together("unequal"), together("bucketed"), *refused, *sent])
 
 
 def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(report: Path) -> None:
@@ -65,32 +62,69 @@ def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(report: Path
     assert len({one.process.id for one in made}) == 2, "the ranks of a pass stay for all of its trials"
 
 
-def test_a_block_is_done_when_the_slowest_rank_is(report: Path) -> None:
-    run([together("unequal")], report)
-    (made,) = records(report)
+def test_a_block_is_done_when_the_slowest_rank_is(sound: dict[str, Record]) -> None:
+    made = sound[together("unequal").key]
     assert made.blocks is not None
     assert min(made.blocks.host_s) / made.blocks.steps_per_block >= SLOW_S
 
 
-@pytest.mark.parametrize(
-    ("how", "rank", "status", "said"),
-    [
-        ("raises", 1, "crashed", "ValueError: this rank has no such layer"),
-        ("raises", 2, "crashed", "ValueError: this rank has no such layer"),
-        ("kill", 1, "crashed", "it was killed by signal 9 (SIGKILL)"),
-        ("kill", 2, "crashed", "it was killed by signal 9 (SIGKILL)"),
-        ("oom", 2, "oom", "out of memory: no room for this layer"),
-    ],
-)
+def test_what_one_rank_cannot_run_none_runs_and_they_go_on(sound: dict[str, Record]) -> None:
+    refused, beside = sound[together("together_unsupported", size=2).key], sound[together(size=7).key]
+    assert (refused.status, refused.reason) == ("unsupported", "this rank's device has no such engine")
+    assert beside.status == "ok"
+    assert refused.process.id == beside.process.id
+
+
+def test_more_devices_than_there_are_is_no_trial_on_fewer(sound: dict[str, Record]) -> None:
+    refused = sound[together(devices=MANY).key]
+    assert refused.status == "unsupported"
+    assert f"asks for {MANY} devices" in (refused.reason or "")
+    assert sound[together(size=7).key].status == "ok"
+
+
+def test_buckets_of_every_size_average_what_averaging_by_hand_does(sound: dict[str, Record]) -> None:
+    made = sound[together("bucketed").key]
+    assert made.status == "ok", made.reason
+
+
+def test_what_goes_between_the_devices_is_counted(sound: dict[str, Record]) -> None:
+    summed, copied = sound[between("all_reduce").key], sound[between("peer_copy").key]
+    for one in (summed, copied):
+        assert one.status == "ok", one.reason
+        assert one.blocks is not None and one.blocks.bytes_per_step == 4096
+    assert summed.facts["wire_bytes_per_step"] == 4096
+    alone, small = sound[between("all_reduce", devices=1).key], sound[between("peer_copy", size=3).key]
+    assert (alone.status, small.status) == ("unsupported", "unsupported")
+    assert "two devices or more" in (alone.reason or "") and "3 bytes" in (small.reason or "")
+
+
+# ---- ranks that fail ------------------------------------------------------------------------------------------------
+
+RAISED, KILLED = "ValueError: this rank has no such layer", "it was killed by signal 9 (SIGKILL)"
+FAILURES = [
+    ("raises", 1, "crashed", RAISED),
+    ("raises", 2, "crashed", RAISED),
+    ("kill", 1, "crashed", KILLED),
+    ("kill", 2, "crashed", KILLED),
+    ("oom", 2, "oom", "out of memory: no room for this layer"),
+]
+
+
+@pytest.fixture(scope="module")
+def failing(measured: Measured) -> list[Record]:
+    """A sound trial, the first of the failures, a sound one, the second ..."""
+    wanted = [together(size=size) for size in range(10, 11 + 2 * len(FAILURES))]
+    wanted[1::2] = [together(f"together_{how}", size=rank) for how, rank, *_ in FAILURES]
+    return list(measured(listed_for(wanted)).values())
+
+
+@pytest.mark.parametrize(("place", "how", "rank", "status", "said"), [(n, *one) for n, one in enumerate(FAILURES)])
 def test_a_rank_that_fails_costs_its_trial_alone_and_is_named(
-    report: Path, how: str, rank: int, status: str, said: str
+    failing: list[Record], place: int, how: str, rank: int, status: str, said: str
 ) -> None:
-    trials = [together(size=7), together(f"together_{how}", size=rank), together(size=8)]
-    run(trials, report)
-    made = by_trial(report)
-    assert len(records(report)) == 3
-    assert made["together", 2, 7].status == made["together", 2, 8].status == "ok"
-    failed = made[f"together_{how}", 2, rank]
+    before, failed, after = failing[2 * place : 2 * place + 3]
+    assert failed.as_trial == together(f"together_{how}", size=rank) and len(failing) == 2 * len(FAILURES) + 1
+    assert before.status == after.status == "ok"
     assert failed.status == status
     assert failed.reason == f"rank {rank - 1} of 2: {said}"
     assert failed.facts["failed_rank"] == rank - 1
@@ -103,32 +137,13 @@ def test_a_rank_that_hangs_ends_its_trial_in_time_and_is_found(report: Path) -> 
     began = time.monotonic()
     run([together("together_hang", size=2), together(size=7)], report, limit_s=12.0)
     assert time.monotonic() - began < 90
-    made = by_trial(report)
-    failed = made["together_hang", 2, 2]
+    made = {one.as_trial.size: one for one in records(report)}
+    failed = made[2]
     assert failed.status == "timeout"
     assert "no result within 12 s" in (failed.reason or "")
     assert "tests/faulty/together_hang.py" in (failed.reason or "") and "rank 1 stands" in (failed.reason or "")
     assert "time.sleep(600)" in failed.facts["stacks"]["1"]
-    assert made["together", 2, 7].status == "ok"
-
-
-def test_what_one_rank_cannot_run_none_runs_and_they_go_on(report: Path) -> None:
-    run([together("together_unsupported", size=2), together(size=7)], report)
-    made = by_trial(report)
-    refused = made["together_unsupported", 2, 2]
-    assert (refused.status, refused.reason) == ("unsupported", "this rank's device has no such engine")
-    assert made["together", 2, 7].status == "ok"
-    assert refused.process.id == made["together", 2, 7].process.id
-
-
-def test_more_devices_than_there_are_is_no_trial_on_fewer(report: Path) -> None:
-    many = usable_threads() + 1
-    run([together(devices=many), together()], report)
-    made = by_trial(report)
-    refused = made["together", many, 0]
-    assert refused.status == "unsupported"
-    assert f"asks for {many} devices" in (refused.reason or "")
-    assert made["together", 2, 0].status == "ok"
+    assert made[7].status == "ok"
 
 
 def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
@@ -144,20 +159,33 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
         "run([together('together_hang', size=2)], Path(sys.argv[1]), limit_s=600)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(report)], cwd=ROOT)
-    assert eventually(lambda: len([p for p in workers_now() if "labkit.run.rank" in _command(p)]) >= 2, within_s=60)
+    assert eventually(lambda: len(ranks_now()) >= 2, within_s=60)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert eventually(lambda: not workers_now(), within_s=10)
 
 
-def _command(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
+# ---- one pass in which networks train -------------------------------------------------------------------------------
 
-
-# ---- training -------------------------------------------------------------------------------------------------------
+IN_BUCKETS = "tests.faulty.train_in_buckets"
+ASYNCHRONOUS = {"updates": "asynchronous"}
+TRAINED: dict[str, dict[str, Any]] = {
+    "weak": {},
+    "strong": {"scaling": "strong", "batch": 16},
+    "epochs": {"epochs": 1},
+    "alone": {"devices": 1},
+    "rounded": {"gradient_precision": "fp16"},
+    "pointless": {"devices": 1, "gradient_precision": "bf16"},
+    "rounded, in buckets": {"workload": IN_BUCKETS, "gradient_precision": "fp16"},
+    "epochs, in buckets": {"workload": IN_BUCKETS, "epochs": 1},
+    "halves": {"arrangement": "at_once"},
+    "turns": {"arrangement": "in_sequence"},
+    "shared": {"arrangement": "at_once", "devices": 1},
+    "halves, epochs": {"arrangement": "at_once", "epochs": 1},
+    "stale": ASYNCHRONOUS,
+    "stale, epochs": {**ASYNCHRONOUS, "epochs": 2, "schedule": "warm_up"},
+    "stale, alone": {**ASYNCHRONOUS, "devices": 1},
+}
 
 
 def training(data: DataSet, **fields: Any) -> Trial:
@@ -165,126 +193,74 @@ def training(data: DataSet, **fields: Any) -> Trial:
     return Trial(data=data.name, data_checksum=data.checksum, **about)
 
 
-def test_two_ranks_train_one_network(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    trials = [
-        training(data),
-        training(data, scaling="strong", batch=16),
-        training(data, epochs=1),
-        training(data, devices=1),
-        training(data, gradient_precision="fp16"),
-        training(data, devices=1, gradient_precision="bf16"),
+@pytest.fixture(scope="module")
+def trained(measured: Measured, few_images: DataSet) -> dict[str, Record]:
+    """By what was asked of them."""
+    trials = {name: training(few_images, **fields) for name, fields in TRAINED.items()} | {"exact": together("stale")}
+    made = measured(list(trials.values()), limit_s=120)
+    return {name: made[one.key] for name, one in trials.items()}
+
+
+def assert_ok(*made: Record) -> None:
+    assert [one.status for one in made] == ["ok"] * len(made), [one.reason for one in made]
+
+
+def difference(made: Record) -> float:
+    """Of what the gate's steps changed, from what they must."""
+    return made.facts["gate"]["change_difference"]  # type: ignore[no-any-return]
+
+
+def test_two_ranks_train_one_network(trained: dict[str, Record]) -> None:
+    weak, strong, epochs, alone, rounded = made = [
+        trained[name] for name in ("weak", "strong", "epochs", "alone", "rounded")
     ]
-    run(trials, report, limit_s=120)
-    made = {one.key: one for one in records(report)}
-    weak, strong, epochs, alone, rounded, pointless = (made[trial.key] for trial in trials)
-    for one in (weak, strong, epochs, alone, rounded):
-        assert one.status == "ok", one.reason
+    assert_ok(*made)
     for one, images in ((weak, 16), (strong, 16), (alone, 8)):
         assert one.blocks is not None
         assert one.blocks.images_per_step == images
     for one in (weak, strong, epochs):  # held against gradients that are averaged by hand
-        assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
-    assert weak.facts["gate"]["change_difference"] < 1e-5 < rounded.facts["gate"]["change_difference"]
+        assert difference(one) <= one.facts["gate"]["change_tolerance"]
+    assert difference(weak) < 1e-5 < difference(rounded)
+    pointless = trained["pointless"]
     assert (pointless.status, pointless.reason) == ("unsupported", "one device exchanges no gradients")
     assert isinstance(epochs.result, Epochs)
     assert (epochs.result.epochs[0].steps, epochs.result.epochs[0].images) == (10, 160)
     assert "gradient_buckets_bytes" not in weak.facts, "the plain loop is DistributedDataParallel's"
 
 
-def test_gradients_that_are_not_averaged_are_found(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    apart = [training(data, workload="tests.faulty.train_apart"), training(data, workload=IN_BUCKETS, size=1)]
+def test_gradients_that_are_not_averaged_are_found(report: Path, few_images: DataSet) -> None:
+    apart = [
+        training(few_images, workload="tests.faulty.train_apart"),
+        training(few_images, workload=IN_BUCKETS, size=1),
+    ]
     run(apart, report, limit_s=120)
     for made in records(report):
         assert made.status == "crashed"
         assert "correctness gate" in (made.reason or "")
 
 
-# ---- the exchange of tuned steps ------------------------------------------------------------------------------------
-
-IN_BUCKETS = "tests.faulty.train_in_buckets"
-
-
-def test_buckets_of_every_size_average_what_averaging_by_hand_does(report: Path) -> None:
-    run([together("bucketed")], report)
-    (made,) = records(report)
-    assert made.status == "ok", made.reason
-
-
-def test_a_step_in_buckets_passes_its_gate_and_begins_anew_as_the_plain_one_does(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    rounded = training(data, workload=IN_BUCKETS, gradient_precision="fp16")
-    epochs, plain = training(data, workload=IN_BUCKETS, epochs=1), training(data, epochs=1)
-    run([rounded, epochs, plain], report, limit_s=120)
-    made = {one.key: one for one in records(report)}
-    assert [one.status for one in made.values()] == ["ok"] * 3, [one.reason for one in made.values()]
-    half, full = (made[trial.key].facts["gradient_buckets_bytes"] for trial in (rounded, epochs))
-    parameters = made[plain.key].facts["parameters"]
+def test_a_step_in_buckets_passes_its_gate_and_begins_anew_as_the_plain_one_does(trained: dict[str, Record]) -> None:
+    rounded, epochs, plain = made = [trained[name] for name in ("rounded, in buckets", "epochs, in buckets", "epochs")]
+    assert_ok(*made)
+    half, full = (one.facts["gradient_buckets_bytes"] for one in (rounded, epochs))
+    parameters = plain.facts["parameters"]
     assert 4 * parameters <= sum(full) < 4.01 * parameters and len(full) > 3
     assert 2 * parameters <= sum(half) < 2.01 * parameters
-    assert (
-        made[epochs.key].facts["gate"]["change_difference"]
-        < 1e-5
-        < made[rounded.key].facts["gate"]["change_difference"]
-    )
-    runs = [made[trial.key].result for trial in (epochs, plain)]
+    assert difference(epochs) < 1e-5 < difference(rounded)
+    runs = [one.result for one in (epochs, plain)]
     assert all(isinstance(one, Epochs) for one in runs)
     ours, theirs = ([epoch.train_loss for epoch in one.epochs] for one in runs)  # type: ignore[union-attr]
     assert ours == pytest.approx(theirs, rel=1e-3), "after its gate's steps it begins where the plain one does"
 
 
-@pytest.mark.slow
-def test_two_ranks_train_a_compiled_network(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    run([training(data, engine="compile")], report, limit_s=280)
-    (made,) = records(report)
-    assert made.status == "ok", made.reason
-    assert made.facts["gate"]["change_difference"] < 1e-3 and made.facts["gradient_buckets_bytes"]
-
-
-# ---- transfers ------------------------------------------------------------------------------------------------------
-
-
-def test_what_goes_between_the_devices_is_counted(report: Path) -> None:
-    def between(workload: str, **fields: Any) -> Trial:
-        return Trial(workload=workload, device="cpu", data="none", **{"devices": 2, "size": 4096, **fields})
-
-    trials = [
-        between("all_reduce"),
-        between("peer_copy"),
-        between("all_reduce", devices=1),
-        between("peer_copy", size=3),
-    ]
-    run(trials, report)
-    made = {one.key: one for one in records(report)}
-    summed, copied, alone, small = (made[trial.key] for trial in trials)
-    for one in (summed, copied):
-        assert one.status == "ok", one.reason
-        assert one.blocks is not None and one.blocks.bytes_per_step == 4096
-    assert summed.facts["wire_bytes_per_step"] == 4096
-    assert (alone.status, small.status) == ("unsupported", "unsupported")
-    assert "two devices or more" in (alone.reason or "") and "3 bytes" in (small.reason or "")
-
-
-# ---- two jobs -------------------------------------------------------------------------------------------------------
-
-
-def test_two_jobs_run_at_once_or_in_turns(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    halves = training(data, arrangement="at_once")
-    turns = training(data, arrangement="in_sequence")
-    shared = training(data, arrangement="at_once", devices=1)
-    whole = training(data, arrangement="at_once", epochs=1)
-    run([halves, turns, shared, whole], report, limit_s=120)
-    made = {one.key: one for one in records(report)}
-    for trial, images, devices in ((halves, 16, 2), (turns, 32, 2), (shared, 16, 1)):
-        one = made[trial.key]
-        assert one.status == "ok", one.reason
+def test_two_jobs_run_at_once_or_in_turns(trained: dict[str, Record]) -> None:
+    for name, images, devices in (("halves", 16, 2), ("turns", 32, 2), ("shared", 16, 1)):
+        one = trained[name]
+        assert_ok(one)
         assert one.blocks is not None and one.blocks.images_per_step == images
         assert (one.devices_used, one.facts["jobs"]) == (devices, 2)
-    assert "gate" in made[turns.key].facts and "gate" not in made[halves.key].facts, "two ranks of a job are compared"
-    assert made[whole.key].status == "unsupported"
+    assert "gate" in trained["turns"].facts and "gate" not in trained["halves"].facts, "two ranks of a job are compared"
+    assert trained["halves, epochs"].status == "unsupported"
 
 
 def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
@@ -294,23 +270,18 @@ def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
         Trial(scaling="strong", batch=64, devices=3)
 
 
-# ---- stale updates --------------------------------------------------------------------------------------------------
-
-
-def test_stale_updates_are_those_of_a_parameter_server_in_turns(report: Path) -> None:
-    data = open_data("synthetic32", train_images=160, val_images=40)
-    trials = [
-        together("stale"),
-        training(data, updates="asynchronous"),
-        training(data, updates="asynchronous", epochs=2, schedule="warm_up"),
-        training(data, updates="asynchronous", devices=1),
-    ]
-    run(trials, report, limit_s=120)
-    made = {one.key: one for one in records(report)}
-    exact, timed, epochs, alone = (made[trial.key] for trial in trials)
-    for one in (exact, timed, epochs):
-        assert one.status == "ok", one.reason
+def test_stale_updates_are_those_of_a_parameter_server_in_turns(trained: dict[str, Record]) -> None:
+    epochs, alone = trained["stale, epochs"], trained["stale, alone"]
+    assert_ok(trained["exact"], trained["stale"], epochs)
     assert isinstance(epochs.result, Epochs)
     first, second = epochs.result.epochs
     assert first.learning_rate == second.learning_rate == 0.01
     assert (alone.status, "several devices" in (alone.reason or "")) == ("unsupported", True)
+
+
+@pytest.mark.slow
+def test_two_ranks_train_a_compiled_network(report: Path, few_images: DataSet) -> None:
+    run([training(few_images, engine="compile")], report, limit_s=280)
+    (made,) = records(report)
+    assert made.status == "ok", made.reason
+    assert made.facts["gate"]["change_difference"] < 1e-3 and made.facts["gradient_buckets_bytes"]

@@ -176,11 +176,6 @@ def test_the_rate_counts_the_stall() -> None:
 # ---- the file -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cpu")
-
-
 def test_records_come_back_in_the_order_in_which_they_were_written(store: Store) -> None:
     made = [record(batch=batch) for batch in (64, 8, 32)]
     for one in made:

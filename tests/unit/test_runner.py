@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from labkit.errors import LabkitError, UserError
@@ -39,50 +38,9 @@ from labkit.run.plan import (
 )
 from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
+from tests.processes import eventually, workers_now
 
-
-def alive(found: psutil.Process) -> bool:
-    try:
-        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def workers_now() -> list[psutil.Process]:
-    """Every process on the machine that came from a worker of this user's tests."""
-    found = []
-    for candidate in psutil.process_iter():
-        try:
-            if alive(candidate) and candidate.environ().get("LABKIT_LOCK") == os.environ["LABKIT_LOCK"]:
-                found.append(candidate)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return [candidate for candidate in found if candidate.pid != os.getpid()]
-
-
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    """Known by the lock file's name, which is each test's own and stands in its children's environment."""
-    yield
-    gone = eventually(lambda: not workers_now(), within_s=5)
-    left = workers_now()
-    for one in left:
-        one.kill()
-    assert gone, f"left running: {left}"
+pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
 
 
 FAULTS = {

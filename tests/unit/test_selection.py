@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from labkit.record_store import Store
 from labkit.records import PROTOCOL, Planned, short_hash
 from labkit.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
@@ -88,11 +84,6 @@ def test_the_scale_shown_is_the_largest_complete_one() -> None:
     assert scale_to_show([quick]) == "quick"
     assert scale_to_show([smoke, quick, record(batch=8, scale="quick", plan=(64, 8))]) == "quick"
     assert scale_to_show([record(plan=(64, 8)), quick]) == "quick", "of two that are begun, the larger"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cpu")
 
 
 def test_the_host_shown_is_this_one_else_the_newest_complete_one_else_the_newest(store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,14 @@ def test_the_readme_names_only_targets_that_exist() -> None:
         for target in re.findall(r"(?:`|^)make ([a-z][a-z-]+)", (ROOT / document).read_text(), re.MULTILINE):
             assert target in targets, f"{document}: make {target}"
     assert (ROOT / "docs" / "report-h200.png").is_file()
+
+
+@pytest.mark.parametrize(("arguments", "kept"), [([], False), (["PYTHON=python3"], True)])
+def test_in_an_environment_of_our_own_what_is_imported_is_compiled_once(
+    arguments: list[str], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    command = ["make", "-C", str(ROOT), *arguments, "--eval=environment: ; @env", "environment"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "LABKIT_PYTHON=" in told
+    assert ("PYTHONDONTWRITEBYTECODE=1" in told) == kept, "somebody else's interpreter is used as it is"

@@ -14,9 +14,9 @@ import torch
 
 from labkit.analysis import roofline
 from labkit.analysis.speed import input_words
+from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data, open_documents
 from labkit.errors import GateError, Unsupported, UserError
-from labkit.host import usable_threads
 from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
 from labkit.records import Epochs
 from labkit.trial import Trial

@@ -48,6 +48,7 @@ from labkit.telemetry.windows import Marks, Recording, flagged_blocks, summarise
 from labkit.trial import Trial
 from tests.fake_nvml import pynvml as fake
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile
+from tests.processes import eventually
 
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
@@ -55,15 +56,6 @@ PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
 GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
 COUNTED = NVLINK | {"pcie_received_bytes", "pcie_sent_bytes"}
-
-
-def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def has_ended(pid: int) -> bool:

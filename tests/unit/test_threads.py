@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit import host
+from labkit import cpu_limits
 from labkit.errors import Unsupported, UserError
 from labkit.run import threads as threads_module
 from labkit.run.threads import threads_of
@@ -108,31 +108,31 @@ def test_a_control_group_of_version_2_limits_and_so_does_any_above_it(tmp_path: 
     write(tmp_path / "cg/a/b/cpu.max", "800000 100000\n")
     write(tmp_path / "cg/a/cpu.max", "250000 100000\n")
     write(tmp_path / "cg/cpu.max", "max 100000\n")
-    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/a/b\n")) == 2.5
-    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\n")) is None
+    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/a/b\n")) == 2.5
+    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\n")) is None
 
 
 def test_a_control_group_of_version_1_limits(tmp_path: Path) -> None:
     for name, value in (("quota", "150000"), ("period", "100000")):
         write(tmp_path / f"cg/cpu/job/cpu.cfs_{name}_us", value)
     lines = own(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n")
-    assert host.cpu_quota(tmp_path / "cg", lines) == 1.5
+    assert cpu_limits.cpu_quota(tmp_path / "cg", lines) == 1.5
     write(tmp_path / "cg/cpu/job/cpu.cfs_quota_us", "-1")
-    assert host.cpu_quota(tmp_path / "cg", lines) is None
+    assert cpu_limits.cpu_quota(tmp_path / "cg", lines) is None
 
 
 def test_what_cannot_be_read_limits_nothing(tmp_path: Path) -> None:
-    assert host.cpu_quota(tmp_path, tmp_path / "none") is None
+    assert cpu_limits.cpu_quota(tmp_path, tmp_path / "none") is None
     write(tmp_path / "cg/cpu.max", "nonsense")
-    assert host.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\nodd\n")) is None
+    assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\nodd\n")) is None
 
 
 @pytest.mark.parametrize(("quota", "threads"), [(None, 8), (2.5, 2), (0.5, 1), (100.0, 8)])
 def test_a_process_runs_on_its_processors_within_its_quota(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int
 ) -> None:
-    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(host, "cpu_quota", lambda: quota)
-    assert host.usable_threads() == threads
-    monkeypatch.setattr(host.psutil, "cpu_count", lambda logical=True: 16 if logical else 4)
-    assert host.usable_cores() == min(threads, 4)
+    monkeypatch.setattr(cpu_limits.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(cpu_limits, "cpu_quota", lambda: quota)
+    assert cpu_limits.usable_threads() == threads
+    monkeypatch.setattr(cpu_limits.psutil, "cpu_count", lambda logical=True: 16 if logical else 4)
+    assert cpu_limits.usable_cores() == min(threads, 4)

@@ -19,7 +19,8 @@ from labkit.errors import LabkitError, Unsupported, UserError
 from labkit.records import Blocks
 from labkit.scored import Scored, pack, unpack
 from labkit.trial import Trial
-from labkit.workloads import BuildsInPhases, ScoresImages, build_workload
+from labkit.workloads import BuildsInPhases, build_workload
+from tests.prepared import checked
 from tests.unit.made_records import blocks, record_of
 
 torch = pytest.importorskip("torch")
@@ -29,16 +30,10 @@ from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402 - they 
 from labkit.engines.scoring import score  # noqa: E402
 from labkit.models import build  # noqa: E402
 from labkit.workloads import _weights  # noqa: E402
-from labkit.workloads.infer import InferWorkload  # noqa: E402
 
 TRAINED = Trial(
     workload="infer", model="resnet18", classes=10, batch=64, device="cpu", data="digits", weights="trained", scored=150
 )
-
-
-@pytest.fixture(scope="module")
-def digits() -> DataSet:
-    return open_data("digits")
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +56,6 @@ def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return trained
 
 
-def prepared(trial: Trial, data: DataSet) -> InferWorkload:
-    workload = build_workload(trial, data)
-    assert isinstance(workload, InferWorkload) and isinstance(workload, ScoresImages)
-    for _, prepare in workload.preparations():
-        prepare()
-    workload.check()
-    return workload
-
-
 def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> None:
     network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
     assert network.weights is not None
@@ -82,7 +68,7 @@ def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> No
 
 
 def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSet) -> None:
-    workload = prepared(replace(TRAINED, scored=10_000), digits)
+    workload = checked(replace(TRAINED, scored=10_000), digits)
     shares: list[float] = []
     scored = workload.score(shares.append)
     assert scored.images == len(digits.val), "of a set that cannot be made longer, all"
@@ -96,7 +82,7 @@ def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSe
 @pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
 def test_int8_answers_nearly_all_images_as_fp32_does(here: Path, digits: DataSet) -> None:
     scores = {
-        precision: prepared(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
+        precision: checked(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
         for precision in ("fp32", "int8")
     }
     fp32, int8 = scores["fp32"], scores["int8"]
@@ -261,13 +247,14 @@ def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -
 
 
 def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
-    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    few = open_data("digits", train_images=256)
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
     monkeypatch.setattr(_weights, "can_train", lambda _: True)
-    monkeypatch.setattr(_weights, "RECIPE", {"batch": 256, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+    monkeypatch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
     monkeypatch.setattr(_weights, "SCHEDULES", {"alexnet": _weights.Schedule(1, 0.01)})
     trial = replace(TRAINED, model="alexnet")
-    network = _weights.make_network(trial, digits)
+    network = _weights.make_network(trial, few)
     assert network.weights is not None and network.weights.facts["batch_norm_folded"]
     assert not has_batch_norm(network.model)

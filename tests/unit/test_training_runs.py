@@ -15,11 +15,6 @@ from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
-    return tmp_path / "cpu"
-
-
 def test_an_epochs_row_holds_its_steps_images_losses_and_scores(report: Path) -> None:
     outcome = run([replace(trial("epochs"), epochs=2, seed=5, batch=4)], report)
     assert (outcome.measured, outcome.failed) == (1, 0)
@@ -95,11 +90,11 @@ def test_a_preparation_that_raises_costs_its_own_trial_only(report: Path) -> Non
 @pytest.mark.slow
 def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> None:
     pytest.importorskip("torch")
-    digits = open_data("digits")
+    digits = open_data("digits", train_images=375)
     training = Trial(
         model="resnet18",
         classes=digits.classes,
-        batch=256,
+        batch=64,
         device="cpu",
         data="digits",
         data_checksum=digits.checksum,
@@ -119,10 +114,10 @@ def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> N
     runs = [one.epochs for one in made if one.epochs]
     assert [one.seed for one in runs] == [11, 12]
     for one in runs:
-        assert [epoch.steps for epoch in one.epochs] == [6, 6], "1,500 images twice are 11.7 batches of 256"
+        assert [epoch.steps for epoch in one.epochs] == [6, 6], "375 images twice are 11.7 batches of 64"
         losses = [epoch.train_loss for epoch in one.epochs]
         assert None not in losses and losses[1] < losses[0]  # type: ignore[operator]
         assert all(epoch.val_images == 297 and epoch.top1 <= epoch.top5 for epoch in one.epochs)
         assert one.epochs[0].learning_rate > one.epochs[1].learning_rate > 0
     assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "other weights and another order"
-    assert all(one.facts["train_images"] == 1500 for one in made)
+    assert all(one.facts["train_images"] == 375 for one in made)

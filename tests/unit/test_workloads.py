@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from labkit.data import DataSet, open_data
+from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.models import count
 from labkit.trial import ENGINES, PRECISIONS, Trial
@@ -15,27 +15,11 @@ from labkit.workloads import Workload, build_workload
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
+
 TRAIN = Trial(model="resnet18", classes=10, batch=16, learning_rate=0.005, device="cpu", data="digits")
 MATMUL = Trial(workload="matmul", device="cpu", data="none", size=32)
 COPY = Trial(workload="memory_copy", device="cpu", data="none", size=4000)
-
-
-@pytest.fixture
-def digits() -> DataSet:
-    return open_data("digits")
-
-
-@pytest.fixture(autouse=True)
-def _torch_is_left_as_it_was():
-    flags = [
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    ]
-    before = [(place, name, getattr(place, name)) for place, name in flags]
-    yield
-    for place, name, value in before:
-        setattr(place, name, value)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------

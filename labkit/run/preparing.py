@@ -1,0 +1,98 @@
+"""A trial made ready to be stepped: its data opened, its workload built, prepared and checked by one step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from labkit import ranks
+from labkit.data import DataSet, open_by_checksum
+from labkit.errors import Unsupported
+from labkit.measure import free_memory, reset_compiler, reset_peak_memory
+from labkit.run.alike import why_not_over_nodes
+from labkit.trial import NO_DATA, Trial
+from labkit.workloads import AnswersQueries, Prepared, ScoresImages, TrainsEpochs, Workload, build_workload
+
+
+class Data:
+    """The images of a pass, opened once a process."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], DataSet] = {}
+
+    def of(self, trial: Trial) -> DataSet | None:
+        """The trial's data set, None for a workload without one."""
+        if trial.data == NO_DATA:
+            return None
+        identity = (trial.data, trial.data_checksum)
+        if identity not in self._open:
+            self._open[identity] = open_by_checksum(*identity)
+        return self._open[identity]
+
+
+def prepared_workload(
+    trial: Trial,
+    pass_number: int,
+    data: Data,
+    close_phase: Callable[[str], None],
+    on_preparation: Callable[[str], None],
+) -> tuple[Workload, Trial]:
+    """The trial's workload, ready to be stepped, and the trial with its seed of this pass; in a team, of every rank.
+
+    `close_phase` hears of each phase when it has ended, `on_preparation` of each preparation when it begins. Whatever
+    the trial raises goes on to the caller; Unsupported where it can't be built.
+    """
+    if trial.framework == "torch":
+        # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
+        if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
+            reset_compiler()
+        free_memory(trial.device)
+    if trial.epochs:  # training runs of different passes start from different weights and orders
+        trial = replace(trial, seed=trial.seed + pass_number - 1)
+    workload = _built(trial, data)
+    close_phase("build")
+    if isinstance(workload, Prepared):
+        for name, prepare in workload.preparations():
+            on_preparation(name)
+            prepare()
+            close_phase(name)
+    workload.check()
+    if workload.read_loss:
+        workload.read_loss()  # of the gate's step, which is not part of the warm-up
+    close_phase("first_step")
+    # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
+    reset_peak_memory(trial.device)
+    return workload, trial
+
+
+def _built(trial: Trial, data: Data) -> Workload:
+    """The workload; Unsupported in every rank of a team where one of them can't build it."""
+    team, refused, workload = ranks.team(), None, None
+    try:
+        if reason := why_not_over_nodes(trial, team):
+            raise Unsupported(reason)
+        if trial.processes != (team.size if team else 1):
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
+        workload = build_workload(trial, data.of(trial))
+        if trial.queries and not isinstance(workload, AnswersQueries):
+            raise Unsupported(f"the {trial.workload} workload answers no queries")
+        if trial.scored and not isinstance(workload, ScoresImages):
+            raise Unsupported(f"the {trial.workload} workload scores no images")
+        if trial.epochs:
+            trains_epochs(trial, workload)
+    except Unsupported as error:
+        if team is None:
+            raise
+        refused = str(error)
+    if team is not None:
+        team.agree(refused)
+    assert workload is not None
+    return workload
+
+
+def trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
+    """The workload as one that trains whole epochs; Unsupported where it does not."""
+    if not isinstance(workload, TrainsEpochs):
+        raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
+    return workload

@@ -1,0 +1,83 @@
+"""labkit's commands in processes of their own, and a site that they have rendered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.host import ROOT
+
+RECORDED = ("hosts", "records", "telemetry")
+SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
+# The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Of a
+# profile that has records those studies are rendered whose pages differ most; without records all of them are.
+RENDERS = {
+    "h200": ("render", "--hw", "h200", "--study", "01_training,02_batch_size,04_power,06_cpu_vs_gpu,07_precision"),
+    "comparison": ("compare", "--baseline", "h200"),
+    "cpu": ("render", "--hw", "cpu", "--study", "01_training,03_multi_gpu,06_cpu_vs_gpu"),
+    "k40m": ("render", "--hw", "k40m"),
+}
+UNRECORDED = "k40m"
+SAID = "said.json"
+
+
+def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "labkit.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout_s: float = 400) -> str:
+    """What it said, once it has ended well."""
+    said, _ = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, said
+    return said
+
+
+def apart(folder: Path, cache: Path) -> dict[str, str]:
+    """The environment of what many tests share: reports, lock and state lie in a folder, and nothing is the user's."""
+    own = {"LABKIT_REPORTS": "reports", "LABKIT_LOCK": "lock", "XDG_STATE_HOME": "state"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LABKIT_")}
+    return {**kept, "LABKIT_CACHE": str(cache), **{name: str(folder / place) for name, place in own.items()}}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Reports of several profiles, rendered from committed records, beside each other as in reports/."""
+
+    folder: Path
+    said: dict[str, str]  # by profile, and by the comparison
+
+    def pages(self, *profiles: str) -> list[Path]:
+        return sorted(page for profile in profiles for page in (self.folder / profile).glob("*.html"))
+
+
+def render(folder: Path, cache: Path) -> None:
+    """Render a site in a folder, and keep what the commands said."""
+    environment = apart(folder, cache)
+    reports = Path(environment["LABKIT_REPORTS"])
+    for part in sorted((ROOT / "reports").glob("*/*")):
+        if part.name in RECORDED:
+            shutil.copytree(part, reports / part.parent.name / part.name)
+    with ThreadPoolExecutor(2) as pool:
+        ended = pool.map(lambda command: finish(start(*command, environment=environment), 800), RENDERS.values())
+        said = dict(zip(RENDERS, ended, strict=True))
+    (folder / SAID).write_text(json.dumps(said), encoding="utf-8")
+
+
+def rendered(folder: Path) -> Site:
+    """The site in that folder."""
+    return Site(folder / "reports", json.loads((folder / SAID).read_text(encoding="utf-8")))

@@ -1,0 +1,68 @@
+"""What several modules of tests stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.data import DataSet, open_data
+from labkit.record_store import Store
+from labkit.records import Record
+from labkit.trial import Trial
+from tests.commands import apart
+from tests.faulty.campaign import records, run
+from tests.processes import nothing_left_running
+
+Measured = Callable[..., dict[str, Record]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cpu")
+
+
+@pytest.fixture(scope="session")
+def digits(shared_cache: Path) -> DataSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))  # a test's own environment comes after the session's
+        return open_data("digits")
+
+
+@pytest.fixture(scope="session")
+def few_images(shared_cache: Path) -> DataSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))
+        return open_data("synthetic32", train_images=160, val_images=40)
+
+
+@pytest.fixture(scope="session")
+def measured(shared_cache: Path, own_folders: Iterator[Path]) -> Measured:
+    """Measures trials that several tests look at, since processes take longer to start than to run them."""
+
+    def by_key(trials: list[Trial], **options: Any) -> dict[str, Record]:
+        folder = next(own_folders)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in apart(folder, shared_cache).items():
+                patch.setenv(name, value)
+            with nothing_left_running():
+                run(trials, folder / "cpu", **options)
+            return {one.key: one for one in records(folder / "cpu")}
+
+    return by_key
+
+
+@pytest.fixture
+def _torch_is_left_as_it_was() -> Iterator[None]:
+    torch = pytest.importorskip("torch")
+    flags = [
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name in flags]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)
