@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from labkit.errors import LabkitError
+from labkit.frameworks import version_of
 from labkit.observed import Telemetry
 from labkit.scored import Scored
 from labkit.trial import Trial, trial_from_dict
@@ -207,8 +208,8 @@ class Record(_Part):
 
     @property
     def framework_version(self) -> str | None:
-        """Its version; None when it was not installed."""
-        return self.versions.get(self.framework)
+        """Its version, of all that it needs; None when it was not installed."""
+        return version_of(self.framework, self.versions)
 
     @property
     def is_final(self) -> bool:
