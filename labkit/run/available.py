@@ -73,8 +73,8 @@ def _ask(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
     if elsewhere and not packages_of(framework):
         return _refused(framework, f"no Python answers{where}")
     if lacking := missing_from(framework):
-        verb = "is" if len(lacking) == 1 else "are"
-        return _refused(framework, f"{' and '.join(lacking)} {verb} not installed{where}")
+        named = ", ".join(lacking[:-1]) + (" and " if lacking[1:] else "") + lacking[-1]
+        return _refused(framework, f"{named} {'are' if lacking[1:] else 'is'} not installed{where}")
     if device == "cpu" and not elsewhere:
         return Answer()  # the packages are here, and importing them takes seconds
     try:
