@@ -59,6 +59,8 @@ KNOWN: dict[str, Framework] = {
         "on a GPU `jax[cuda13]`)",
     ),
 }
+# In a worker's environment, the Python that runs labkit: PyTorch can be asked there by a worker whose own Python has none.
+RUNNER_PYTHON = "LABKIT_RUNNER_PYTHON"
 # Whatever back end Keras was given, it may touch another's: none of them takes a GPU's memory before it needs it, and
 # of what TensorFlow's C++ says its warnings and errors are kept.
 _OF_KERAS = {
@@ -94,7 +96,7 @@ def environment_of(name: str, device: str) -> dict[str, str]:
     """
     if not is_keras(name):
         return {}
-    settings = {**_OF_KERAS, "KERAS_BACKEND": KNOWN[name].backend}
+    settings = {**_OF_KERAS, "KERAS_BACKEND": KNOWN[name].backend, RUNNER_PYTHON: sys.executable}
     if device == "cpu":
         return {**settings, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
     return {**settings, "JAX_PLATFORMS": "cuda,cpu"}

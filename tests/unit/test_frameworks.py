@@ -140,6 +140,7 @@ def test_a_processs_environment_names_its_back_end_and_takes_no_memory_ahead() -
         assert (on_gpu["TF_FORCE_GPU_ALLOW_GROWTH"], on_gpu["XLA_PYTHON_CLIENT_PREALLOCATE"]) == ("true", "false")
         assert "CUDA_VISIBLE_DEVICES" not in on_gpu, "the profile's devices"
         assert on_gpu["JAX_PLATFORMS"] == "cuda,cpu", "JAX would take the CPU where the GPU fails"
+        assert on_gpu["LABKIT_RUNNER_PYTHON"] == sys.executable, "where PyTorch can be asked"
         assert (on_cpu["CUDA_VISIBLE_DEVICES"], on_cpu["JAX_PLATFORMS"]) == ("", "cpu")
 
 
