@@ -59,7 +59,7 @@ KNOWN: dict[str, Framework] = {
         "on a GPU `jax[cuda13]`)",
     ),
 }
-# In a worker's environment, the Python that runs labkit: PyTorch can be asked there by a worker whose own Python has none.
+# In a worker's environment, the Python that runs labkit: a worker whose own Python has no PyTorch can ask it there.
 RUNNER_PYTHON = "LABKIT_RUNNER_PYTHON"
 # Whatever back end Keras was given, it may touch another's: none of them takes a GPU's memory before it needs it, and
 # of what TensorFlow's C++ says its warnings and errors are kept.
