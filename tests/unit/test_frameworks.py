@@ -245,7 +245,7 @@ def test_what_a_framework_breaks_is_its_own_trial_and_the_pass_goes_on(
 
 
 def test_a_framework_that_hangs_costs_its_trial_and_nothing_of_it_is_left(report: Path, with_jax: Path) -> None:
-    run([*sound(2), trial("keras-jax/hang_with_child"), trial("keras-jax/ok")], report, limit_s=1.0)
+    run([*sound(2), trial("keras-jax/hang_with_child"), trial("keras-jax/ok")], report, limit_s=6.0)
     assert sorted(one.status for one in records(report)) == ["ok", "ok", "ok", "timeout"]
     assert not workers_now()
 
@@ -394,7 +394,7 @@ def test_killed_among_frameworks_the_same_call_goes_on_and_measures_nothing_twic
     one.wait()
     assert eventually(lambda: not workers_now(), within_s=5)
     assert len(lines(report)) < 24
-    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 0
+    assert subprocess.run(command, cwd=ROOT, timeout=150).returncode == 0
     made = records(report)
     assert len(made) == len({(one.key, one.pass_number) for one in made}) == 24
     assert {one.status for one in made} == {"ok"}
