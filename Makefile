@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS ON NODES BASELINE TORCH_INDEX
+VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS ON NODES BASELINE TORCH_INDEX TF_PYTHON JAX_PYTHON
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -29,7 +29,7 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report render compare plan pack lab profile doctor data-check test lint clean
+.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check test lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -37,11 +37,22 @@ help:  ## list the targets
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"
 	@echo "             PYTHON=/path/python3 (use it as it is) TORCH_INDEX=url (where torch comes from)"
+	@echo "             TF_PYTHON= JAX_PYTHON=/path/python3 (use it for Keras on TensorFlow, on JAX)"
 
 setup: $(INSTALLED)  ## make .venv with the pinned versions (the other targets do it when needed)
 
 .venv/.installed: constraints.txt pyproject.toml labkit/bootstrap.py
 	@python3 -I labkit/bootstrap.py .venv && printf '%s' "$$TORCH_INDEX" > .venv/.torch-index && touch $@
+
+setup-tf: .venv-tf/.installed  ## TensorFlow in an environment of its own, .venv-tf (with CUDA on a GPU)
+
+.venv-tf/.installed: constraints.txt constraints-tf.txt labkit/bootstrap.py
+	@python3 -I labkit/bootstrap.py .venv-tf tensorflow && touch $@
+
+setup-jax: .venv/.jax  ## add JAX to .venv (with CUDA on a GPU)
+
+.venv/.jax: .venv/.installed
+	@TORCH_INDEX="$$(cat .venv/.torch-index 2>/dev/null)" python3 -I labkit/bootstrap.py .venv jax && touch $@
 
 report: $(INSTALLED)  ## measure what is missing on this machine and render the site [ON=slurm HW=x NODES=n: as a job]
 	@$(LABKIT) report

@@ -1,10 +1,14 @@
-"""Makes the virtual environment: `python3 -I labkit/bootstrap.py .venv`. Standard library only, run before any install.
+"""Makes a virtual environment: `python3 -I labkit/bootstrap.py .venv [torch|tensorflow|jax]`. Standard library only.
 
-Without TORCH_INDEX, a machine without an NVIDIA GPU gets a CPU build of torch where one is to be had (several GB of
-CUDA packages less); a machine with one gets the public index's default build.
+`torch`, the default, is everything but JAX. Without TORCH_INDEX, a machine without an NVIDIA GPU gets a CPU build of
+torch where one is to be had (several GB of CUDA packages less); a machine with one gets the public index's default
+build. `tensorflow` is what labkit's workers need for Keras on TensorFlow, with CUDA 12 where there is a GPU; in a
+folder of its own, because its CUDA packages and torch's write the same files. `jax` adds JAX to the folder of torch,
+with that one's CUDA.
 """
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,16 +18,19 @@ from pathlib import Path
 SUPPORTED = ((3, 11), (3, 13))
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 ROOT = Path(__file__).resolve().parent.parent
+# What a worker process imports besides its framework (`labkit.run.worker`, data sets, host).
+WORKER_NEEDS = ("numpy", "psutil", "pydantic", "pyyaml", "scikit-learn", "tqdm")
 
 
 def main() -> int:
     """Create or complete the environment in the folder given; 0, or 2 with one sentence on what to do."""
-    if len(sys.argv) != 2:
-        return _refuse("usage: python3 -I labkit/bootstrap.py FOLDER")
+    what = sys.argv[2] if len(sys.argv) == 3 else "torch"
+    if len(sys.argv) not in (2, 3) or what not in INSTALLS:
+        return _refuse(f"usage: python3 -I labkit/bootstrap.py FOLDER [{'|'.join(INSTALLS)}]")
     if not SUPPORTED[0] <= sys.version_info[:2] <= SUPPORTED[1]:
         other = _supported_python()
         if other:
-            return subprocess.call([other, "-I", __file__, sys.argv[1]])
+            return subprocess.call([other, "-I", __file__, *sys.argv[1:]])
         return _refuse(
             f"labkit needs Python 3.11, 3.12 or 3.13, and this is {_version()}. Install one of them (for example the "
             "packages python3.12 and python3.12-venv), or name an interpreter that has the packages: "
@@ -32,11 +39,15 @@ def main() -> int:
     folder = Path(sys.argv[1]).absolute()
     python = folder / "bin" / "python"
     if subprocess.call([str(python), "-c", "import pip"], stderr=subprocess.DEVNULL) if python.exists() else True:
-        _say(f"[1/3] making {folder.name} with Python {_version()}")
+        _say(f"[1/{'3' if what == 'torch' else '2'}] making {folder.name} with Python {_version()}")
         if subprocess.call([sys.executable, "-m", "venv", "--clear", str(folder)]):
             return _refuse("no virtual environment could be made: install Python's venv (Debian: python3-venv).")
     pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
     pip += ["-c", str(ROOT / "constraints.txt")]
+    return INSTALLS[what](pip)
+
+
+def _torch(pip: "list[str]") -> int:
     _say("[2/3] installing torch")
     if not _install_torch(pip):
         return _refuse(
@@ -44,8 +55,28 @@ def main() -> int:
         )
     _say("[3/3] installing JupyterLab, TensorFlow and the rest (a few minutes)")
     if subprocess.call([*pip, "-e", f"{ROOT}[dev]"]):
-        return _refuse("pip failed: its message is above. Mend that and run the same command again; it goes on.")
+        return _refuse(FAILED)
     return 0
+
+
+def _tensorflow(pip: "list[str]") -> int:
+    """Its own build for the GPU; of a CPU the smaller package where there is one, as in pyproject.toml."""
+    if _has_nvidia_gpu() and sys.platform == "linux":
+        _say("[2/2] installing TensorFlow with CUDA 12 and what labkit's workers need (a few minutes)")
+        wanted = ["-c", str(ROOT / "constraints-tf.txt"), *_pins("tensorflow", extra="[and-cuda]")]
+    else:
+        _say("[2/2] installing TensorFlow for the CPU and what labkit's workers need")
+        small = sys.platform == "linux" and platform.machine() == "x86_64"
+        wanted = _pins("tensorflow_cpu" if small else "tensorflow")
+    return _refuse(FAILED) if subprocess.call([*pip, *wanted, "keras", *WORKER_NEEDS]) else 0
+
+
+def _jax(pip: "list[str]") -> int:
+    """With the CUDA of the torch beside it, which TORCH_INDEX tells: 13, or 12 of Pascal and Volta."""
+    gpu, index = _has_nvidia_gpu() and sys.platform == "linux", os.environ.get("TORCH_INDEX", "")
+    extra = ("jax-cuda12" if "/cu12" in index else "jax-cuda13") if gpu and "/cpu" not in index else "jax"
+    _say(f"[2/2] installing JAX ({extra})")
+    return _refuse(FAILED) if subprocess.call([*pip, "-e", f"{ROOT}[{extra}]"]) else 0
 
 
 def _install_torch(pip: "list[str]") -> bool:
@@ -64,10 +95,11 @@ def _install_torch(pip: "list[str]") -> bool:
     return subprocess.call([*pip, *pins]) == 0
 
 
-def _pins(*names: str) -> "list[str]":
-    """The lines `name==version` of those packages in constraints.txt."""
+def _pins(*names: str, extra: str = "") -> "list[str]":
+    """Those packages as `name[extra]==version`, by their lines in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return [line.strip() for name in names for line in lines if line.startswith(name + "==")]
+    found = [line.split("#")[0].strip() for name in names for line in lines if line.startswith(name + "==")]
+    return [pin.replace("==", extra + "==") for pin in found]
 
 
 def _has_nvidia_gpu() -> bool:
@@ -103,6 +135,9 @@ def _refuse(text: str) -> int:
     print("labkit: " + text, file=sys.stderr)
     return 2
 
+
+FAILED = "pip failed: its message is above. Mend that and run the same command again; it goes on."
+INSTALLS = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 
 from labkit.errors import UserError
+from labkit.frameworks import KNOWN, is_keras, title_of
 from labkit.host import PACKAGES, ROOT, Host, this_host
 from labkit.matching import detect, mismatch
 from labkit.profile import load_profile, profile_names
+from labkit.run.available import ask
 
 GIB = 2.0**30
 REPORT_BYTES = 2 * GIB  # caches and pages of a quick report, generously
@@ -29,6 +31,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
         )
     yield from _profiles(host)
     yield from _packages(host)
+    yield from _frameworks(host)
     if host.gpus:
         yield from _torch_and_gpu(host)
     yield _compiler(on_gpu=bool(host.gpus))
@@ -53,12 +56,13 @@ def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
 
 
 def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
-    lacking = [name for name in PACKAGES if name not in host.packages and name != "jax"]
+    of_frameworks = {package for name, one in KNOWN.items() if is_keras(name) for package in one.packages} - {"torch"}
+    lacking = [name for name in PACKAGES if name not in host.packages and name not in of_frameworks]
     here = ", ".join(f"{name} {version}" for name, version in host.packages.items())
     yield True, f"Packages: {here}."
     for name in lacking:
-        # A GPU host with a torch of its own runs the workbook without TensorFlow and JupyterLab.
-        needed = name not in ("tensorflow", "keras", "jupyterlab")
+        # A GPU host with a torch of its own runs the workbook without JupyterLab.
+        needed = name != "jupyterlab"
         yield (
             False if needed else None,
             f"{name} is not installed: `make setup`, or {sys.executable} -m pip install {name}.",
@@ -68,6 +72,22 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield None, "The distribution `pynvml` is deprecated and shadows nvidia-ml-py: pip uninstall pynvml."
     except importlib.metadata.PackageNotFoundError:
         pass
+
+
+def _frameworks(host: Host) -> Iterator[tuple[bool | None, str]]:
+    """Each framework's version and the device it runs on, or how to get it; one study alone needs more than PyTorch."""
+    device = "cuda" if host.gpus else "cpu"
+    for name in KNOWN:
+        version = host.framework_versions().get(name)
+        if not is_keras(name):
+            if version:
+                yield True, f"{title_of(name)}: {name} {version}."
+            continue
+        answer = ask(name, device)
+        if answer.reason:
+            yield None, f"{answer.reason}."
+        else:
+            yield True, f"{title_of(name)}: {version}, on {answer.sees or 'the CPU'}."
 
 
 def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:

@@ -7,13 +7,13 @@ the user's state folder. No host name, user name or raw UUID enters a record.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
 import re
 import secrets
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -25,12 +25,13 @@ import psutil
 from labkit import __version__
 from labkit.cpu_limits import usable_cores
 from labkit.errors import LabkitError, UserError
+from labkit.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
 
 SILENT = "driver does not answer"
 ROOT = Path(__file__).resolve().parent.parent
-FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "keras": "keras"}
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
-    *FRAMEWORKS,
+    *(*FRAMEWORKS, "jaxlib"),
     *("torchvision", "numpy", "pandas", "papermill", "nbconvert", "scrapbook", "nvidia-ml-py", "jupyterlab", "seaborn"),
 )
 
@@ -67,12 +68,27 @@ class Host:
     source: str
     foreign_gpus: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    # By framework, the packages of those that run in an interpreter of their own, and its `python`.
+    elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def versions(self) -> dict[str, str]:
-        """What a record carries: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/."""
-        values = {name: self.packages.get(name) for name in ("labkit", *FRAMEWORKS, "torchvision")}
-        values |= {"python": self.python, "driver": self.driver, "commit": self.commit, "source": self.source}
+    def versions(self, framework: str = "torch") -> dict[str, str]:
+        """What a record carries: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/.
+
+        Of a framework of Keras those packages alone that it needs, in the interpreter that it runs in.
+        """
+        packages = {"python": self.python, **self.elsewhere.get(framework, self.packages)}
+        own = KNOWN[framework].packages if is_keras(framework) else (*FRAMEWORKS, "torchvision")
+        values = {"labkit": self.packages.get("labkit"), **{name: packages.get(name) for name in own}}
+        values |= {"python": packages["python"], "driver": self.driver, "commit": self.commit, "source": self.source}
         return {name: value for name, value in values.items() if value}
+
+    def framework_versions(self) -> dict[str, str]:
+        """Of each framework that is here, the version that decides which records belong together.
+
+        One that only a user's own workload knows is called as its package.
+        """
+        found = {name: version_of(name, self.versions(name)) for name in KNOWN}
+        return self.versions() | {name: version for name, version in found.items() if version}
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for `hosts/<id>.json`."""
@@ -104,6 +120,7 @@ def this_host() -> Host:
         source=source_hash(),
         foreign_gpus=foreign_gpus(),
         notes=notes,
+        elsewhere={name: packages_of(name) for name in KNOWN if interpreter_of(name) != sys.executable},
     )
 
 
@@ -208,15 +225,9 @@ def _cpu_features() -> tuple[str, ...]:
 
 
 def _packages() -> dict[str, str]:
-    versions = {"labkit": __version__}
-    for name in PACKAGES:
-        for distribution in (name, f"{name}-cpu"):  # tensorflow comes as tensorflow or tensorflow-cpu
-            try:
-                versions[name] = importlib.metadata.version(distribution)
-                break
-            except importlib.metadata.PackageNotFoundError:
-                continue
-    return versions
+    versions = installed(PACKAGES)
+    versions.pop("python")  # it stands beside them
+    return {"labkit": __version__, **versions}
 
 
 def _commit() -> str | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from labkit.frameworks import version_of
 from labkit.observed import Telemetry
 from labkit.scored import Scored
 from labkit.trial import Trial, trial_from_dict
@@ -198,8 +199,8 @@ class Record(_Part):
 
     @property
     def framework_version(self) -> str | None:
-        """Its version; None when it was not installed."""
-        return self.versions.get(self.framework)
+        """Its version, of all that it needs; None when it was not installed."""
+        return version_of(self.framework, self.versions)
 
     @property
     def is_final(self) -> bool:

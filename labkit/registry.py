@@ -213,6 +213,14 @@ METRICS: dict[str, Metric] = {
 # What records may say in words: a claim may test whether it changes.
 LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolution time is spent in"}
 
+# What frameworks are called, by the words of trials.
+FRAMEWORK_TITLES: dict[str, str] = {
+    "torch": "PyTorch",
+    "keras-torch": "Keras on PyTorch",
+    "keras-tensorflow": "Keras on TensorFlow",
+    "keras-jax": "Keras on JAX",
+}
+
 # Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
 # sees to it that a field leaves this list when it becomes one.
 PLANNED_FIELDS: dict[str, str] = {

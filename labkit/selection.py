@@ -51,7 +51,8 @@ def done(
 ) -> set[tuple[str, int]]:
     """The (key, pass) pairs that need no further measuring at this scale with these framework versions.
 
-    `versions` holds the framework versions of now; a record counts only if each framework its trial used is the same.
+    `versions` holds the version that each framework has now (`Host.framework_versions`); a record counts only if its
+    own framework's is the same.
     `again` says of an unsupported trial whether what it lacked is here now.
     """
     pairs = set()

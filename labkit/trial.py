@@ -15,6 +15,8 @@ from typing import Any
 
 from labkit.errors import UserError, unknown
 
+# PyTorch as it is, or Keras 3 on one of its three back ends.
+FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 # `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
 ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")

@@ -22,6 +22,7 @@ from labkit.analysis.verdicts.words import (
     shown_value,
     title_of,
 )
+from labkit.frameworks import is_keras
 from labkit.profile import Profile, load_profile
 from labkit.statistics import Interval
 
@@ -116,7 +117,11 @@ def overview(seen: Evidence) -> Table | Text:
                 "hosts": listing(sorted({str(results.host_id) for results in shown})),
                 "scale": listing(sorted({results.scale for results in shown})),
                 "measured": max(record.started_at[:10] for record in records),
-                "PyTorch": listing(sorted({record.versions.get("torch_build", "unknown") for record in records})),
+                "PyTorch": listing(
+                    sorted(
+                        {one.versions.get("torch_build", "unknown") for one in records if not is_keras(one.framework)}
+                    )
+                ),
                 "driver": _listed({one.host.get("driver") for one in shown}),
             }
         )

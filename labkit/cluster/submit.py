@@ -47,7 +47,7 @@ def variables_of(request: Request) -> list[str]:
         "WEIGHTS": _whole(request.weights),
         "REUTERS": _whole(request.reuters),
         "FORCE": "1" if request.force else "",
-        "TORCH_INDEX": os.environ.get("TORCH_INDEX", ""),
+        **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
         "PYTHON": _python(),
     }
     return [f"{name}={value}" for name, value in given.items() if value]

@@ -7,7 +7,9 @@ from typing import Any
 
 from labkit.analysis.format import MISSING, listing, number, quantity
 from labkit.analysis.results import Results, measured_gpus
+from labkit.frameworks import is_keras, title_of
 from labkit.profile import Profile, Sourced
+from labkit.records import Record
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "numpy")
 
@@ -81,6 +83,10 @@ def fingerprint_rows(host: dict[str, Any]) -> list[tuple[str, str]]:
         ("Python", host["python"]),
     ]
     rows += [(f"Package {name}", version) for name, version in sorted(host.get("packages", {}).items())]
+    for framework, packages in sorted((host.get("elsewhere") or {}).items()):
+        where = f"Python of {title_of(framework)}"
+        rows.append((where, packages.get("python") or MISSING))
+        rows += [(f"{where}: {name}", version) for name, version in sorted(packages.items()) if name != "python"]
     rows += [("Notes", "; ".join(host.get("notes") or []) or "none")]
     return rows
 
@@ -90,10 +96,11 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
     rows = []
     for results in shown:
         versions = [record.versions for record in results.records]
+        of_torch = [record.versions for record in results.records if not is_keras(record.framework)]
         started = sorted(record.started_at for record in results.records)
 
         def said(name: str, of: list[dict[str, str]] = versions) -> str:
-            return listing(sorted({one.get(name, "unknown") for one in of}))
+            return listing(sorted({one.get(name, "unknown") for one in of}) or ["unknown"])
 
         rows.append(
             {
@@ -106,14 +113,22 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
                 "commit": said("commit"),
                 "code": said("source"),
                 "protocol": listing(sorted({str(record.protocol) for record in results.records})),
-                "torch": said("torch_build"),
-                "CUDA": said("cuda"),
-                "cuDNN": said("cudnn"),
+                "torch": said("torch_build", of_torch),
+                "CUDA": said("cuda", of_torch),
+                "cuDNN": said("cudnn", of_torch),
+                "keras": "; ".join(sorted({_keras(one) for one in results.records if is_keras(one.framework)})),
                 "file": results.file(),
                 "series": f"{results.profile.name}/telemetry/{results.host_id}/{results.study.id}.parquet",
             }
         )
     return rows
+
+
+def _keras(record: Record) -> str:
+    """A framework of Keras as it made this record: its packages, and CUDA and cuDNN as it has them."""
+    names = {"cuda": "CUDA", "cudnn": "cuDNN"}
+    found = [f"{names[name]} {record.versions[name]}" for name in names if name in record.versions]
+    return f"{title_of(record.framework)}: {', '.join([record.framework_version or 'not installed', *found])}"
 
 
 def _moment(text: str) -> str:

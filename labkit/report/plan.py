@@ -62,7 +62,7 @@ def plan_study(
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
     timing, passes = profile.timing_at(scale, study), profile.passes(scale)
     records = [] if force else store.read(study, host.id)
-    finished = done(records, scale=scale, versions=host.versions(), again=lacked)
+    finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
     missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
     measuring_s = sum(estimate_s(part, timing, records, scale) for part in missing)
     return StudyPlan(

@@ -1,17 +1,67 @@
-"""Versions that only the frameworks themselves can tell."""
+"""Loads the frameworks of a process before its first trial, and asks them for versions that only they can tell."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
+from collections.abc import Callable
 from typing import Any
+
+from labkit.frameworks import KNOWN, is_keras
 
 
 def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
-    """Versions that only the frameworks themselves can tell."""
-    if not any(values.get("framework", "torch") == "torch" for values in trials):
-        return {}
+    """What packages' own versions don't say of the frameworks of these trials: CUDA and cuDNN as each has them.
+
+    Loading takes seconds, which so are part of the process's start and of no trial.
+    """
+    details: dict[str, Any] = {}
+    for name in sorted({values.get("framework", "torch") for values in trials}):
+        if is_keras(name):
+            import keras  # noqa: F401 - which loads its back end
+
+            on_gpu = any(values.get("device", "cuda") == "cuda" for values in trials)
+            details |= _OF_BACKEND[KNOWN[name].backend](on_gpu)
+        elif name == "torch":
+            details |= _torch()
+    return {name: str(value) for name, value in details.items() if value is not None}
+
+
+def _torch(_on_gpu: bool = True) -> dict[str, Any]:
     import torch
 
     details = {"torch_build": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     if torch.version.cuda and torch.distributed.is_nccl_available():
         details["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return {name: str(value) for name, value in details.items() if value is not None}
+    return details
+
+
+def _tensorflow(_on_gpu: bool) -> dict[str, Any]:
+    """CUDA and cuDNN that it was built with; neither of a CPU build."""
+    import tensorflow
+
+    built = tensorflow.sysconfig.get_build_info()
+    return {"cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}
+
+
+def _jax(on_gpu: bool) -> dict[str, Any]:
+    """CUDA as its plug-in says, cuDNN where it is a package; neither of a process on the CPU."""
+    if not on_gpu:
+        return {}
+    import jax
+
+    found = re.search(r"cuda (\d+)", jax.devices()[0].client.platform_version)  # 13000 is 13.0
+    if found is None:
+        return {}
+    major, minor = int(found[1]) // 1000, int(found[1]) % 1000 // 10
+    return {"cuda": f"{major}.{minor}", "cudnn": _installed(f"nvidia-cudnn-cu{major}")}
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+_OF_BACKEND: dict[str, Callable[[bool], dict[str, Any]]] = {"torch": _torch, "tensorflow": _tensorflow, "jax": _jax}

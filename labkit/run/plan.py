@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from labkit.engines.weights_files import can_train, find_weights, lacked_weights
+from labkit.frameworks import is_keras, missing_from
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S
 from labkit.profile import Timing
 from labkit.records import Record
+from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
 from labkit.selection import latest
 from labkit.trial import Trial
@@ -19,17 +21,18 @@ STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
 # Of a trial that compiles: about 30 s in a first pass and 7 s from the cache in later ones, spread over three.
 COMPILE_S = 15.0
+COMPILES = ("compile", "function", "xla")  # how the names of engines begin that compile or trace a whole step
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
 TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
-REFUSED_S = 0.4  # of a trial that lacks its weights
+REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
 TRACE_S = 4.0  # of a traced trial: the profiler's start, and reading what it wrote
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
 def lacked(record: Record) -> bool:
-    """Whether a trial was refused for want of weights or nodes that are here now: it is tried again."""
-    return lacked_weights(record) or lacked_nodes(record)
+    """Whether a trial was refused for want of weights, nodes or a framework that are here now: it is tried again."""
+    return lacked_weights(record) or lacked_nodes(record) or lacked_framework(record)
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:
@@ -44,19 +47,32 @@ def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_numbe
     return shuffled
 
 
+def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
+    """The same order, but with a framework's trials together: it has a process of its own. Which comes first is drawn.
+
+    Of one framework nothing changes.
+    """
+    frameworks = sorted({trial.framework for trial in trials})
+    random.Random(seed).shuffle(frameworks)  # noqa: S311 - not for secrets
+    return sorted(trials, key=lambda trial: frameworks.index(trial.framework))
+
+
 def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> float:
     """Seconds that the trials should take: from this host's earlier records of the scale, else as planned."""
+    trials = list(trials)
     known: dict[str, list[float]] = {}
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
     each = [median(known[trial.key]) if trial.key in known else planned_s(trial, timing) for trial in trials]
-    return sum(each) + STARTUP_S if each else 0.0
+    return sum(each) + STARTUP_S * len({trial.framework for trial in trials})
 
 
 def planned_s(trial: Trial, timing: Timing) -> float:
     """Seconds of a trial of which nothing is known yet: building, compiling, warm-up, timed part, scoring, trace."""
-    once_s = COMPILE_S if trial.engine.startswith("compile") else 0.0
+    if missing_from(trial.framework) and is_keras(trial.framework):
+        return REFUSED_S
+    once_s = COMPILE_S if trial.engine.startswith(COMPILES) else 0.0
     once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
     if trial.weights == "trained" and find_weights(trial) is None:
         if not can_train(trial):

@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,12 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from labkit.host import ROOT
+from labkit.frameworks import interpreter_of, path_of_workers
 from labkit.profile import Timing
 from labkit.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")
 ENDED_CHECK_S = 0.5  # how often a silent worker is looked after
+
+
+def new_id() -> str:
+    """What tells processes of all passes and hosts apart; it begins with the time."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
 
 
 class Spawned(ABC):
@@ -39,8 +43,8 @@ class Spawned(ABC):
         gap_seed: int = 0,
         pass_number: int = 1,
     ) -> None:
-        self.id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
-        self.job = {
+        self.id = new_id()
+        self.job: dict[str, Any] = {
             "trials": [trial.as_dict() for trial in trials],
             "timing": timing.model_dump(),
             "spawned_s": time.monotonic(),
@@ -52,9 +56,8 @@ class Spawned(ABC):
         self._log = log
         self._log_start = log.stat().st_size if log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         with log.open("ab") as errors:
-            self._process = self._start({**os.environ, "PYTHONPATH": path, **environment}, errors)
+            self._process = self._start({**os.environ, "PYTHONPATH": path_of_workers(), **environment}, errors)
 
     @abstractmethod
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -124,11 +127,11 @@ class Spawned(ABC):
 
 
 class WorkerProcess(Spawned):
-    """A worker: one process, which hears on its stdin and speaks on its stdout."""
+    """A worker: one process, which hears on its stdin and speaks on its stdout. Its trials are of one framework."""
 
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.run.worker"],
+            [interpreter_of(self.job["trials"][0]["framework"]), "-m", "labkit.run.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -2,6 +2,8 @@
 
 trials -> passes 1..n, each in its own random order -> worker -> record (with what telemetry saw beside it)
                  ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
+
+A worker's trials are of one framework: those of another have the next one, in its own environment and interpreter.
 """
 
 from __future__ import annotations
@@ -11,22 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.cpu_limits import usable_threads
 from labkit.errors import LabkitError
+from labkit.frameworks import is_keras, title_of
 from labkit.host import Host, write_host
-from labkit.matching import device_indices
 from labkit.observed import Telemetry
 from labkit.profile import Profile, Timing
 from labkit.record_store import Store
 from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
-from labkit.run.group import GroupProcess
-from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.lock import only_measurement
-from labkit.run.network import network_of
 from labkit.run.nodes import Nodes, nodes_here
-from labkit.run.plan import estimate_s, lacked, order_of_pass, order_seed, timed_s
-from labkit.run.process import Spawned, WorkerProcess
+from labkit.run.plan import by_framework, estimate_s, lacked, order_of_pass, order_seed, timed_s
+from labkit.run.process import Spawned, new_id
+from labkit.run.processes import Processes, processes_of
 from labkit.run.progress import Progress, Stopwatch
+from labkit.run.protocol import without_paths
 from labkit.run.watch import Watch
 from labkit.selection import done
 from labkit.trial import Trial
@@ -73,7 +73,7 @@ def measure(
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
 
     def missing_now() -> set[tuple[str, int]]:
-        finished = done(store.read(study, host.id), scale=scale, versions=host.versions(), again=lacked)
+        finished = done(store.read(study, host.id), scale=scale, versions=host.framework_versions(), again=lacked)
         return {(trial.key, number) for trial, number in pairs} - finished
 
     if not missing_now():
@@ -89,8 +89,8 @@ def measure(
         try:
             with watch:
                 for number in range(1, passes + 1):
-                    order = order_of_pass(trials, study=study, scale=scale, pass_number=number)
                     seed = order_seed(study, scale, number)
+                    order = by_framework(order_of_pass(trials, study=study, scale=scale, pass_number=number), seed)
                     planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
                     run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
         finally:
@@ -114,12 +114,13 @@ class _Run:
         nodes: Nodes,
     ) -> None:
         self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
-        self.timing, self.progress, self.watch, self.nodes = timing, progress, watch, nodes
+        self.timing, self.progress, self.watch = timing, progress, watch
         self.failed = 0
         self.later: list[Trial] = []  # of this pass, for other processes than the present ones
         self.passes_left = profile.passes(scale)
         self.clock = Stopwatch()
         self.log = store.report / "logs" / f"{study}.log"
+        self.processes = Processes(profile, host, timing, nodes, self.log)
 
     def one_pass(self, pending: list[Trial], number: int, planned: Planned) -> None:
         """Run the trials of one pass, in as many processes as it takes."""
@@ -130,44 +131,25 @@ class _Run:
             return
         self.watch.begin_pass(pending)
         while pending:
-            wanted = _processes_of(pending[0])
-            together = [trial for trial in pending if _processes_of(trial) == wanted]
-            self.later = [trial for trial in pending if _processes_of(trial) != wanted]
-            with self._start(together, planned.order_seed) as worker:
+            wanted = processes_of(pending[0])
+            together = [trial for trial in pending if processes_of(trial) == wanted]
+            self.later = [trial for trial in pending if processes_of(trial) != wanted]
+            if reason := self.processes.why_none(together[0]):
+                self._fail(together, new_id(), "unsupported", reason)
+                pending = self.later
+                continue
+            with self.processes.start(together, gap_seed=planned.order_seed, pass_number=number) as worker:
                 pending = self._follow(worker, together) + self.later
-
-    def _start(self, pending: list[Trial], gap_seed: int) -> Spawned:
-        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
-
-        Trials that want more devices or nodes than there are get one too, which refuses them.
-        """
-        indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
-        available = len(indices) or usable_threads()
-        first = pending[0]
-        about: dict[str, Any] = {
-            "log": self.log,
-            "environment": self._environment() | network_of(first),
-            "gap_seed": gap_seed,
-            "pass_number": self.pass_number,
-        }
-        if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
-            return GroupOverNodes(pending, self.timing, nodes=self.nodes, **about)
-        ranks = max((one.processes for one in pending if one.nodes == 1 and one.devices <= available), default=1)
-        if ranks == 1:
-            return WorkerProcess(pending, self.timing, **about)
-        return GroupProcess(pending, self.timing, ranks=ranks, **about)
-
-    def _environment(self) -> dict[str, str]:
-        """The worker sees the profile's devices and no others."""
-        if self.profile.device.kind == "cpu":
-            return {"CUDA_VISIBLE_DEVICES": ""}
-        indices = ",".join(map(str, device_indices(self.profile, self.host)))
-        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
         """Record what a worker reports until it ends or must be ended; what is left of `pending` then."""
         hello: dict[str, Any] = {}
         position, started = 0, time.monotonic()
+
+        def record(trial: Trial, outcome: dict[str, Any]) -> None:
+            process = Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0))
+            self._record(trial, process, hello.get("details", {}), outcome, started)
+
         deadline = started + STARTUP_LIMIT_S
         while pending:
             trial = pending[0]
@@ -175,19 +157,20 @@ class _Run:
                 event = worker.next_event(deadline - time.monotonic())
             except TimeoutError:
                 if not hello:
-                    raise LabkitError(
-                        f"a worker process did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
-                    ) from None
+                    why = f"did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
+                    return self._not_started(pending, worker.id, "timeout", why)
                 where, facts = worker.where_it_hangs()
                 reason = f"no result within {self.timing.limit_s:.0f} s{where}"
                 outcome = {"status": "timeout", "reason": reason, "facts": facts}
-                self._record(trial, worker, position, hello, outcome, started)
+                record(trial, outcome)
                 return pending[1:]
             if event is None:
                 status, reason = worker.why_it_died()
                 if not hello:
-                    raise LabkitError(f"a worker process did not start: {reason}. Its log: {self.log}.")
-                self._record(trial, worker, position, hello, {"status": status, "reason": reason}, started)
+                    return self._not_started(
+                        pending, worker.id, "crashed", f"did not start: {reason}. Its log: {self.log}."
+                    )
+                record(trial, {"status": status, "reason": reason})
                 return pending[1:]
             if event["event"] == "hello":
                 hello = event
@@ -198,7 +181,7 @@ class _Run:
             elif event["event"] == "progress":
                 self._show(pending, event["phase"], event["share"])
             elif event["event"] == "done":
-                self._record(trial, worker, position, hello, event, started)
+                record(trial, event)
                 pending, position = pending[1:], position + 1
                 started = time.monotonic()
                 deadline = started + STARTUP_LIMIT_S
@@ -206,12 +189,28 @@ class _Run:
                     return pending
         return pending
 
+    def _not_started(self, pending: list[Trial], process: str, status: str, why: str) -> list[Trial]:
+        """What is left of `pending` after a process that never said a word: nothing, where it is of Keras.
+
+        Its trials have failed, and those of other frameworks may run. Of PyTorch, or none, nothing would: LabkitError.
+        """
+        framework = pending[0].framework
+        if not is_keras(framework):
+            raise LabkitError(f"a worker process {why}")
+        self._fail(pending, process, status, f"the process for {title_of(framework)} {why}")
+        return []
+
+    def _fail(self, trials: list[Trial], process: str, status: str, reason: str) -> None:
+        """The same row for each trial of a process that could not run any."""
+        for position, trial in enumerate(trials):
+            made_by = Process(id=process, position=position, startup_s=0.0)
+            self._record(trial, made_by, {}, {"status": status, "reason": without_paths(reason)}, time.monotonic())
+
     def _record(
         self,
         trial: Trial,
-        worker: Spawned,
-        position: int,
-        hello: dict[str, Any],
+        process: Process,
+        details: dict[str, str],
         outcome: dict[str, Any],
         started: float,
     ) -> None:
@@ -231,10 +230,10 @@ class _Run:
             trial=trial.as_dict(),
             pass_number=self.pass_number,
             planned=self.planned,
-            process=Process(id=worker.id, position=position, startup_s=hello.get("startup_s", 0.0)),
+            process=process,
             host=self.host.id,
             devices_used=trial.devices,
-            versions={**self.host.versions(), **hello.get("details", {})},
+            versions={**self.host.versions(trial.framework), **details},
             status=outcome["status"],
             reason=outcome["reason"],
             started_at=outcome.get("started_at") or utc_now(),
@@ -258,16 +257,6 @@ class _Run:
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
-
-
-def _processes_of(trial: Trial) -> tuple[object, ...]:
-    """What trials that share processes have in common.
-
-    What NCCL may use is settled when a process begins. Over several nodes the ranks of a trial are as many on each, so
-    that those of a smaller one are not the first of a larger one's.
-    """
-    over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes
 
 
 def _whose_telemetry(trial: Trial) -> dict[str, str]:

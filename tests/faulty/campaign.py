@@ -1,4 +1,7 @@
-"""Measures faulty and sound trials on a made-up machine: `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`."""
+"""Measures faulty and sound trials on a made-up machine: `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`.
+
+A workload may be one of a framework's process: `keras-jax/hang`.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,10 @@ def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
 
 
 def trial(workload: str = "ok", *, size: int = 0) -> Trial:
-    """A trial of `tests.faulty`, without images or framework."""
-    return Trial(workload=f"tests.faulty.{workload}", framework="none", device="cpu", data="none", size=size)
+    """A trial of `tests.faulty`, without images, and without framework where none is named."""
+    framework, _, name = workload.rpartition("/")
+    about = {"workload": f"tests.faulty.{name}", "framework": framework or "none"}
+    return Trial(**about, device="cpu", data="none", size=size)
 
 
 def sound(number: int) -> list[Trial]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,28 @@ def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> N
     assert cells[6] == "2.11+cu130 CUDA 13.0, cuDNN 9.1 and 9.2"
     unknown = [said_in(cell) for cell in rows[POWER].select("td")]
     assert (unknown[4], unknown[6]) == ("unknown unknown", "unknown CUDA unknown, cuDNN unknown")
+
+
+def test_builds_of_keras_stand_beside_pytorchs_and_are_not_taken_for_it(tmp_path: Path) -> None:
+    versions: dict[str, dict[str, str]] = {
+        "torch": {"torch": "2.13", "torch_build": "2.13+cu130", "cuda": "13.0", "cudnn": "9.20"},
+        "keras-jax": {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2", "cuda": "13.1", "cudnn": "9.28.0.42"},
+        "keras-tensorflow": {"keras": "3.15.1"},
+    }
+    trials = [replace(passes_of()[0].as_trial, framework=name) for name in versions]
+    put(tmp_path, "h200", [taken(one, 1, trials, 1, versions=versions[one.framework]) for one in trials])
+    cell = said_in(studies_of(page_of(tmp_path))[TRAINING].select("td")[6])
+    assert cell.startswith("2.13+cu130 CUDA 13.0, cuDNN 9.20 Keras on JAX: ")
+    assert "Keras on JAX: keras 3.15.1, jax 0.10.2, jaxlib 0.10.2, CUDA 13.1, cuDNN 9.28.0.42" in cell
+    assert "Keras on TensorFlow: not installed" in cell
+
+
+def test_what_other_interpreters_have_is_said_of_the_host(tmp_path: Path) -> None:
+    elsewhere = {"keras-tensorflow": {"python": "3.12.1", "keras": "3.15.1", "tensorflow": "2.21.0"}}
+    page = two_hosts(tmp_path, {"elsewhere": elsewhere}, {})
+    found = hosts_of(page)
+    assert found["Python of Keras on TensorFlow: tensorflow"] == (["2.21.0", "–"], True)
+    assert found["Python of Keras on TensorFlow"] == (["3.12.1", "–"], True)
 
 
 def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:

@@ -141,11 +141,67 @@ def test_without_a_gpu_nothing_of_cuda_is_installed_where_a_cpu_build_is_to_be_h
         assert "+cpu" in pip.commands[0], "the CPU build comes first, so that no other is ever fetched"
 
 
+@pytest.mark.parametrize(
+    ("what", "gpu", "index", "installed", "not_installed"),
+    [
+        ("tensorflow", True, "", r"constraints-tf\.txt tensorflow\[and-cuda\]==[\d.]+ keras numpy ", "torch"),
+        ("tensorflow", False, "", r"constraints\.txt tensorflow_cpu==[\d.]+ keras numpy ", "cuda"),
+        ("jax", True, "", r"-e .*\[jax-cuda13\]$", "cuda12"),
+        ("jax", True, "https://download.pytorch.org/whl/cu126", r"-e .*\[jax-cuda12\]$", "cuda13"),
+        ("jax", True, "https://download.pytorch.org/whl/cpu", r"-e .*\[jax\]$", "cuda"),
+        ("jax", False, "", r"-e .*\[jax\]$", "cuda"),
+    ],
+)
+def test_tensorflow_and_jax_are_installed_for_the_device_that_is_here(
+    what: str,
+    gpu: bool,
+    index: str,
+    installed: str,
+    not_installed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pip = Pip()
+    monkeypatch.setattr(bootstrap.subprocess, "call", pip)
+    monkeypatch.setattr(bootstrap, "_has_nvidia_gpu", lambda: gpu)
+    monkeypatch.setattr(bootstrap.sys, "platform", "linux")
+    monkeypatch.setattr(bootstrap.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", str(tmp_path / "env"), what])
+    monkeypatch.setenv("TORCH_INDEX", index)
+    assert bootstrap.main() == 0
+    assert "-m venv" in pip.commands[0] and str(tmp_path / "env") in pip.commands[0]
+    command = pip.commands[-1].replace(str(ROOT), ".")
+    assert re.search(installed, command), command
+    assert not_installed not in command.split("pip install")[1].replace("constraints-tf.txt", "")
+    monkeypatch.setattr(bootstrap.subprocess, "call", Pip("keras", "[jax"))
+    assert bootstrap.main() == 2
+
+
+def test_what_can_be_set_up_is_said_of_anything_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap.sys, "argv", ["bootstrap.py", ".venv", "caffe"])
+    assert bootstrap.main() == 2
+    assert "FOLDER [torch|tensorflow|jax]" in capsys.readouterr().err
+
+
+def test_cuda_of_tensorflow_and_of_jax_is_pinned() -> None:
+    """Each by files of their own: torch pins other versions of the packages of CUDA 12."""
+    main, other = (ROOT / name for name in ("constraints.txt", "constraints-tf.txt"))
+    of_main, of_other = (re.findall(r"^([\w.-]+)==\d", path.read_text(), re.MULTILINE) for path in (main, other))
+    assert not set(of_main) & set(of_other)
+    assert {name for name in of_main if name.endswith("-cu12")} == set()
+    assert all(re.fullmatch(r"nvidia-[a-z]+(-[a-z]+)?-cu12", name) for name in of_other) and len(of_other) > 8
+    jax = set(re.findall(r"^jax[\w-]*==([\d.]+)$", main.read_text(), re.MULTILINE))
+    assert len(jax) == 1, "JAX, its library and its plug-ins are of one version"
+
+
 def test_every_package_that_pyproject_names_is_pinned() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    named = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    named += bootstrap.WORKER_NEEDS
     pinned = {
         line.split("==")[0].lower().replace("_", "-")
         for line in (ROOT / "constraints.txt").read_text().splitlines()

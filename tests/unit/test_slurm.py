@@ -93,7 +93,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.delenv("LABKIT_PYTHON", raising=False)
-    monkeypatch.delenv("TORCH_INDEX", raising=False)
+    for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
     fake = Fake(folder, tmp_path / "of the job.log")
     fake.sbatch("12\n")
     return fake
@@ -200,14 +201,15 @@ def test_a_requeued_job_does_not_begin_anew(slurm: Fake, tmp_path: Path) -> None
 
 
 def test_the_job_does_not_inherit_what_make_was_told(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"ON": "slurm", "MAKEFLAGS": "-- ON=slurm", "FORCE": "1", "LABKIT_PYTHON": "x"}.items():
+    told = {"ON": "slurm", "MAKEFLAGS": "-- ON=slurm", "FORCE": "1", "LABKIT_PYTHON": "x", "TF_PYTHON": "/tf/python"}
+    for name, value in told.items():
         monkeypatch.setenv(name, value)
     slurm.job("COMPLETED")
     ask()
     environment = slurm.submitted[-1]["environment"]
     assert isinstance(environment, dict)
-    assert not {"ON", "MAKEFLAGS", "FORCE", "LABKIT_PYTHON"} & set(environment)
-    assert "PYTHON=x" in variables(slurm) and "LABKIT_REPORTS" in environment
+    assert not set(told) & set(environment)
+    assert {"PYTHON=x", "TF_PYTHON=/tf/python"} <= set(variables(slurm)) and "LABKIT_REPORTS" in environment
 
 
 def test_without_python_the_job_takes_the_environment_of_the_makefile(

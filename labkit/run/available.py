@@ -1,0 +1,113 @@
+"""Whether a framework can run trials here: asked of its own interpreter, in a process that ends again.
+
+The runner imports no framework. What is installed is read from packages' metadata; what another interpreter or a GPU
+can do with it, `labkit.run.probe` is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import Any, NamedTuple
+
+from labkit.frameworks import (
+    KNOWN,
+    environment_of,
+    interpreter_of,
+    is_keras,
+    missing_from,
+    packages_of,
+    path_of_workers,
+    title_of,
+)
+from labkit.records import Record
+from labkit.run.protocol import without_paths
+
+ANSWERS_S = 300.0  # importing a framework from a cold network disk can take minutes
+CANNOT = "can't run here: "
+SAID_CHARACTERS = 300
+
+
+class Answer(NamedTuple):
+    """`sees` is the device that it calculated on, empty on a CPU; `reason` why it can't run here."""
+
+    sees: str = ""
+    reason: str | None = None
+
+
+def why_not(framework: str, device: str, *, gpu: str = "") -> str | None:
+    """Why no trial of this framework can run on this kind of device here, and what to do; None where some can.
+
+    Asked once a process. PyTorch itself is never asked: its trials say themselves what they lack. `gpu` as in `ask`.
+    """
+    return ask(framework, device, gpu=gpu).reason if is_keras(framework) else None
+
+
+def lacked_framework(record: Record) -> bool:
+    """Whether a trial was refused for want of a framework that is here now: it is tried again."""
+    refused = (record.reason or "").startswith(f"{title_of(record.framework)} {CANNOT}")
+    return refused and why_not(record.framework, record.as_trial.device) is None
+
+
+def ask(framework: str, device: str, *, gpu: str = "") -> Answer:
+    """What a framework of Keras can do here, on a `device` that is `cpu` or `cuda`.
+
+    `gpu` is the one to ask for, as CUDA_VISIBLE_DEVICES has it; without it the first that this process may use.
+    """
+    visible = gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    return _ask(framework, device, interpreter_of(framework), visible.split(",")[0])
+
+
+@cache
+def _ask(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
+    about, elsewhere, where = KNOWN[framework], interpreter != sys.executable, ""
+    if elsewhere:
+        where = (
+            f" in the Python that {about.variable} names" if os.environ.get(about.variable) else f" in {about.folder}"
+        )
+    if elsewhere and not packages_of(framework):
+        return _refused(framework, f"no Python answers{where}")
+    if lacking := missing_from(framework):
+        named = ", ".join(lacking[:-1]) + (" and " if lacking[1:] else "") + lacking[-1]
+        return _refused(framework, f"{named} {'are' if lacking[1:] else 'is'} not installed{where}")
+    if device == "cpu" and not elsewhere:
+        return Answer()  # the packages are here, and importing them takes seconds
+    try:
+        return _answer(framework, device, interpreter, gpu)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return _refused(framework, f"{_said(error)}{where}")
+
+
+def _answer(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
+    """Of a process of its own: OSError, ValueError or SubprocessError where it gives none."""
+    visible = {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    spoke = subprocess.run(
+        [interpreter, "-m", "labkit.run.probe", framework, device],
+        env={**os.environ, "PYTHONPATH": path_of_workers(), **visible, **environment_of(framework, device)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=ANSWERS_S,
+    )
+    answer: dict[str, Any] = json.loads(spoke.stdout.splitlines()[-1]) if spoke.stdout.strip() else {}
+    if "reason" in answer:
+        return _refused(framework, str(answer["reason"]))
+    return Answer(sees=str(answer["sees"])) if "sees" in answer else _refused(framework, "it gave no answer")
+
+
+def _refused(framework: str, why: str) -> Answer:
+    return Answer(reason=without_paths(f"{title_of(framework)} {CANNOT}{why}. {KNOWN[framework].setup}"))
+
+
+def _said(error: Exception) -> str:
+    """What went wrong with the process that was asked."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it gave no answer within {error.timeout:.0f} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = [line.strip() for line in (error.stderr or "").splitlines() if line.strip()]
+        return f"it ended with code {error.returncode}{': ' + lines[-1][:SAID_CHARACTERS] if lines else ''}"
+    return f"{type(error).__name__}: {error}"[:SAID_CHARACTERS]

@@ -1,0 +1,79 @@
+"""Which processes run which trials of a pass: one, or several ranks, on one node or more, and in what environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.cpu_limits import usable_threads
+from labkit.frameworks import environment_of, is_keras
+from labkit.host import Host
+from labkit.matching import device_indices
+from labkit.profile import Profile, Timing
+from labkit.run.available import why_not
+from labkit.run.group import GroupProcess
+from labkit.run.group_over_nodes import GroupOverNodes
+from labkit.run.network import network_of
+from labkit.run.nodes import Nodes
+from labkit.run.process import Spawned, WorkerProcess
+from labkit.trial import Trial
+
+
+def processes_of(trial: Trial) -> tuple[object, ...]:
+    """What trials that share processes have in common.
+
+    What NCCL may use is settled when a process begins, and so are Keras's back end and its device. Over several nodes
+    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's.
+    """
+    if is_keras(trial.framework):
+        return trial.framework, trial.device
+    over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
+    return tuple(network_of(trial).items()), over_nodes
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Starts the processes of one call of `measure`."""
+
+    profile: Profile
+    host: Host
+    timing: Timing
+    nodes: Nodes
+    log: Path
+
+    def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
+        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
+
+        Trials that want more devices or nodes than there are get one too, which refuses them. `trials` may share
+        processes.
+        """
+        indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
+        available = len(indices) or usable_threads()
+        first = trials[0]
+        about: dict[str, Any] = {
+            "log": self.log,
+            "environment": self._environment() | network_of(first) | environment_of(first.framework, first.device),
+            "gap_seed": gap_seed,
+            "pass_number": pass_number,
+        }
+        if is_keras(first.framework):  # it has all of a machine's devices in one process, or refuses
+            return WorkerProcess(trials, self.timing, **about)
+        if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
+            return GroupOverNodes(trials, self.timing, nodes=self.nodes, **about)
+        ranks = max((one.processes for one in trials if one.nodes == 1 and one.devices <= available), default=1)
+        if ranks == 1:
+            return WorkerProcess(trials, self.timing, **about)
+        return GroupProcess(trials, self.timing, ranks=ranks, **about)
+
+    def why_none(self, trial: Trial) -> str | None:
+        """Why there can be no process for trials of this one's framework, and what to do; None where there can."""
+        return why_not(trial.framework, trial.device, gpu=self._environment()["CUDA_VISIBLE_DEVICES"])
+
+    def _environment(self) -> dict[str, str]:
+        """The worker sees the profile's devices and no others."""
+        if self.profile.device.kind == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        indices = ",".join(map(str, device_indices(self.profile, self.host)))
+        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

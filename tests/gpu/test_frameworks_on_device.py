@@ -1,0 +1,55 @@
+"""A framework's process takes a GPU's memory as it needs it and holds none of it once its trials are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from labkit.frameworks import KNOWN, is_keras
+from labkit.run.available import ask
+from labkit.trial import NO_DATA, Trial
+from tests.gpu.test_on_device import run
+
+pytestmark = pytest.mark.gpu
+
+GIB = 2**30
+
+
+def used_bytes() -> int:
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@pytest.mark.parametrize("framework", filter(is_keras, KNOWN))
+def test_no_process_of_a_framework_holds_the_device_once_it_is_done(framework: str, tmp_path: Path) -> None:
+    answer = ask(framework, "cuda")
+    if answer.reason:
+        pytest.skip(answer.reason)
+    assert answer.sees, "the device's name"
+    before = used_bytes()
+    trial = Trial(workload="tests.faulty.on_device", framework=framework, data=NO_DATA)
+    (record,) = run([trial], tmp_path)
+    assert record.status == "ok", record.reason
+    assert record.versions["cuda"] and record.framework_version
+    held = record.facts["used_bytes"] - before
+    assert GIB < held < 4 * GIB, "what it needs and a context, and no share of the whole device"
+    assert not psutil.pid_exists(record.facts["pid"])
+    assert used_bytes() < before + GIB // 8
+
+
+@pytest.mark.parametrize("framework", filter(is_keras, KNOWN))
+def test_a_trial_on_the_cpu_leaves_the_device_alone(framework: str, tmp_path: Path) -> None:
+    if reason := ask(framework, "cpu").reason:
+        pytest.skip(reason)
+    before = used_bytes()
+    trial = Trial(workload="tests.faulty.on_device", framework=framework, data=NO_DATA, device="cpu")
+    (record,) = run([trial], tmp_path)
+    assert record.status == "ok", record.reason
+    assert record.facts["used_bytes"] - before < GIB // 8

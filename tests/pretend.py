@@ -1,0 +1,66 @@
+"""Interpreters with pretended frameworks: a Python that has what a worker needs, and nothing else but what is given."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from labkit.bootstrap import WORKER_NEEDS
+from labkit.host import ROOT
+
+# What the packages above need in turn.
+BELOW = (
+    "annotated-types",
+    "pydantic-core",
+    "typing-extensions",
+    "typing-inspection",
+    "joblib",
+    "scipy",
+    "threadpoolctl",
+)
+
+KERAS = """
+import os
+backend = os.environ["KERAS_BACKEND"]
+__import__({"torch": "torch"}.get(backend, backend))
+__version__ = "3.15.1"
+"""
+# Says what it was told, and is what a worker's workload can ask for it.
+JAX = "import os\n__version__ = '0.10.2'\nsettings = dict(os.environ)\n"
+
+
+def interpreter(
+    folder: Path, *, packages: Mapping[str, str], code: Mapping[str, str] | None = None, needs: bool = True
+) -> Path:
+    """A Python in `folder` that has `packages` (name -> version), whose modules hold `code`, empty without it.
+
+    `needs` says whether it also has what labkit's workers import.
+    """
+    site = folder / "site"
+    site.mkdir(parents=True)
+    for name, version in packages.items():
+        module = site / name.removesuffix("-cpu")
+        module.mkdir()
+        (module / "__init__.py").write_text((code or {}).get(name, f"__version__ = {version!r}\n"))
+        about = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for name in (*WORKER_NEEDS, *BELOW) if needs else ():
+        _link(name, site)
+    python = folder / "python"
+    # -S: without the packages of this environment, among which are the real frameworks.
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:{ROOT}" exec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def _link(name: str, site: Path) -> None:
+    """Show an installed package there too."""
+    distribution = importlib.metadata.distribution(name)
+    tops = {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}
+    for top in tops:
+        link = site / top
+        if not link.exists():
+            link.symlink_to(Path(str(distribution.locate_file(top))))

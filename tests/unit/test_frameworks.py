@@ -1,0 +1,425 @@
+"""Each framework has processes, an environment and an interpreter of its own, and costs the others nothing.
+
+The frameworks are pretended (`tests.pretend`): modules of their names in interpreters that have nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit import doctor, frameworks
+from labkit.frameworks import KNOWN, environment_of, interpreter_of, version_of
+from labkit.host import ROOT, this_host
+from labkit.records import Record
+from labkit.registry import FRAMEWORK_TITLES
+from labkit.run import available
+from labkit.run.plan import REFUSED_S, by_framework, order_of_pass, order_seed, planned_s
+from labkit.selection import done, is_complete
+from labkit.trial import FRAMEWORKS, Trial
+from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
+from tests.pretend import KERAS, interpreter
+from tests.unit.test_runner import eventually, lines, workers_now
+
+JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
+TENSORFLOW = {"keras": "3.15.1", "tensorflow": "2.21.0"}
+BUILT = "class sysconfig:\n    get_build_info = staticmethod(lambda: {'cuda_version': '12.5'})\n"
+LOADS = {"keras": KERAS, "tensorflow": f"__version__ = '2.21.0'\n{BUILT}"}
+# Of a GPU, without which there is no more to pretend: what each says of the device, and how it calculates.
+OPS = """
+class ops:
+    ones = staticmethod(lambda shape: shape)
+    conv = staticmethod(lambda images, filters, padding: images)
+    @staticmethod
+    def convert_to_numpy(_):
+        import numpy
+        return numpy.full((1, 6, 6, 8), %s)
+"""
+SEEN_BY_JAX = """
+from types import SimpleNamespace as device
+__version__ = "0.10.2"
+devices = lambda kind: [device(device_kind="NVIDIA H200")]
+"""
+NO_PLUGIN = """
+__version__ = "0.10.2"
+def devices(kind):
+    raise RuntimeError(f"Unknown backend: '{kind}' requested, but no platforms that are instances of cuda are present.")
+"""
+OF_CPU = """
+__version__ = "2.21.0"
+class test:
+    is_built_with_cuda = staticmethod(lambda: False)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked in (frameworks._here, frameworks._asked, available._ask):
+        asked.cache_clear()
+    monkeypatch.delenv("TF_PYTHON", raising=False)
+    monkeypatch.delenv("JAX_PYTHON", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    assert eventually(lambda: not workers_now(), within_s=5)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return tmp_path / "cpu"
+
+
+@pytest.fixture
+def with_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """JAX and Keras in an interpreter of their own."""
+    python = interpreter(tmp_path / "jax", packages=JAX, code=LOADS)
+    monkeypatch.setenv("JAX_PYTHON", str(python))
+    return python
+
+
+@pytest.fixture
+def with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """TensorFlow and Keras in another."""
+    python = interpreter(tmp_path / "tf", packages=TENSORFLOW, code=LOADS)
+    monkeypatch.setenv("TF_PYTHON", str(python))
+    return python
+
+
+def of_each(workload: str, number: int = 2) -> list[Trial]:
+    """So many trials of no framework, of TensorFlow and of JAX."""
+    names = (workload, f"keras-tensorflow/{workload}", f"keras-jax/{workload}")
+    return [trial(name, size=size) for name in names for size in range(1, number + 1)]
+
+
+def by_name(made: list[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in made:
+        found.setdefault(record.framework, []).append(record)
+    return found
+
+
+# ---- what is known of them ------------------------------------------------------------------------------------------
+
+
+def test_every_framework_that_a_trial_may_name_is_known() -> None:
+    assert tuple(KNOWN) == tuple(FRAMEWORK_TITLES) == FRAMEWORKS
+
+
+def test_importing_labkit_imports_none_of_them() -> None:
+    rooms = "labkit.cli, labkit.study, labkit.doctor, labkit.report.make, labkit.run.worker, labkit.run.available"
+    code = f"import sys, {rooms}; print([n for n in ('torch', 'tensorflow', 'jax', 'keras') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_a_version_is_that_of_all_that_a_framework_needs() -> None:
+    everything = {"torch": "2.13.0", "keras": "3.15.1", "tensorflow": "2.21.0", "jax": "0.10.2", "jaxlib": "0.10.1"}
+    assert version_of("torch", everything) == "2.13.0", "as it stands in records that are committed"
+    assert version_of("keras-jax", everything) == "keras 3.15.1, jax 0.10.2, jaxlib 0.10.1"
+    for name, needed in itertools.product(KNOWN, everything):
+        changed = {**everything, needed: "9"}
+        same = version_of(name, changed) == version_of(name, everything)
+        assert same is (needed not in KNOWN[name].packages), (name, needed)
+        assert (version_of(name, {k: v for k, v in everything.items() if k != needed}) is None) is not same
+
+
+def test_a_processs_environment_names_its_back_end_and_takes_no_memory_ahead() -> None:
+    assert environment_of("torch", "cuda") == environment_of("none", "cpu") == {}
+    for name in FRAMEWORKS[1:]:
+        on_gpu, on_cpu = environment_of(name, "cuda"), environment_of(name, "cpu")
+        assert on_gpu["KERAS_BACKEND"] == on_cpu["KERAS_BACKEND"] == name.removeprefix("keras-")
+        assert (on_gpu["TF_FORCE_GPU_ALLOW_GROWTH"], on_gpu["XLA_PYTHON_CLIENT_PREALLOCATE"]) == ("true", "false")
+        assert "CUDA_VISIBLE_DEVICES" not in on_gpu, "the profile's devices"
+        assert on_gpu["JAX_PLATFORMS"] == "cuda,cpu", "JAX would take the CPU where the GPU fails"
+        assert on_gpu["LABKIT_RUNNER_PYTHON"] == sys.executable, "where PyTorch can be asked"
+        assert (on_cpu["CUDA_VISIBLE_DEVICES"], on_cpu["JAX_PLATFORMS"]) == ("", "cpu")
+
+
+def test_an_interpreter_is_the_one_named_else_the_one_set_up_else_this_one(tmp_path: Path) -> None:
+    def chosen(name: str, given: Mapping[str, str] | None = None) -> str:
+        return interpreter_of(name, given=given or {}, root=tmp_path)
+
+    assert {chosen(name) for name in (*FRAMEWORKS, "none")} == {sys.executable}
+    own = tmp_path / ".venv-tf" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert [chosen(name) == str(own) for name in FRAMEWORKS] == [False, False, True, False]
+    given = {"TF_PYTHON": "/opt/tf/python", "JAX_PYTHON": "other/python"}
+    assert chosen("keras-tensorflow", given) == "/opt/tf/python"
+    assert chosen("keras-jax", given) == str(tmp_path / "other/python"), "make runs in the project's folder"
+    assert chosen("keras-jax", {"JAX_PYTHON": "", "TF_PYTHON": "x"}) == chosen("torch", given) == sys.executable
+
+
+# ---- the order of a pass --------------------------------------------------------------------------------------------
+
+
+def test_a_frameworks_trials_stand_together_and_none_is_lost_or_doubled() -> None:
+    trials = of_each("ok", number=5)
+    first = set()
+    for number in range(1, 41):
+        seed = order_seed(STUDY, "smoke", number)
+        order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
+        grouped = by_framework(order, seed)
+        assert sorted(one.key for one in grouped) == sorted(one.key for one in trials)
+        assert grouped == by_framework(order, seed), "the seed stands in the record"
+        groups = [name for name, _ in itertools.groupby(one.framework for one in grouped)]
+        assert len(groups) == 3
+        for name in groups:
+            assert [o for o in grouped if o.framework == name] == [o for o in order if o.framework == name]
+        first.add(tuple(groups))
+    assert len(first) == 6, "each order of three comes, whichever framework has most trials"
+
+
+def test_of_one_framework_the_order_is_what_it_was() -> None:
+    order = order_of_pass(sound(9), study=STUDY, scale="smoke", pass_number=2)
+    assert by_framework(order, 7) == order
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
+    report: Path, with_jax: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")  # a user's own
+    trials = of_each("settings")
+    run(trials, report, passes=2)
+    made = records(report)
+    assert len(made) == len({(one.key, one.pass_number) for one in made}) == 12
+    assert {one.status for one in made} == {"ok"} and is_complete(made, "smoke")
+    for number in (1, 2):
+        of_pass = [one for one in made if one.pass_number == number]
+        order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
+        assert {one.planned.order_seed for one in of_pass} == {order_seed(STUDY, "smoke", number)}
+        assert [one.key for one in of_pass] == [one.key for one in by_framework(order, of_pass[0].planned.order_seed)]
+        processes = {name: {one.process.id for one in group} for name, group in by_name(of_pass).items()}
+        assert all(len(ids) == 1 for ids in processes.values()) and len(set.union(*processes.values())) == 3
+        assert len({one.facts["pid"] for one in of_pass}) == 3
+    for name, group in by_name(made).items():
+        backend = {"keras-jax": "jax", "keras-tensorflow": "tensorflow"}.get(name, "torch")
+        loaded = [] if name == "none" else [backend, "keras"]
+        for one in group:
+            assert one.facts["told"]["KERAS_BACKEND"] == backend
+            assert one.facts["loaded"] == loaded, "before the first trial, and no other"
+
+
+def test_a_record_carries_its_own_frameworks_versions_and_no_others(
+    report: Path, with_jax: Path, with_tensorflow: Path
+) -> None:
+    host = replace(this_host(), id=HOST.id)
+    run(of_each("ok", number=1), report, host=host)
+    found = {name: group[0].versions for name, group in by_name(records(report)).items()}
+    assert {name: found["keras-jax"][name] for name in JAX} == JAX
+    assert {name: found["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
+    assert "torch" not in found["keras-jax"] and "tensorflow" not in found["keras-jax"]
+    assert "torch" not in found["keras-tensorflow"] and "jax" not in found["keras-tensorflow"]
+    assert found["keras-tensorflow"]["cuda"] == "12.5", "as TensorFlow has it"
+    for versions in found.values():
+        assert versions["source"] == host.source and versions["python"]
+
+
+@pytest.mark.parametrize("fault", ["kill", "exhaust_numpy"])
+def test_what_a_framework_breaks_is_its_own_trial_and_the_pass_goes_on(
+    report: Path, with_jax: Path, with_tensorflow: Path, fault: str
+) -> None:
+    run([*of_each("ok"), trial(f"keras-jax/{fault}"), trial(f"keras-tensorflow/{fault}")], report)
+    made = records(report)
+    assert len(made) == 8
+    broken = [one for one in made if one.status != "ok"]
+    assert {one.as_trial.workload for one in broken} == {f"tests.faulty.{fault}"}
+    assert {one.status for one in broken} == {"oom" if fault == "exhaust_numpy" else "crashed"}
+    for name, group in by_name(made).items():
+        statuses = [one.status for one in group]
+        at = next((place for place, status in enumerate(statuses) if status != "ok"), len(statuses) - 1)
+        assert len({one.process.id for one in group[: at + 1]}) == 1, name
+        assert len({one.process.id for one in group}) == 1 + (at + 1 < len(statuses)), "a fresh one went on"
+
+
+def test_a_framework_that_hangs_costs_its_trial_and_nothing_of_it_is_left(report: Path, with_jax: Path) -> None:
+    run([*sound(2), trial("keras-jax/hang_with_child"), trial("keras-jax/ok")], report, limit_s=6.0)
+    assert sorted(one.status for one in records(report)) == ["ok", "ok", "ok", "timeout"]
+    assert not workers_now()
+
+
+@pytest.mark.parametrize("death", ["raise RuntimeError('built for another NumPy')", "import os; os.abort()"])
+def test_a_framework_that_cannot_be_loaded_fails_its_trials_and_no_others(
+    report: Path, tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch, death: str
+) -> None:
+    broken = interpreter(tmp_path / "broken", packages=JAX, code={**LOADS, "jax": death})
+    monkeypatch.setenv("JAX_PYTHON", str(broken))
+    outcome = run(of_each("ok"), report)
+    found = by_name(records(report))
+    assert {one.status for one in (*found["none"], *found["keras-tensorflow"])} == {"ok"}
+    assert [one.status for one in found["keras-jax"]] == ["crashed", "crashed"]
+    why = "built for another NumPy" if "NumPy" in death else "SIGABRT"
+    assert all("the process for Keras on JAX did not start: " in one.reason for one in found["keras-jax"])
+    assert all(why in one.reason and str(tmp_path) not in one.reason.split("Its log")[0] for one in found["keras-jax"])
+    assert outcome.failed == 2
+    assert run(of_each("ok"), report).measured == 2, "a crash may pass: it is tried anew"
+
+
+# ---- what is not here -----------------------------------------------------------------------------------------------
+
+
+def test_a_framework_that_is_not_installed_is_a_row_with_what_to_do_and_asked_once(
+    report: Path, tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = interpreter(tmp_path / "lacking", packages={"keras": "3.15.1"}, needs=False)
+    calls = tmp_path / "calls"
+    python.write_text(python.read_text().replace("PYTHONPATH", f"echo >> {calls}\nPYTHONPATH", 1))
+    monkeypatch.setenv("JAX_PYTHON", str(python))
+    outcome = run(of_each("ok"), report, passes=2)
+    found = by_name(records(report))
+    assert {one.status for one in (*found["none"], *found["keras-tensorflow"])} == {"ok"}
+    assert {one.status for one in found["keras-jax"]} == {"unsupported"} and len(found["keras-jax"]) == 4
+    (reason,) = {one.reason for one in found["keras-jax"]}
+    assert reason.startswith(
+        "Keras on JAX can't run here: jax and jaxlib are not installed in the Python that JAX_PYTHON"
+    )
+    assert "`make setup-jax`" in reason
+    assert len(calls.read_text().splitlines()) == 1, "once, and not for each trial or pass"
+    assert outcome.failed == 0
+    assert run(of_each("ok"), report, passes=2).measured == 0
+
+
+def test_a_framework_that_has_come_is_tried_again_although_its_version_is_the_same(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TensorFlow's CPU build is followed by one for the GPU: the same version of the same package."""
+    wanting = interpreter(tmp_path / "wanting", packages=JAX, code=LOADS, needs=False)
+    monkeypatch.setenv("JAX_PYTHON", str(wanting))
+    here = replace(HOST, packages={**HOST.packages, **JAX})
+    trials = [trial("keras-jax/ok")]
+    assert run(trials, report, host=here).measured == 1
+    assert run(trials, report, host=here).measured == 0
+    (refused,) = records(report)
+    assert refused.status == "unsupported" and "No module named" in (refused.reason or "")
+    monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "whole", packages=JAX, code=LOADS)))
+    assert run(trials, report, host=here).measured == 1
+    assert [one.status for one in records(report)] == ["unsupported", "ok"]
+    assert run(trials, report, host=here).measured == 0
+
+
+def test_an_interpreter_that_is_none_is_a_row(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_PYTHON", str(tmp_path / "nowhere" / "python"))
+    run([*sound(1), trial("keras-tensorflow/ok")], report)
+    found = by_name(records(report))
+    assert found["none"][0].status == "ok"
+    (refused,) = found["keras-tensorflow"]
+    assert refused.status == "unsupported" and "no Python answers in the Python that TF_PYTHON names" in (
+        refused.reason or ""
+    )
+    assert str(tmp_path) not in (refused.reason or ""), "records are shown to others"
+
+
+@pytest.mark.parametrize(
+    ("framework", "packages", "code", "said"),
+    [
+        ("keras-tensorflow", TENSORFLOW, {"tensorflow": OF_CPU}, "tensorflow 2.21.0 is a CPU build"),
+        ("keras-jax", JAX, {"jax": NO_PLUGIN}, "jax 0.10.2 has no CUDA plug-in, or one that does not load: Unknown"),
+        ("keras-jax", JAX, {"jax": SEEN_BY_JAX, "keras": OPS % 71}, "its convolution gives wrong numbers on the GPU"),
+        ("keras-jax", JAX, {"jax": SEEN_BY_JAX}, "it fails on the GPU: ImportError"),
+        ("keras-jax", JAX, {"jax": "import os; os.abort()"}, "it ended with code -6"),
+        ("keras-jax", JAX, {"jax": "print('noise')\n" + SEEN_BY_JAX, "keras": OPS % 72}, None),
+    ],
+)
+def test_on_a_gpu_a_framework_must_show_that_it_can_calculate_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    framework: str,
+    packages: dict[str, str],
+    code: dict[str, str],
+    said: str | None,
+) -> None:
+    python = interpreter(tmp_path / "python", packages=packages, code=code)
+    monkeypatch.setenv(KNOWN[framework].variable, str(python))
+    answer = available.ask(framework, "cuda")
+    if said is None:
+        assert (answer.sees, answer.reason) == ("NVIDIA H200", None)
+        return
+    assert answer.reason is not None and said in answer.reason
+    assert KNOWN[framework].setup in answer.reason, "and what to do"
+    assert available.ask(framework, "cpu").reason is None, "on the CPU it can run"
+
+
+def test_what_is_not_here_takes_no_time_in_the_plan(
+    tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PYTHON", str(tmp_path / "nowhere"))
+    timing = tiny_profile().timing_at("smoke")
+    assert planned_s(trial("keras-jax/ok"), timing) == REFUSED_S
+    assert planned_s(trial("keras-tensorflow/ok"), timing) == planned_s(trial(), timing) > REFUSED_S
+
+
+# ---- resuming -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_version_of_one_framework_leaves_the_others_records_done(
+    report: Path, with_jax: Path, with_tensorflow: Path
+) -> None:
+    trials = of_each("ok", number=1)
+    elsewhere = {"keras-jax": JAX, "keras-tensorflow": TENSORFLOW}
+    host = replace(HOST, packages={"torch": "2.13.0"}, elsewhere=elsewhere)
+
+    def missing(now: object) -> set[str]:
+        finished = done(records(report), scale="smoke", versions=now.framework_versions())  # type: ignore[attr-defined]
+        return {one.framework for one in trials if (one.key, 1) not in finished}
+
+    run(trials, report, host=host)
+    assert missing(host) == set()
+    assert missing(replace(host, packages={"torch": "3.0"})) == set(), "a new torch is none of their business"
+    assert missing(replace(host, elsewhere={**elsewhere, "keras-jax": {**JAX, "jaxlib": "0.11.0"}})) == {"keras-jax"}
+    newer = {**TENSORFLOW, "tensorflow": "2.22.0"}
+    assert missing(replace(host, elsewhere={**elsewhere, "keras-tensorflow": newer})) == {"keras-tensorflow"}
+    both = {name: {**values, "keras": "4.0"} for name, values in elsewhere.items()}
+    assert missing(replace(host, elsewhere=both)) == {"keras-jax", "keras-tensorflow"}
+
+
+def test_killed_among_frameworks_the_same_call_goes_on_and_measures_nothing_twice(
+    report: Path, with_jax: Path, with_tensorflow: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.faulty.campaign", str(report), "keras-jax/ok", "keras-tensorflow/ok"]
+    one = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    assert eventually(lambda: len(lines(report)) >= 11, within_s=60)  # in the second pass
+    os.killpg(one.pid, signal.SIGKILL)
+    one.wait()
+    assert eventually(lambda: not workers_now(), within_s=5)
+    assert len(lines(report)) < 24
+    assert subprocess.run(command, cwd=ROOT, timeout=150).returncode == 0
+    made = records(report)
+    assert len(made) == len({(one.key, one.pass_number) for one in made}) == 24
+    assert {one.status for one in made} == {"ok"}
+
+
+# ---- what people are told -------------------------------------------------------------------------------------------
+
+
+def test_the_host_knows_what_other_interpreters_have(with_tensorflow: Path) -> None:
+    host = this_host()
+    assert {name: host.elsewhere["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
+    assert set(host.elsewhere) == {"keras-tensorflow"}
+    assert host.framework_versions()["keras-tensorflow"] == "keras 3.15.1, tensorflow 2.21.0"
+    assert host.framework_versions()["torch"] == host.packages["torch"]
+
+
+def test_the_doctor_says_of_each_framework_its_version_or_how_to_get_it(
+    tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "no", packages={}, needs=False)))
+    host = replace(this_host(), gpus=())
+    said = dict(reversed(finding) for finding in doctor._frameworks(host))
+    here = "Keras on TensorFlow: keras 3.15.1, tensorflow 2.21.0, on the CPU."
+    assert said[here] is True
+    (lacking,) = [sentence for sentence, fine in said.items() if "Keras on JAX" in sentence]
+    assert said[lacking] is None, "worth knowing: the other studies need none of it"
+    assert "can't run here: keras, jax and jaxlib are not installed" in lacking and "make setup-jax" in lacking
+    assert any(sentence.startswith("PyTorch: torch ") for sentence in said)
