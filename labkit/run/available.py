@@ -63,16 +63,15 @@ def ask(framework: str, device: str, *, gpu: str = "") -> Answer:
 
 @cache
 def _ask(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
-    about, elsewhere, where = KNOWN[framework], interpreter != sys.executable, ""
-    if elsewhere:
-        where = (
-            f" in the Python that {about.variable} names" if os.environ.get(about.variable) else f" in {about.folder}"
-        )
+    about, elsewhere = KNOWN[framework], interpreter != sys.executable
+    named = os.environ.get(about.variable)
+    python = f"the Python that {about.variable} names" if named else f"the Python of {about.folder}"
+    where = f" in {python}" if elsewhere else ""
     if elsewhere and not packages_of(framework):
-        return _refused(framework, f"no Python answers{where}")
+        return _refused(framework, f"{python} does not answer")
     if lacking := missing_from(framework):
-        named = ", ".join(lacking[:-1]) + (" and " if lacking[1:] else "") + lacking[-1]
-        return _refused(framework, f"{named} {'are' if lacking[1:] else 'is'} not installed{where}")
+        lacked = ", ".join(lacking[:-1]) + (" and " if lacking[1:] else "") + lacking[-1]
+        return _refused(framework, f"{lacked} {'are' if lacking[1:] else 'is'} not installed{where}")
     if device == "cpu" and not elsewhere:
         return Answer()  # the packages are here, and importing them takes seconds
     try:
