@@ -14,16 +14,20 @@ from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
 from labkit.measure import (
+    AwaitedClock,
     Clock,
     CudaClock,
     HostClock,
     UntracedError,
+    free_keras,
     free_memory,
     overlap,
     peak_memory,
+    peak_memory_of_keras,
     quiet_collector,
     reset_compiler,
     reset_peak_memory,
+    reset_peak_of_keras,
     time_blocks,
     time_queries,
     trace_steps,
@@ -35,9 +39,10 @@ from labkit.run.protocol import without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
-from labkit.trial import NO_DATA, Trial
+from labkit.trial import FRAMEWORKS, NO_DATA, Trial
 from labkit.workloads import (
     AnswersQueries,
+    AwaitedByItself,
     BuildsInPhases,
     Prepared,
     ScoresImages,
@@ -55,6 +60,8 @@ PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 CEILING_SHARE = 0.25
 # Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
+KERAS = tuple(name for name in FRAMEWORKS if name != "torch")
+OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some do two of them in one
 TRACEBACK_CHARACTERS = 4000  # its end, which says most
 
 
@@ -110,7 +117,7 @@ def follow(trial: Trial, job: Job, data: Data) -> None:
     team.barrier()
     with threads_of(trial):
         workload, _ = _prepared(trial, job, data, lambda _phase: None, lambda _name: None)
-        clock = _clock(trial)
+        clock = _clock(trial, workload)
         if trial.epochs:
             _trains_epochs(trial, workload).restart()
         quiet_collector()
@@ -154,7 +161,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
-    clock = _clock(trial)
+    clock = _clock(trial, workload)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
     timing = job.timing
@@ -185,7 +192,9 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         scored = workload.score(lambda share: events.progress("scoring", share))
         result = result.model_copy(update={"scored": scored})
         close_phase("scoring")
-    facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
+    facts = {**_peak_memory(trial), **workload.facts, "cpu_cores_used": cores_used}
+    if trial.framework in KERAS:
+        facts |= {"build_s": phases["build"], "first_step_s": sum(phases.get(name, 0.0) for name in OF_FIRST_STEP)}
     if trial.traced_iterations:
         events.progress("tracing", 0.0)
         facts["trace"] = _trace(trial, workload, clock)
@@ -202,6 +211,8 @@ def _prepared(
         if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
             reset_compiler()
         free_memory(trial.device)
+    elif trial.framework in KERAS:
+        free_keras(trial.framework)
     if trial.epochs:  # training runs of different passes start from different weights and orders
         trial = replace(trial, seed=trial.seed + job.pass_number - 1)
     workload = _built(trial, data)
@@ -216,7 +227,10 @@ def _prepared(
         workload.read_loss()  # of the gate's step, which is not part of the warm-up
     close_phase("first_step")
     # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
-    reset_peak_memory(trial.device)
+    if trial.framework == "torch":
+        reset_peak_memory(trial.device)
+    elif trial.framework in KERAS:
+        reset_peak_of_keras(trial.framework, trial.device)
     return workload, trial
 
 
@@ -245,14 +259,23 @@ def _built(trial: Trial, data: Data) -> Workload:
     return workload
 
 
+def _peak_memory(trial: Trial) -> dict[str, Any]:
+    """By the counter of the trial's framework."""
+    if trial.framework in KERAS:
+        return {**peak_memory_of_keras(trial.framework, trial.device)}
+    return peak_memory(trial.device)
+
+
 def _trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
     if not isinstance(workload, TrainsEpochs):
         raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
     return workload
 
 
-def _clock(trial: Trial) -> Clock:
-    """The clock of the trial's device; in a team one whose blocks begin at all ranks at once."""
+def _clock(trial: Trial, workload: Workload) -> Clock:
+    """The clock of the trial's device or framework; in a team one whose blocks begin at all ranks at once."""
+    if isinstance(workload, AwaitedByItself):
+        return AwaitedClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
     return clock if team is None else TeamClock(clock, team)
@@ -318,7 +341,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
     phases["timed"] = sum(epoch.train_s for epoch in epochs)
     phases["validation"] = sum(epoch.val_s for epoch in epochs)
     result = Epochs(seed=trial.seed, epochs=epochs)
-    return {"result": result.model_dump(mode="json"), "facts": {**peak_memory(trial.device), **workload.facts}}
+    return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
 
 
 def _failed(status: str, reason: str) -> Event:

@@ -38,8 +38,8 @@ PINNED = {
     '{"augment":true,"data":"imagenet32","data_checksum":"c0ffee"}': Trial(
         data="imagenet32", data_checksum="c0ffee", augment=True
     ),
-    '{"framework":"jax","model":"inception_v3","optimizer":"adam","seed":3}': Trial(
-        framework="jax", model="inception_v3", optimizer="adam", seed=3
+    '{"framework":"keras-jax","model":"inception_v3","optimizer":"adam","seed":3}': Trial(
+        framework="keras-jax", model="inception_v3", optimizer="adam", seed=3
     ),
     '{"classes":10}': Trial(classes=10),
     '{"epochs":8,"loader":"device","optimizer":"sgd_master","schedule":"one_cycle"}': Trial(
