@@ -1,4 +1,9 @@
-"""Keras on PyTorch: autograd's step, its forward pass eager or compiled by Inductor."""
+"""Keras on PyTorch: autograd's step, operator by operator or compiled by Inductor.
+
+torch.compile reads Python, and Keras's way of calling layers breaks it into hundreds of pieces, most of which it gives
+up on. So the step is traced first, as JAX and TensorFlow trace theirs: Python runs Keras once, make_fx writes down what
+PyTorch was asked to do, forward and back, and torch.compile gets that, as one graph.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +23,8 @@ from labkit.trial import Trial
 
 
 class TrainingOnTorch(KerasTraining):
-    """`eager`, or `compile`: torch.compile of images and weights to the loss.
+    """`eager`, or `compile`: torch.compile of loss, gradients and running statistics; the update stays eager.
 
-    `traces` counts graphs that Inductor was given: Keras's layers may take more than one, but no step takes a new one.
     In FP16 Keras itself asks after each step whether the gradients were finite, and waits for the answer.
     """
 
@@ -31,30 +35,55 @@ class TrainingOnTorch(KerasTraining):
         self._device = torch.device("cuda:0" if trial.device == "cuda" else "cpu")
         super().__init__(trial, pixels)
         self._total = torch.zeros((), device=self._device)
-        self._loss: Callable[..., Any] = self._loss_of
-        if trial.engine == "compile":
-            self._loss = torch.compile(self._loss_of, dynamic=False, backend=self._counted)
+        self._step: Any = self._train
 
     def on_device(self) -> AbstractContextManager[Any]:
         """Keras's scope, which PyTorch's back end reads."""
         scope: AbstractContextManager[Any] = keras.device("gpu:0" if self._device.type == "cuda" else "cpu")
         return scope
 
-    def _counted(self, graph: Any, examples: Any) -> Any:
-        from torch._inductor.compile_fx import compile_fx
-
-        assert self.traces is not None
-        self.traces += 1
-        return compile_fx(graph, examples)
-
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing and compiling, which the first step does in one."""
+        """Tracing; Inductor compiles in the first step, which is part of `compile` then."""
         if self.trial.engine == "compile":
+            yield "trace", lambda: self._trace(*batch)
             yield "compile", lambda: self._first(batch)
+
+    def _trace(self, images: Any, labels: Any) -> None:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        def pure(trained: Any, rest: Any, scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
+            return self._pure(trained, rest, scale, images, labels)  # make_fx would count a method's self
+
+        with self.on_device():
+            graph = make_fx(pure)(*self._state(), self._put(images), self._put(labels))
+        self._graph = torch.compile(graph, dynamic=False, fullgraph=True)
+        self._step = self._train_compiled
 
     def _first(self, batch: HostBatch) -> None:
         self.update(batch)
         self.wait()
+
+    def _state(self) -> tuple[list[Any], list[Any], Any]:
+        """Weights, what else the model keeps, and what the loss is scaled by."""
+        trained, rest = (
+            [variable.value.detach() for variable in of]
+            for of in (self.model.trainable_variables, self.model.non_trainable_variables)
+        )
+        return (
+            trained,
+            rest,
+            self.optimizer.dynamic_scale.value if self._scales else torch.ones((), device=self._device),
+        )
+
+    def _pure(self, trained: list[Any], rest: list[Any], scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
+        """The loss, what the model keeps after it, and gradients: nothing is changed in place."""
+        assert self.traces is not None
+        self.traces += 1  # Python runs this when it traces, and never again
+        weights = [weight.detach().requires_grad_() for weight in trained]
+        logits, new_rest = self.model.stateless_call(weights, rest, self._inputs(images), training=True)
+        loss = self._cross_entropy(labels, logits)
+        gradients = torch.autograd.grad(loss * scale, weights)
+        return loss.detach(), [value.detach() for value in new_rest], list(gradients)
 
     def _loss_of(self, images: Any, labels: Any) -> Any:
         return self._cross_entropy(labels, self.model(self._inputs(images), training=True))
@@ -65,18 +94,33 @@ class TrainingOnTorch(KerasTraining):
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
 
     def _update(self, images: Any, labels: Any) -> None:
+        with self.on_device():
+            loss, gradients = self._step(self._put(images), self._put(labels))
+            with torch.no_grad():
+                self.optimizer.apply(gradients, self.model.trainable_variables)
+                self._total += loss
+
+    def _train(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """Loss and gradients, eagerly."""
         variables = self.model.trainable_variables
         for variable in variables:
             variable.value.grad = None
-        with self.on_device():
-            loss = self._loss(self._put(images), self._put(labels))
-            self._scaled(loss).backward()
-            gradients = [variable.value.grad for variable in variables]
-            if any(gradient is None for gradient in gradients):
-                raise GateError("a weight got no gradient")
-            with torch.no_grad():
-                self.optimizer.apply(gradients, variables)
-                self._total += loss.detach()
+        loss = self._loss_of(images, labels)
+        self._scaled(loss).backward()
+        gradients = [variable.value.grad for variable in variables]
+        if any(gradient is None for gradient in gradients):
+            raise GateError("a weight got no gradient")
+        return loss.detach(), gradients
+
+    def _train_compiled(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        """The same from the graph, whose results are then put where Keras keeps them."""
+        trained, rest, scale = self._state()
+        with torch.no_grad():
+            loss, new_rest, gradients = self._graph(trained, rest, scale, images, labels)
+            for value, new in zip(rest, new_rest, strict=True):
+                if value is not new:
+                    value.copy_(new)
+        return loss, gradients
 
     def _take_total(self) -> float:
         total = float(self._total)

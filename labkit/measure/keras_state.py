@@ -1,6 +1,6 @@
 """The state that a trial of a Keras back end starts from and leaves, by each back end's own means.
 
-A framework is named as trials name it. None is imported here that the process does not have already.
+A framework is named as trials name it; no other than the trial's own is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def free_keras(framework: str) -> None:
     if framework == "keras-jax" and (jax := sys.modules.get("jax")):
         jax.clear_caches()
         _jax_peak_before = _jax_counters().get("peak_bytes_in_use", 0)
-    if framework == "keras-torch" and (torch := sys.modules.get("torch")):
+    if framework == "keras-torch":
+        import torch
+
         from labkit.measure.state import reset_compiler
 
         reset_compiler()

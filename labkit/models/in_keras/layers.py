@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from labkit.models.in_keras.names import layer_name
 from labkit.models.in_keras.padding import padding_of, same_padding
 
 Tensor = Any
@@ -83,14 +84,14 @@ class Layers:
             padding=word,
             use_bias=bias,
             kernel_initializer=self._normal(spread or math.sqrt(2 / fan_out)),
-            name=name,
+            name=layer_name(name),
             **self._format,
         )
         return layer(tensor)
 
     def norm(self, tensor: Tensor, name: str, *, eps: float = 1e-5) -> Tensor:
         """Batch norm with PyTorch's momentum of 0.1, which Keras counts from the other side."""
-        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=name)(tensor)
+        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=layer_name(name))(tensor)
 
     def block(self, tensor: Tensor, name: str, filters: int, window: Size, *, spread: float, **sizes: Any) -> Tensor:
         """torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
@@ -146,7 +147,7 @@ class Layers:
             units,
             kernel_initializer=self._normal(spread) if spread else uniform,
             bias_initializer="zeros" if zero_bias else uniform,
-            name=name,
+            name=layer_name(name),
         )
         return layer(tensor)
 
