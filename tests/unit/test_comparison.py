@@ -276,7 +276,7 @@ def test_one_pass_gives_a_ratio_without_an_interval() -> None:
         {"precision": "bf16"},
         {"engine": "compile"},
         {"memory_format": "channels_last"},
-        {"framework": "jax"},
+        {"framework": "keras-jax"},
         {"batch": 32},
         {"stem": "cifar"},
         {"head": "head512"},

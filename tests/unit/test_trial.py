@@ -93,6 +93,7 @@ def test_every_field_that_differs_is_in_the_key():
         "interconnect": "host",
         "gradient_precision": "bf16",
         "network": "ethernet",
+        "framework": "keras-jax",
     }
     taken = {"nodes": {"devices": 7}, "network": {"devices": 2, "nodes": 2}}  # without which there is no such trial
     for field in fields(Trial):
