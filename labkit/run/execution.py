@@ -155,7 +155,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     def close_phase(name: str) -> None:
         nonlocal mark
         now = time.perf_counter()
-        phases[name], mark = now - mark, now
+        phases[name], mark = phases.get(name, 0.0) + now - mark, now
 
     workload, trial = _prepared(trial, job, data, close_phase, lambda name: events.progress(name, 0.0))
     if isinstance(workload, BuildsInPhases):

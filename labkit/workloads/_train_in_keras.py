@@ -59,45 +59,58 @@ class KerasTrainWorkload:
         shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
         if known := known_count(trial.model, classes=trial.classes, **shape):
             self._count(known.flop_training, known.flop_forward)
+        self._weights = carry_to_torch(self.training.model) if keras_reference.is_there() else None
         self._expected: float | None = None
         self._undropped: float | None = None
+        self._first = math.nan
 
     def _count(self, flop_training: int, flop_forward: int) -> None:
         self.facts |= {"flop_training": flop_training, "flop_forward": flop_forward}
         self.flop_per_step = flop_training * self.trial.batch_of_step
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """PyTorch's loss to compare with, then tracing and compiling, as far as the engine has them apart."""
-        if keras_reference.is_there():
-            yield "reference", self._run_reference
+        """Tracing and compiling, as far as the engine has them apart, the first step, and PyTorch's.
+
+        PyTorch's comes last: what does not fit on the device is known by then.
+        """
+        if self._weights is not None and self.training.drops_out:
+            yield "without_dropout", self._run_without_dropout
         yield from self.training.preparations(self._batch)
+        yield "first_step", self._run_first_step
+        if self._weights is not None:
+            yield "reference", self._run_reference
+
+    def _run_without_dropout(self) -> None:
+        assert self._weights is not None
+        self._undropped = self.training.loss_without_dropout(self._batch)
+        with self.training.on_device():
+            carry_to_keras(self._weights, self.training.model)  # its running statistics have followed
+
+    def _run_first_step(self) -> None:
+        if not self.training.steps:  # an engine that compiles in it has taken it
+            self.training.update(self._batch)
+        self._first = self.training.take_loss()
+        self.facts |= {"first_loss": self._first, "traces": self.training.traces, **self.training.facts}
 
     def _run_reference(self) -> None:
-        training, weights = self.training, carry_to_torch(self.training.model)
-        found = keras_reference.reference(self.trial, self._pixels, weights, self._batch)
+        assert self._weights is not None
+        found = keras_reference.reference(self.trial, self._pixels, self._weights, self._batch)
+        self._weights = None
         self._count(found["flop_training"], found["flop_forward"])
         self._expected = found["loss"]
-        if training.drops_out:
-            self._undropped = training.loss_without_dropout(self._batch)
-            with training.on_device():
-                carry_to_keras(weights, training.model)  # its running statistics have followed
 
     def check(self) -> None:
-        """The first step: a network of the right shape, and PyTorch's loss."""
-        training, trial = self.training, self.trial
-        if training.model.output_shape != (None, trial.classes):
-            raise GateError(f"{trial.model} gives outputs of shape {training.model.output_shape[1:]} an image")
-        if not training.steps:
-            training.update(self._batch)
-        first = training.take_loss()
+        """The network has the right shape, and its first loss was PyTorch's."""
+        trial, shape = self.trial, self.training.model.output_shape
+        if shape != (None, trial.classes):
+            raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} an image, not ({trial.classes},)")
         self.facts["gate"] = keras_gate.judge(
-            first,
+            self._first,
             expected=self._expected,
             undropped=self._undropped,
             precision=trial.precision,
             classes=trial.classes,
         )
-        self.facts |= {"first_loss": first, "traces": training.traces, **training.facts}
 
     def step(self) -> None:
         """Queue one step on the next batch."""
