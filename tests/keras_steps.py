@@ -1,6 +1,6 @@
 """A process of one framework of Keras that trains with labkit's loop; the last line is JSON, job by job.
 
-`KERAS_BACKEND=tensorflow python -m tests.keras_steps function xla ...`: jobs are engines, or `stale` and `shapes`.
+`KERAS_BACKEND=tensorflow python -m tests.keras_steps function xla ...`: jobs are engines, `gate` and `dropout`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,14 @@ def images() -> DataSet:
     return open_data("digits")
 
 
-def steps(engine: str) -> dict[str, Any]:
-    """Losses of three steps beside PyTorch's on the same weights and batches, and how often the step was traced."""
-    training = make_training(trial(engine), PIXELS)
+def steps(job: str) -> dict[str, Any]:
+    """Losses of three steps beside PyTorch's on the same weights and batches, and how often the step was traced.
+
+    `xla:2` is on two devices, each of which normalises its own half of the images.
+    """
+    engine, _, number_of_devices = job.partition(":")
+    devices = int(number_of_devices or 1)
+    training = make_training(trial(engine, batch=BATCH // devices, devices=devices), PIXELS)
     batches = [noise(number) for number in range(2 + MORE)]
     first = batches[0]
     torch.manual_seed(0)
@@ -60,7 +65,8 @@ def steps(engine: str) -> dict[str, Any]:
     for number in ORDER:
         batch = batches[number]
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(as_torch(batch[0])), torch.from_numpy(batch[1]).long())
+        parts = zip(as_torch(batch[0]).chunk(devices), torch.from_numpy(batch[1]).long().chunk(devices), strict=True)
+        loss = torch.stack([torch.nn.functional.cross_entropy(model(some), right) for some, right in parts]).mean()
         loss.backward()
         optimizer.step()
         expected.append(loss.item())
@@ -108,7 +114,7 @@ def gate() -> dict[str, Any]:
         workload: Any = build_workload(trial(engine, classes=1000), images())
         training: KerasTraining = workload.training
         if case == "other weights":
-            for variable in training.model.trainable_variables[:3]:
+            for variable in training.model.trainable_variables[-2:]:
                 variable.assign(variable * 1.5)
         right = workload._batch
         if case == "other images":

@@ -1,4 +1,9 @@
-"""Keras on JAX: a pure step of everything that changes, compiled by jax.jit, its state given away and taken back."""
+"""Keras on JAX: a pure step of everything that changes, compiled by jax.jit, its state given away and taken back.
+
+On several devices of one process each takes its part of the images and normalises by it, as PyTorch's data parallel
+training does; gradients, losses and running statistics are averaged (shard_map, pmean), and the update is the same
+everywhere. What is dropped is drawn alike on all of them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import jax
 import keras
 import numpy as np
 from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from labkit.data.host_batches import HostBatch
 from labkit.engines.keras_support import why_not_here
@@ -19,6 +25,8 @@ from labkit.trial import Trial
 
 # How products of FP32 numbers are computed; of half precision there are none, and XLA may do as it likes.
 PRODUCTS = {"fp32": "highest", "tf32": "tensorfloat32", "fp16": None, "bf16": None}
+AXIS = "devices"
+EVERYWHERE, IN_PARTS = PartitionSpec(), PartitionSpec(AXIS)
 State = tuple[list[Any], list[Any], list[Any], Any]
 
 
@@ -30,9 +38,16 @@ class TrainingOnJax(KerasTraining):
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
-        self._device, capability = _device(trial.device)
-        if reason := why_not_here(trial, capability):
+        devices = _devices(trial.device)
+        if reason := why_not_here(trial, _capability(devices)):
             raise Unsupported(reason)
+        if len(devices) < trial.devices:
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
+        self._device = devices[0]
+        self._mesh = Mesh(np.array(devices[: trial.devices]), (AXIS,)) if trial.devices > 1 else None
+        whole = SingleDeviceSharding(self._device)
+        self._everywhere = NamedSharding(self._mesh, EVERYWHERE) if self._mesh else whole
+        self._in_parts = NamedSharding(self._mesh, IN_PARTS) if self._mesh else whole
         jax.config.update("jax_default_matmul_precision", PRODUCTS[trial.precision])
         super().__init__(trial, pixels)
         self._state: State | None = None
@@ -50,13 +65,21 @@ class TrainingOnJax(KerasTraining):
     def _trace(self, images: Any, labels: Any) -> None:
         trained, rest = (self._given(of) for of in (self.model.trainable_variables, self.model.non_trainable_variables))
         kept = self._given(self.optimizer.variables)
-        self._state = (trained, rest, kept, jax.device_put(np.float32(0), self._device))
-        self._lowered = jax.jit(self._train, donate_argnums=0).lower(self._state, *self._put(images, labels))
+        self._state = (trained, rest, kept, self._zero())
+        step: Callable[..., State] = self._train
+        if self._mesh:
+            parts = (EVERYWHERE, IN_PARTS, IN_PARTS)
+            step = jax.shard_map(step, mesh=self._mesh, in_specs=parts, out_specs=EVERYWHERE, check_vma=False)
+        self._lowered = jax.jit(step, donate_argnums=0).lower(self._state, *self._put(images, labels))
 
     def _given(self, variables: Iterable[Any]) -> list[Any]:
         """Their values, to be given away. On a CPU they may lie in NumPy's memory, which is not to be written to."""
         copied = self.trial.device == "cpu"
-        return [jax.device_put(jnp.array(v.value, copy=True) if copied else v.value, self._device) for v in variables]
+        values = [jnp.array(v.value, copy=True) if copied else v.value for v in variables]
+        return [jax.device_put(value, self._everywhere) for value in values]
+
+    def _zero(self) -> Any:
+        return jax.device_put(np.float32(0), self._everywhere)
 
     def _compile(self) -> None:
         self._step = self._lowered.compile()
@@ -67,8 +90,8 @@ class TrainingOnJax(KerasTraining):
             self.facts["planned_memory_bytes"] = needs - plan.alias_size_in_bytes
 
     def _put(self, *arrays: Any) -> tuple[Any, ...]:
-        """The arrays on the device. Those of a batch are never written to again: on a CPU they stay where they lie."""
-        return tuple(jax.device_put(array, self._device) for array in arrays)
+        """The arrays on the devices. A batch is never written to again: on a CPU it may stay where it lies."""
+        return tuple(jax.device_put(array, self._in_parts) for array in arrays)
 
     def _train(self, state: State, images: Any, labels: Any) -> State:
         assert self.traces is not None
@@ -82,6 +105,9 @@ class TrainingOnJax(KerasTraining):
                 return self._scaled(loss), (loss, new_rest)
 
         (_, (loss, new_rest)), gradients = jax.value_and_grad(loss_and_rest, has_aux=True)(trained)
+        if self._mesh:
+            loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
+            new_rest = [jax.lax.pmean(v, AXIS) if jnp.issubdtype(v.dtype, jnp.floating) else v for v in new_rest]
         new_trained, new_kept = self.optimizer.stateless_apply(kept, gradients, trained)
         return list(new_trained), list(new_rest), list(new_kept), total + loss
 
@@ -91,7 +117,7 @@ class TrainingOnJax(KerasTraining):
     def _take_total(self) -> float:
         assert self._state is not None
         *others, total = self._state
-        self._state = (*others, jax.device_put(np.float32(0), self._device))
+        self._state = (*others, self._zero())
         return float(total)
 
     def wait(self) -> None:
@@ -113,14 +139,22 @@ class TrainingOnJax(KerasTraining):
             return self._cross_entropy(labels, logits)
 
         values = [[v.value for v in of] for of in (self.model.trainable_variables, self.model.non_trainable_variables)]
-        return float(jax.jit(loss)(*values, *self._put(images, labels)))
+        forward = jax.jit(loss)
+        parts = zip(*(np.split(array, self.trial.devices) for array in (images, labels)), strict=True)
+        return float(np.mean([float(forward(*values, *jax.device_put(part, self._device))) for part in parts]))
 
 
-def _device(kind: str) -> tuple[Any, tuple[int, int] | None]:
-    """The device that a trial runs on, and the compute capability of a GPU; (None, None) where there is none."""
+def _devices(kind: str) -> list[Any]:
+    """The devices of a kind that JAX sees."""
     try:
-        device = jax.devices(kind)[0]
+        return list(jax.devices(kind))
     except RuntimeError:
-        return None, None
-    major, _, minor = str(getattr(device, "compute_capability", "0.0")).partition(".")
-    return device, (int(major), int(minor or 0))
+        return []
+
+
+def _capability(devices: list[Any]) -> tuple[int, int] | None:
+    """The first one's compute capability, of GPUs; None without any."""
+    if not devices:
+        return None
+    major, _, minor = str(getattr(devices[0], "compute_capability", "0.0")).partition(".")
+    return int(major), int(minor or 0)

@@ -43,7 +43,8 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
     PyTorch fails.
     """
     network: dict[str, Any] = {
-        name: getattr(trial, name) for name in ("model", "image_px", "classes", "stem", "head", "batch")
+        name: getattr(trial, name)
+        for name in ("model", "image_px", "classes", "stem", "head", "batch_of_step", "devices")
     }
     identity = (*network.values(), trial.seed, trial.data, trial.data_checksum)
     if identity not in _known:
@@ -100,10 +101,15 @@ def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
         image_px=specification["image_px"],
         interpolation="bilinear",
     )
-    with torch.no_grad():
-        loss = nn.functional.cross_entropy(model.train()(prepare(images)), labels)
+    parts = zip(*(each.chunk(specification["devices"]) for each in (prepare(images), labels)), strict=True)
+    with torch.no_grad():  # each device normalises by its own images
+        losses = [nn.functional.cross_entropy(model.train()(part), right) for part, right in parts]
     cost = count(specification["model"], **network)
-    return {"loss": float(loss), "flop_training": cost.flop_training, "flop_forward": cost.flop_forward}
+    return {
+        "loss": float(torch.stack(losses).mean()),
+        "flop_training": cost.flop_training,
+        "flop_forward": cost.flop_forward,
+    }
 
 
 if __name__ == "__main__":

@@ -29,11 +29,11 @@ _PLAIN = {
     "memory_format": "images are channels last in any case, and a compiler chooses what lies in between",
     "augment": "images are not augmented",
     "arrangement": "one job runs alone",
-    "updates": "gradients are of one device",
-    "gradient_precision": "gradients are of one device",
-    "interconnect": "gradients are of one device",
-    "network": "gradients are of one device",
-    "nodes": "gradients are of one device",
+    "updates": "all devices wait for each other",
+    "gradient_precision": "devices exchange gradients as the weights are, in FP32",
+    "interconnect": "the framework chooses the way between devices",
+    "network": "the framework chooses the way between devices",
+    "nodes": "its devices are of one machine",
     "weights": "nothing is predicted",
     "copies": "nothing is predicted",
     "epochs": "steps are timed, and no epochs are validated",
@@ -55,8 +55,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
     if trial.device == "cpu" and trial.precision == "fp16":
         return "FP16 is trained on GPUs only, in every framework: use BF16 on a CPU"
-    if trial.devices > 1:
-        return f"{title} trains on one device in this version"
+    if trial.devices > 1 and trial.framework != "keras-jax":
+        return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch as it is do"
     plain = Trial()
     for name, instead in _PLAIN.items():
         if getattr(trial, name) != getattr(plain, name):

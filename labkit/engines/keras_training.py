@@ -58,6 +58,8 @@ class KerasTraining(ABC):
             if self._scales:
                 self.optimizer = keras.optimizers.LossScaleOptimizer(self.optimizer, initial_scale=LOSS_SCALE)
             self.optimizer.build(self.model.trainable_variables)
+            self._mean = keras.ops.convert_to_tensor(np.asarray(pixels.mean, np.float32))
+            self._std = keras.ops.convert_to_tensor(np.maximum(np.asarray(pixels.std, np.float32), 1))
 
     @abstractmethod
     def on_device(self) -> AbstractContextManager[Any]:
@@ -118,11 +120,9 @@ class KerasTraining(ABC):
 
     def _inputs(self, images: Any) -> Any:
         """FP32 (B, image_px, image_px, 3) of bytes (B, 3, edge, edge), as labkit's loaders make them for PyTorch."""
-        ops, pixels = self._keras.ops, self._pixels
-        mean, std = (np.asarray(levels, np.float32) for levels in (pixels.mean, pixels.std))
-        ready = ops.cast(ops.transpose(images, (0, 2, 3, 1)), "float32")
-        ready = (ready - mean) / np.maximum(std, np.float32(1))
-        if self.trial.image_px == pixels.edge_px:
+        ops = self._keras.ops
+        ready = (ops.cast(ops.transpose(images, (0, 2, 3, 1)), "float32") - self._mean) / self._std
+        if self.trial.image_px == self._pixels.edge_px:
             return ready
         size = (self.trial.image_px, self.trial.image_px)
         return ops.image.resize(ready, size, interpolation="bilinear", data_format="channels_last")

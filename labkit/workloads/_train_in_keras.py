@@ -32,7 +32,7 @@ def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
 
 
 class KerasTrainWorkload:
-    """One Keras model on one device."""
+    """One Keras model, on one device or on several of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         keras = keras_process.enter(trial.framework)
@@ -40,7 +40,7 @@ class KerasTrainWorkload:
         self.images_per_step: int | None = trial.batch_of_step
         self.bytes_per_step: int | None = None
         self._pixels = Pixels(data.edge_px, data.mean, data.std)
-        self._batches = HostBatches(data.train, batch=trial.batch_of_device, seed=trial.seed)
+        self._batches = HostBatches(data.train, batch=trial.batch_of_step, seed=trial.seed)
         self._batch = self._batches.next_batch()  # the first, on which everything is prepared
         self.training = make_training(trial, self._pixels)
         self.flop_per_step: int | None = None

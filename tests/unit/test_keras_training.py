@@ -47,8 +47,10 @@ def needs(framework: str) -> None:
 
 @cache
 def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
-    """What a process with these jobs found."""
+    """What a process with these jobs found; JAX has a CPU of two devices for jobs on two."""
     settings = {"KERAS_BACKEND": keras_support.PACKAGES[framework], "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if jobs == ON_TWO:
+        settings["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
     command = [sys.executable, "-m", "tests.keras_steps", *jobs]
     environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1", **settings}
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -59,6 +61,7 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
 
 QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("eager", "function", "gate", "dropout"), "keras-jax": ()}
 SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("xla",), "keras-jax": ("xla", "gate", "dropout")}
+ON_TWO = ("xla:2",)
 WHEN_ASKED = [
     pytest.mark.slow,
     pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it"),
@@ -92,6 +95,20 @@ def test_losses_of_the_loop_are_pytorchs(framework: str, engine: str) -> None:
     assert abs(expected[1] / expected[0] - 1) > 0.02, "a step that changes so little would agree whatever it was"
     assert result["finite"] and result["none_after"], "the sum is 0 again once it was read"
     assert result["moved"] == result["weights"], "steps that were not compared have reached the model"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it")
+@pytest.mark.timeout(900)
+def test_jax_on_two_devices_does_what_pytorch_does_with_averaged_gradients() -> None:
+    needs("keras-jax")
+    result = done("keras-jax", ON_TWO)[ON_TWO[0]]
+    losses, expected = result["losses"], result["torch"]
+    assert losses[0] == pytest.approx(expected[0], rel=1e-4)
+    assert losses == pytest.approx(expected, rel=1e-3)
+    assert result["traces"] == 1
+    alone = done("keras-jax", SLOW["keras-jax"])["xla"]["losses"]
+    assert abs(losses[0] / alone[0] - 1) > 1e-3, "one device normalises by all images, two by their own halves"
 
 
 @pytest.mark.timeout(900)
@@ -179,6 +196,14 @@ def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_sh
         ("keras-torch", {"precision": "int8"}, "does not train in int8"),
         ("keras-torch", {"model": "alexnet"}, "alexnet is defined for PyTorch alone; Keras has resnet50"),
         ("keras-torch", {"devices": 2}, "trains on one device in this version"),
+        ("keras-tensorflow", {"devices": 2}, "trains on one device in this version"),
+        ("keras-jax", {"engine": "xla", "devices": 2}, None),
+        ("keras-jax", {"engine": "xla", "devices": 2, "nodes": 2}, "its devices are of one machine"),
+        (
+            "keras-jax",
+            {"engine": "xla", "devices": 2, "gradient_precision": "bf16"},
+            "exchange gradients as the weights",
+        ),
         ("keras-torch", {"optimizer": "sgd_fused"}, "no other optimizer than 'sgd'"),
         ("keras-torch", {"memory_format": "channels_last"}, "images are channels last in any case"),
         ("keras-torch", {"loader": "device"}, "the host gathers batches"),

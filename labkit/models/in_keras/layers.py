@@ -32,7 +32,9 @@ class BatchNorm(keras.layers.BatchNormalization):
         exact = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         axes = [axis for axis in range(len(inputs.shape)) if axis != self.axis % len(inputs.shape)]
         mean, variance = ops.moments(exact, axes=axes)
-        count = ops.cast(math.prod(ops.shape(inputs)[axis] for axis in axes), exact.dtype)
+        count = math.prod(ops.shape(inputs)[axis] for axis in axes)
+        if not isinstance(count, int):  # a fixed batch's is a number: PyTorch would wait for one on its way to a GPU
+            count = ops.cast(count, exact.dtype)
         new = 1.0 - self.momentum
         self.moving_mean.assign(self.moving_mean * self.momentum + mean * new)
         self.moving_variance.assign(self.moving_variance * self.momentum + variance * (count / (count - 1.0) * new))
