@@ -107,24 +107,30 @@ def as_torch(images: Any) -> torch.Tensor:
 
 
 def gate() -> dict[str, Any]:
-    """What the gate says of a step that is right, and of one that reads other images or has other weights."""
+    """What the gate says of a step that is right, and of one that reads other images or has other weights.
+
+    The first step after the gate is at the initial weights, on the first batch, again.
+    """
     engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
     found: dict[str, Any] = {}
     for case in ("right", "other images", "other weights"):
         workload: Any = build_workload(trial(engine, classes=1000), images())
         training: KerasTraining = workload.training
-        if case == "other weights":
-            for variable in training.model.trainable_variables[-2:]:
-                variable.assign(variable * 1.5)
+        initial = training.loss_without_dropout(workload._batch) if case == "right" else None
         right = workload._batch
         if case == "other images":
             workload._batch = (right[0][::-1].copy(), right[1])
         try:
             for name, prepare in workload.preparations():
                 prepare()
+                if name == "weights" and case == "other weights":
+                    for variable in training.model.trainable_variables[-2:]:
+                        variable.assign(variable * 1.5)
                 workload._batch = right if name == "first_step" else workload._batch
             workload.check()
             found[case] = workload.facts["gate"]
+            workload.step()
+            found["restarted"] = [workload.read_loss(), initial]
         except GateError as error:
             found[case] = str(error)
     return found

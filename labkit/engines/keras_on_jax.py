@@ -7,7 +7,7 @@ everywhere. What is dropped is drawn alike on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -63,14 +63,22 @@ class TrainingOnJax(KerasTraining):
         yield "compile", self._compile
 
     def _trace(self, images: Any, labels: Any) -> None:
-        trained, rest = (self._given(of) for of in (self.model.trainable_variables, self.model.non_trainable_variables))
-        kept = self._given(self.optimizer.variables)
-        self._state = (trained, rest, kept, self._zero())
+        self._take_state()
         step: Callable[..., State] = self._train
         if self._mesh:
             parts = (EVERYWHERE, IN_PARTS, IN_PARTS)
             step = jax.shard_map(step, mesh=self._mesh, in_specs=parts, out_specs=EVERYWHERE, check_vma=False)
         self._lowered = jax.jit(step, donate_argnums=0).lower(self._state, *self._put(images, labels))
+
+    def _take_state(self) -> None:
+        of = (self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables)
+        trained, rest, kept = (self._given(variables) for variables in of)
+        self._state = (trained, rest, kept, self._zero())
+
+    def restart(self, weights: Mapping[str, Any]) -> None:
+        """By way of Keras's variables, and then in a state of its own again."""
+        super().restart(weights)
+        self._take_state()
 
     def _given(self, variables: Iterable[Any]) -> list[Any]:
         """Their values, to be given away. On a CPU they may lie in NumPy's memory, which is not to be written to."""

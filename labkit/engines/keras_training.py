@@ -7,7 +7,7 @@ and back, updates, and adds its loss to a sum that is read once a block. So noth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from labkit.data.dataset import Levels
 from labkit.data.host_batches import HostBatch
 from labkit.engines.keras_support import POLICIES
 from labkit.models.in_keras import build
+from labkit.models.in_keras.carried import carry_to_keras
 from labkit.recipes import LOSS_SCALE
 from labkit.trial import Trial
 
@@ -94,6 +95,16 @@ class KerasTraining(ABC):
 
     def store(self) -> None:  # noqa: B027 - most keep them there
         """Put the weights that the steps have come to into `model`, where they are not kept there."""
+
+    def restart(self, weights: Mapping[str, Any]) -> None:
+        """From these weights and statistics (PyTorch's names), with no momentum and no losses."""
+        self.store()
+        with self.on_device():
+            carry_to_keras(weights, self.model)
+            inner = self.optimizer.inner_optimizer if self._scales else self.optimizer
+            for momentum in inner.momenta:
+                momentum.assign(self._keras.ops.zeros_like(momentum))
+        self.take_loss()
 
     def loss_without_dropout(self, batch: HostBatch) -> float:
         """The loss in training mode with nothing dropped. Running statistics of `model` may follow it."""

@@ -1,7 +1,7 @@
 """Training in Keras 3 on one of its back ends: the loop is ours, the images, batches and the order are PyTorch's.
 
 The host gathers each batch's bytes into new arrays; all else is the framework's, on the device (`keras_training`).
-The first step is held against PyTorch's on the same weights, and then stands: training goes on from it.
+The first step is held against PyTorch's on the same weights, with a ResNet's branches weakened, and then undone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
 from labkit.engines import keras_gate, keras_process, keras_reference
+from labkit.engines.damping import damped
 from labkit.engines.keras_support import PACKAGES, why_unsupported
 from labkit.engines.keras_training import Pixels, count_parameters, make_training
 from labkit.errors import GateError, Unsupported
@@ -59,7 +60,7 @@ class KerasTrainWorkload:
         shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
         if known := known_count(trial.model, classes=trial.classes, **shape):
             self._count(known.flop_training, known.flop_forward)
-        self._weights = carry_to_torch(self.training.model) if keras_reference.is_there() else None
+        self._initial = carry_to_torch(self.training.model)
         self._expected: float | None = None
         self._undropped: float | None = None
         self._first = math.nan
@@ -71,20 +72,32 @@ class KerasTrainWorkload:
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Tracing and compiling, as far as the engine has them apart, the first step, and PyTorch's.
 
-        PyTorch's comes last: what does not fit on the device is known by then.
+        PyTorch's comes late: what does not fit on the device is known by then. The steps so far are undone at last.
         """
-        if self._weights is not None and self.training.drops_out:
-            yield "without_dropout", self._run_without_dropout
+        compared = keras_reference.is_there()
+        if compared:
+            yield "weights", self._load_weakened
         yield from self.training.preparations(self._batch)
         yield "first_step", self._run_first_step
-        if self._weights is not None:
+        if compared:
             yield "reference", self._run_reference
+        yield "restart", self._restart
 
-    def _run_without_dropout(self) -> None:
-        assert self._weights is not None
-        self._undropped = self.training.loss_without_dropout(self._batch)
+    def _load_weakened(self) -> None:
+        self._weakened = damped(self._initial)
+        self._load(self._weakened)
+        if self.training.drops_out:
+            self._undropped = self.training.loss_without_dropout(self._batch)
+            self._load(self._weakened)  # its running statistics have followed
+
+    def _load(self, weights: dict[str, Any]) -> None:
         with self.training.on_device():
-            carry_to_keras(self._weights, self.training.model)  # its running statistics have followed
+            carry_to_keras(weights, self.training.model)
+
+    def _restart(self) -> None:
+        self.training.restart(self._initial)
+        self._batches.rewind()
+        self._initial = {}
 
     def _run_first_step(self) -> None:
         if not self.training.steps:  # an engine that compiles in it has taken it
@@ -93,9 +106,8 @@ class KerasTrainWorkload:
         self.facts |= {"first_loss": self._first, "traces": self.training.traces, **self.training.facts}
 
     def _run_reference(self) -> None:
-        assert self._weights is not None
-        found = keras_reference.reference(self.trial, self._pixels, self._weights, self._batch)
-        self._weights = None
+        found = keras_reference.reference(self.trial, self._pixels, self._weakened, self._batch)
+        self._weakened = {}
         self._count(found["flop_training"], found["flop_forward"])
         self._expected = found["loss"]
 

@@ -131,6 +131,9 @@ def test_a_first_step_that_is_not_pytorchs_is_not_timed(framework: str, job: str
     assert result["right"]["loss_difference"] < result["right"]["loss_tolerance"] == 1e-4
     for case in ("other images", "other weights"):
         assert "on the same weights and images the first loss is" in result[case], case
+    after, initial = result["restarted"]
+    assert after == pytest.approx(initial, rel=1e-4), "the gate's step and its weakened branches are undone"
+    assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "which were others"
 
 
 @pytest.mark.timeout(900)
