@@ -42,12 +42,15 @@ def unknown(what: str, given: str, valid: Iterable[str], *, hint: str = "") -> U
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory did not suffice. PyTorch has a type for it on CUDA, and only a message on the CPU.
+    """Whether memory did not suffice. PyTorch has a type for it on CUDA, and only a message on the CPU; TensorFlow has
+    a type, and XLA a word.
 
     One that breaks off the capture of a graph comes as that failure's context.
     """
     while error is not None:
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+        if type(error).__name__ in ("OutOfMemoryError", "ResourceExhaustedError"):
+            return True
+        if "can't allocate memory" in str(error) or "RESOURCE_EXHAUSTED" in str(error):
             return True
         error = error.__context__
     return False

@@ -18,7 +18,8 @@ from labkit.errors import UserError, unknown
 # PyTorch as it is, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 # `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
-ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph")
+# `function` and `xla` are of Keras: TensorFlow's traced function without a compiler, and XLA's programs.
+ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
@@ -124,6 +125,8 @@ class Trial:
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
+        if self.framework not in FRAMEWORKS and "." not in self.workload:  # one's own module may use another
+            raise unknown("trial framework", self.framework, FRAMEWORKS)
         for name in ("batch", "devices", "nodes", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
@@ -162,7 +165,9 @@ class Trial:
 
     @property
     def processes(self) -> int:
-        """That run it together: one a device, and two where two jobs share one."""
+        """That run it together: one a device, and two where two jobs share one. Keras's have all devices in one."""
+        if self.framework.startswith("keras-"):
+            return 1
         return 2 if self.arrangement == "at_once" and self.devices == 1 else self.devices
 
     @property

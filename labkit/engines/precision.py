@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from labkit.engines.capability import why_too_old
 from labkit.trial import Trial
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# The first generation whose arithmetic units know the format: NVIDIA, CUDA C++ Programming Guide, "Arithmetic".
-NEEDS_CAPABILITY = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (5, 3), "int8": (7, 5)}
 
 
 class Tolerance(NamedTuple):
@@ -51,14 +50,7 @@ def why_not_here(trial: Trial) -> str | None:
         return only_gpus if trial.precision == "tf32" else None
     if not torch.cuda.is_available():
         return "there is no GPU here that this PyTorch can use"
-    has, needs = torch.cuda.get_device_capability(), NEEDS_CAPABILITY.get(trial.precision, (0, 0))
-    if has < needs:
-        return f"{trial.precision} needs compute capability {_dotted(needs)}, this device has {_dotted(has)}"
-    return None
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))
+    return why_too_old(trial.precision, torch.cuda.get_device_capability())
 
 
 def set_modes(precision: str) -> None:

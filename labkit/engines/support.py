@@ -8,6 +8,7 @@ import torch
 
 from labkit.data.triton_here import why_no_triton
 from labkit.engines import openvino_on_cpu, precision
+from labkit.engines.batch_of_one import why_not_normalised
 from labkit.trial import Trial
 
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
@@ -15,11 +16,14 @@ from labkit.trial import Trial
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
 FUSED_PRECISIONS = ("int8", "fp16", "bf16")
 PREDICTING_ONLY = ("openvino", "triton+graph")
+OF_KERAS = ("function", "xla")
 
 
 def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where the trial can be trained."""
     captured = "graph" in trial.engine
+    if trial.engine in OF_KERAS:
+        return _why_not_of_keras(trial)
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
     exact = trial.precision == trial.gradient_precision == "fp32" and trial.engine == "eager"
@@ -38,8 +42,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     if trial.loader == "device" and trial.device == "cpu":
         return "the device's loader is of GPUs: a CPU gathers from the memory map"
-    if trial.batch == 1 and trial.model.startswith("resnet") and trial.image_px == 32 and trial.stem == "imagenet":
-        return "batch norm cannot train on a single value a channel, which is what a batch of 1 leaves of 32x32 images"
+    if reason := why_not_normalised(trial):
+        return reason
     if captured and trial.loader != "device":
         return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     if captured and trial.optimizer == "sgd":
@@ -59,6 +63,8 @@ def why_unsupported(trial: Trial) -> str | None:
 
 def why_not_predicted(trial: Trial) -> str | None:
     """The same of inference."""
+    if trial.engine in OF_KERAS:
+        return _why_not_of_keras(trial)
     if trial.devices != 1:
         return "this version predicts on one device"
     if trial.engine == "openvino":
@@ -78,6 +84,8 @@ def why_not_predicted(trial: Trial) -> str | None:
 def _why_not_fused(trial: Trial) -> str | None:
     if trial.device != "cuda":
         return "the engine triton+graph is for GPUs"
+    if trial.model == "inception_bn":
+        return "the engine triton+graph has no kernel for the averages with padding between Inception-BN's layers"
     if trial.precision not in FUSED_PRECISIONS:
         return f"the engine triton+graph predicts in {', '.join(FUSED_PRECISIONS)}, not in {trial.precision}"
     if reason := precision.why_not_here(trial):
@@ -95,6 +103,10 @@ def _why_not_openvino(trial: Trial) -> str | None:
     if trial.memory_format != "contiguous":
         return "OpenVINO chooses its own memory format and takes contiguous images"
     return openvino_on_cpu.why_unsupported(trial.precision)  # type: ignore[arg-type]
+
+
+def _why_not_of_keras(trial: Trial) -> str:
+    return f"the engine {trial.engine} is TensorFlow's or JAX's under Keras, and the trial runs on PyTorch as it is"
 
 
 def _why_not_compiled(trial: Trial) -> str | None:

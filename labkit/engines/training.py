@@ -20,10 +20,8 @@ from labkit.engines.buckets import Buckets
 from labkit.engines.exchange import Exchange, average_gradients, in_buckets, overlapped
 from labkit.engines.precision import AUTOCAST, autocast
 from labkit.engines.regions import loss_function
-from labkit.recipes import MOMENTUM, WEIGHT_DECAY
+from labkit.recipes import LOSS_SCALE, MOMENTUM, WEIGHT_DECAY
 from labkit.trial import Trial
-
-LOSS_SCALE = 2.0**7  # to begin with: at 2**12 the first gradients of ResNet-50 on 32x32 images overflow FP16
 
 SIDE_STREAM_PX = 64  # larger images fill the device, and keeping all gradients would cost memory
 

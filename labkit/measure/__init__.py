@@ -1,7 +1,8 @@
 """How a number is timed: clocks, warm-up to a steady state, and blocks. Knows nothing of models or workloads."""
 
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
-from labkit.measure.clocks import Clock, CudaClock, HostClock
+from labkit.measure.clocks import AwaitedClock, Clock, CudaClock, HostClock
+from labkit.measure.keras_state import free_keras, peak_memory_of_keras, reset_peak_of_keras
 from labkit.measure.queries import time_queries
 from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
 from labkit.measure.trace import UntracedError, overlap, trace_steps
@@ -9,16 +10,20 @@ from labkit.measure.trace import UntracedError, overlap, trace_steps
 __all__ = [
     "ENERGY_WINDOW_S",
     "LONGEST_GAP_S",
+    "AwaitedClock",
     "Clock",
     "CudaClock",
     "HostClock",
     "UntracedError",
+    "free_keras",
     "free_memory",
     "overlap",
     "peak_memory",
+    "peak_memory_of_keras",
     "quiet_collector",
     "reset_compiler",
     "reset_peak_memory",
+    "reset_peak_of_keras",
     "time_blocks",
     "time_queries",
     "trace_steps",

@@ -44,6 +44,25 @@ class HostClock:
         return (time.perf_counter_ns() - start) / 1e9, None
 
 
+class AwaitedClock(HostClock):
+    """For a framework with a queue of its own: the host's clock, and the framework's own wait at both ends of a block.
+
+    There are no events: frameworks that have none, or other ones, are timed alike.
+    """
+
+    def __init__(self, wait: Callable[[], object]) -> None:
+        self._wait = wait
+
+    def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
+        """Host seconds of `steps` steps; the block starts with nothing queued and ends with everything done."""
+        self._wait()
+        start = time.perf_counter_ns()
+        for _ in range(steps):
+            step()
+        self._wait()
+        return (time.perf_counter_ns() - start) / 1e9, None
+
+
 class CudaClock(HostClock):
     """For one CUDA device: events around the block, one synchronise, the host's clock beside them."""
 

@@ -9,7 +9,7 @@ from labkit.models.catalogue import (
     input_bytes,
     input_sizes,
 )
-from labkit.models.facts import count
+from labkit.models.facts import count, known_count
 from labkit.models.torch_models import build
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "find_model",
     "input_bytes",
     "input_sizes",
+    "known_count",
 ]

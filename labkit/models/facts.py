@@ -24,14 +24,18 @@ def count(
 
     UserError for a name or size that there is none of.
     """
-    entry = check_input(name, image_px)
-    classes = entry.classes if classes is None else classes
-    known = _counts().get(_key(name, image_px, classes, stem, head))
+    classes = check_input(name, image_px).classes if classes is None else classes
+    known = known_count(name, image_px=image_px, classes=classes, stem=stem, head=head)
     if known is not None:
         return known
     from labkit.models.torch_models import count_now
 
     return count_now(name, image_px=image_px, classes=classes, stem=stem, head=head)
+
+
+def known_count(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts | None:
+    """The same where it stands in the file, and None of what would have to be counted with PyTorch."""
+    return _counts().get(_key(name, image_px, classes, stem, head))
 
 
 def variants(name: str) -> list[tuple[int, str, str]]:

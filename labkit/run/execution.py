@@ -10,13 +10,16 @@ from typing import Any, NamedTuple, Protocol
 
 from labkit import ranks
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
+from labkit.frameworks import is_keras
 from labkit.measure import (
+    AwaitedClock,
     Clock,
     CudaClock,
     HostClock,
     UntracedError,
     overlap,
     peak_memory,
+    peak_memory_of_keras,
     quiet_collector,
     time_blocks,
     time_queries,
@@ -30,7 +33,7 @@ from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import Trial
-from labkit.workloads import AnswersQueries, BuildsInPhases, ScoresImages, Workload
+from labkit.workloads import AnswersQueries, AwaitedByItself, BuildsInPhases, ScoresImages, Workload
 
 Event = dict[str, Any]
 
@@ -41,6 +44,7 @@ PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 CEILING_SHARE = 0.25
 # Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
+OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some do two of them in one
 TRACEBACK_CHARACTERS = 4000  # its end, which says most
 
 
@@ -96,7 +100,7 @@ def follow(trial: Trial, job: Job, data: Data) -> None:
     team.barrier()
     with threads_of(trial):
         workload, _ = prepared_workload(trial, job.pass_number, data, lambda _phase: None, lambda _name: None)
-        clock = _clock(trial)
+        clock = _clock(trial, workload)
         if trial.epochs:
             trains_epochs(trial, workload).restart()
         quiet_collector()
@@ -134,7 +138,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     def close_phase(name: str) -> None:
         nonlocal mark
         now = time.perf_counter()
-        phases[name], mark = now - mark, now
+        phases[name], mark = phases.get(name, 0.0) + now - mark, now
 
     workload, trial = prepared_workload(
         trial, job.pass_number, data, close_phase, lambda name: events.progress(name, 0.0)
@@ -142,7 +146,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
         phases["build"] -= sum(workload.build_phases.values())
-    clock = _clock(trial)
+    clock = _clock(trial, workload)
     if trial.epochs:
         return _train_epochs(trial, workload, clock, events, phases)
     timing = job.timing
@@ -173,7 +177,9 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         scored = workload.score(lambda share: events.progress("scoring", share))
         result = result.model_copy(update={"scored": scored})
         close_phase("scoring")
-    facts = {**peak_memory(trial.device), **workload.facts, "cpu_cores_used": cores_used}
+    facts = {**_peak_memory(trial), **workload.facts, "cpu_cores_used": cores_used}
+    if is_keras(trial.framework):
+        facts |= {"build_s": phases["build"], "first_step_s": sum(phases.get(name, 0.0) for name in OF_FIRST_STEP)}
     if trial.traced_iterations:
         events.progress("tracing", 0.0)
         facts["trace"] = _trace(trial, workload, clock)
@@ -181,8 +187,17 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
-def _clock(trial: Trial) -> Clock:
-    """The clock of the trial's device; in a team one whose blocks begin at all ranks at once."""
+def _peak_memory(trial: Trial) -> dict[str, Any]:
+    """By the counter of the trial's framework."""
+    if is_keras(trial.framework):
+        return {**peak_memory_of_keras(trial.framework, trial.device)}
+    return peak_memory(trial.device)
+
+
+def _clock(trial: Trial, workload: Workload) -> Clock:
+    """The clock of the trial's device or framework; in a team one whose blocks begin at all ranks at once."""
+    if isinstance(workload, AwaitedByItself):
+        return AwaitedClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
     return clock if team is None else TeamClock(clock, team)
@@ -248,7 +263,7 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
     phases["timed"] = sum(epoch.train_s for epoch in epochs)
     phases["validation"] = sum(epoch.val_s for epoch in epochs)
     result = Epochs(seed=trial.seed, epochs=epochs)
-    return {"result": result.model_dump(mode="json"), "facts": {**peak_memory(trial.device), **workload.facts}}
+    return {"result": result.model_dump(mode="json"), "facts": {**_peak_memory(trial), **workload.facts}}
 
 
 def _failed(status: str, reason: str) -> Event:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import Unsupported
-from labkit.measure import free_memory, reset_compiler, reset_peak_memory
+from labkit.frameworks import is_keras
+from labkit.measure import free_keras, free_memory, reset_compiler, reset_peak_memory, reset_peak_of_keras
 from labkit.run.alike import why_not_over_nodes
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import AnswersQueries, Prepared, ScoresImages, TrainsEpochs, Workload, build_workload
@@ -48,6 +49,8 @@ def prepared_workload(
         if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
             reset_compiler()
         free_memory(trial.device)
+    elif is_keras(trial.framework):
+        free_keras(trial.framework)
     if trial.epochs:  # training runs of different passes start from different weights and orders
         trial = replace(trial, seed=trial.seed + pass_number - 1)
     workload = _built(trial, data)
@@ -62,7 +65,10 @@ def prepared_workload(
         workload.read_loss()  # of the gate's step, which is not part of the warm-up
     close_phase("first_step")
     # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
-    reset_peak_memory(trial.device)
+    if trial.framework == "torch":
+        reset_peak_memory(trial.device)
+    elif is_keras(trial.framework):
+        reset_peak_of_keras(trial.framework, trial.device)
     return workload, trial
 
 

@@ -31,7 +31,7 @@ def threads_of(trial: Trial) -> Iterator[None]:
             f"the trial asks for {trial.threads} threads, and this process may run {may} at once (processors, affinity "
             f"mask and control group taken together)"
         )
-    if trial.framework != "torch":
+    if trial.framework not in ("torch", "keras-torch"):
         raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}")
     import torch
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
-from labkit.errors import unknown
+from labkit.errors import Unsupported, unknown
 from labkit.scored import Scored
 from labkit.trial import Trial
 
@@ -38,6 +38,15 @@ class Prepared(Workload, Protocol):
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Names and calls, in order: what the engine is compared with, compiling, capturing."""
+        ...
+
+
+@runtime_checkable
+class AwaitedByItself(Workload, Protocol):
+    """A workload whose framework has a word of its own for waiting: its blocks end with it."""
+
+    def wait(self) -> None:
+        """Return when the steps that were queued are done."""
         ...
 
 
@@ -101,6 +110,10 @@ def build_workload(trial: Trial, data: DataSet | None) -> Workload:
     build: Callable[[Trial, DataSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
+    elif trial.framework != "torch" and trial.workload != "train":
+        raise Unsupported(f"the {trial.workload} workload is PyTorch's; under {trial.framework} networks are trained")
+    elif trial.framework != "torch":
+        build = importlib.import_module(f"{__name__}._train_in_keras").build
     elif trial.workload in (names := [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]):
         build = importlib.import_module(f"{__name__}.{trial.workload}").build
     else:

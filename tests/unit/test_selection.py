@@ -34,7 +34,7 @@ def test_what_was_measured_before_an_upgrade_is_not_pooled_with_what_came_after(
 
 
 def test_each_framework_has_its_own_version() -> None:
-    jax = record(framework="jax", versions={"jax": "0.7", "torch": "2.10"})
+    jax = record(framework="keras-jax", versions={"keras-jax": "0.7", "torch": "2.10"})
     torch = record(torch="2.12")
     together = torch.model_copy(update={"planned": planning(jax.key, torch.key)})
     assert at_scale([jax, together], "smoke") == [jax, together]

@@ -79,7 +79,10 @@ def test_more_threads_than_may_run_are_refused_with_the_number(four: None) -> No
 
 
 def test_another_framework_is_not_told_and_so_refused(four: None) -> None:
-    with pytest.raises(Unsupported, match="not of jax"), threads_of(replace(ON_CPU, threads=2, framework="jax")):
+    with (
+        pytest.raises(Unsupported, match="not of keras-jax"),
+        threads_of(replace(ON_CPU, threads=2, framework="keras-jax")),
+    ):
         pass
 
 

@@ -38,8 +38,8 @@ PINNED = {
     '{"augment":true,"data":"imagenet32","data_checksum":"c0ffee"}': Trial(
         data="imagenet32", data_checksum="c0ffee", augment=True
     ),
-    '{"framework":"jax","model":"inception_v3","optimizer":"adam","seed":3}': Trial(
-        framework="jax", model="inception_v3", optimizer="adam", seed=3
+    '{"framework":"keras-jax","model":"inception_v3","optimizer":"adam","seed":3}': Trial(
+        framework="keras-jax", model="inception_v3", optimizer="adam", seed=3
     ),
     '{"classes":10}': Trial(classes=10),
     '{"epochs":8,"loader":"device","optimizer":"sgd_master","schedule":"one_cycle"}': Trial(
@@ -93,6 +93,7 @@ def test_every_field_that_differs_is_in_the_key():
         "interconnect": "host",
         "gradient_precision": "bf16",
         "network": "ethernet",
+        "framework": "keras-jax",
     }
     taken = {"nodes": {"devices": 7}, "network": {"devices": 2, "nodes": 2}}  # without which there is no such trial
     for field in fields(Trial):

@@ -1370,7 +1370,7 @@ def test_what_is_drawn_stays_within_its_picture_and_in_order(low_high: tuple[flo
 
 
 def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
-    evil_trial = Trial(model=EVIL, data=EVIL, framework=EVIL)
+    evil_trial = Trial(model=EVIL, data=EVIL)
     evil_batch = replace(evil_trial, batch=256)
     magnitude = {"value": 2.0, "hardware": [EVIL]}
     tests = [

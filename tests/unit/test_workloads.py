@@ -249,5 +249,5 @@ def test_a_workload_of_ones_own_is_named_by_its_module() -> None:
 
 
 def test_the_cases_above_are_all_engines_and_precisions_that_there_are() -> None:
-    assert ENGINES == ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph")
+    assert ENGINES == ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
     assert PRECISIONS == ("fp32", "tf32", "fp16", "bf16", "int8")

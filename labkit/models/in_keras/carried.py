@@ -1,8 +1,9 @@
 """Weights, statistics and gradients from PyTorch to Keras and back, by name; neither framework is needed for it.
 
-A Keras layer has the name of PyTorch's module, so `conv1.weight` is the `kernel` of the layer `conv1`. What differs is
-the order of axes: convolutions are (filters, channels, height, width) in PyTorch and (height, width, channels, filters)
-in Keras, matrices are transposed, and a matrix behind flattened features takes them channels first or channels last.
+A Keras layer has the name of PyTorch's module (`names`), so `conv1.weight` is the `kernel` of the layer `conv1`. What
+differs is the order of axes: convolutions are (filters, channels, height, width) in PyTorch and (height, width,
+channels, filters) in Keras, matrices are transposed, and a matrix behind flattened features takes them channels first
+or channels last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labkit.errors import LabkitError
+from labkit.models.in_keras.names import module_name
 
 if TYPE_CHECKING:
     import keras
@@ -79,7 +81,9 @@ def pairs(model: keras.Model) -> list[Pair]:
             if variable.name not in _NAMES:
                 raise LabkitError(f"{layer.name}'s {variable.name} has no name in PyTorch: add it to carried.py.")
             matrix = variable.name == "kernel" and flattened
-            found.append(Pair(f"{layer.name}.{_NAMES[variable.name]}", variable, flattened if matrix else None))
+            found.append(
+                Pair(f"{module_name(layer.name)}.{_NAMES[variable.name]}", variable, flattened if matrix else None)
+            )
     return found
 
 

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from labkit.models.in_keras.names import layer_name
 from labkit.models.in_keras.padding import padding_of, same_padding
 
 Tensor = Any
@@ -31,7 +32,9 @@ class BatchNorm(keras.layers.BatchNormalization):
         exact = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         axes = [axis for axis in range(len(inputs.shape)) if axis != self.axis % len(inputs.shape)]
         mean, variance = ops.moments(exact, axes=axes)
-        count = ops.cast(math.prod(ops.shape(inputs)[axis] for axis in axes), exact.dtype)
+        count = math.prod(ops.shape(inputs)[axis] for axis in axes)
+        if not isinstance(count, int):  # a fixed batch's is a number: PyTorch would wait for one on its way to a GPU
+            count = ops.cast(count, exact.dtype)
         new = 1.0 - self.momentum
         self.moving_mean.assign(self.moving_mean * self.momentum + mean * new)
         self.moving_variance.assign(self.moving_variance * self.momentum + variance * (count / (count - 1.0) * new))
@@ -83,14 +86,14 @@ class Layers:
             padding=word,
             use_bias=bias,
             kernel_initializer=self._normal(spread or math.sqrt(2 / fan_out)),
-            name=name,
+            name=layer_name(name),
             **self._format,
         )
         return layer(tensor)
 
     def norm(self, tensor: Tensor, name: str, *, eps: float = 1e-5) -> Tensor:
         """Batch norm with PyTorch's momentum of 0.1, which Keras counts from the other side."""
-        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=name)(tensor)
+        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=layer_name(name))(tensor)
 
     def block(self, tensor: Tensor, name: str, filters: int, window: Size, *, spread: float, **sizes: Any) -> Tensor:
         """torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
@@ -146,7 +149,7 @@ class Layers:
             units,
             kernel_initializer=self._normal(spread) if spread else uniform,
             bias_initializer="zeros" if zero_bias else uniform,
-            name=name,
+            name=layer_name(name),
         )
         return layer(tensor)
 

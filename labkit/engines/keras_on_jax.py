@@ -1,0 +1,168 @@
+"""Keras on JAX: a pure step of everything that changes, compiled by jax.jit, its state given away and taken back.
+
+On several devices of one process each takes its part of the images and normalises by it, as PyTorch's data parallel
+training does; gradients, losses and running statistics are averaged (shard_map, pmean), and the update is the same
+everywhere. What is dropped is drawn alike on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from labkit.data.host_batches import HostBatch
+from labkit.engines.keras_support import why_not_here
+from labkit.engines.keras_training import KerasTraining, Pixels
+from labkit.errors import Unsupported
+from labkit.trial import Trial
+
+# How products of FP32 numbers are computed; of half precision there are none, and XLA may do as it likes.
+PRODUCTS = {"fp32": "highest", "tf32": "tensorfloat32", "fp16": None, "bf16": None}
+AXIS = "devices"
+EVERYWHERE, IN_PARTS = PartitionSpec(), PartitionSpec(AXIS)
+State = tuple[list[Any], list[Any], list[Any], Any]
+
+
+class TrainingOnJax(KerasTraining):
+    """The engine is `xla`. Until it is traced the weights lie in `model`, then in a state of its own (`store`).
+
+    The state is weights, what else the model keeps, what the optimiser keeps, and the sum of losses. Each step donates
+    its buffers to the next one's, which then takes no second set of weights.
+    """
+
+    def __init__(self, trial: Trial, pixels: Pixels) -> None:
+        devices = _devices(trial.device)
+        if reason := why_not_here(trial, _capability(devices)):
+            raise Unsupported(reason)
+        if len(devices) < trial.devices:
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
+        self._device = devices[0]
+        self._mesh = Mesh(np.array(devices[: trial.devices]), (AXIS,)) if trial.devices > 1 else None
+        whole = SingleDeviceSharding(self._device)
+        self._everywhere = NamedSharding(self._mesh, EVERYWHERE) if self._mesh else whole
+        self._in_parts = NamedSharding(self._mesh, IN_PARTS) if self._mesh else whole
+        jax.config.update("jax_default_matmul_precision", PRODUCTS[trial.precision])
+        super().__init__(trial, pixels)
+        self._state: State | None = None
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """JAX's default device."""
+        scope: AbstractContextManager[Any] = jax.default_device(self._device)
+        return scope
+
+    def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Tracing and compiling, neither of which runs a step."""
+        yield "trace", lambda: self._trace(*batch)
+        yield "compile", self._compile
+
+    def _trace(self, images: Any, labels: Any) -> None:
+        self._take_state()
+        step: Callable[..., State] = self._train
+        if self._mesh:
+            parts = (EVERYWHERE, IN_PARTS, IN_PARTS)
+            step = jax.shard_map(step, mesh=self._mesh, in_specs=parts, out_specs=EVERYWHERE, check_vma=False)
+        self._lowered = jax.jit(step, donate_argnums=0).lower(self._state, *self._put(images, labels))
+
+    def _take_state(self) -> None:
+        of = (self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables)
+        trained, rest, kept = (self._given(variables) for variables in of)
+        self._state = (trained, rest, kept, self._zero())
+
+    def restart(self, weights: Mapping[str, Any]) -> None:
+        """By way of Keras's variables, and then in a state of its own again."""
+        super().restart(weights)
+        self._take_state()
+
+    def _given(self, variables: Iterable[Any]) -> list[Any]:
+        """Their values, to be given away. On a CPU they may lie in NumPy's memory, which is not to be written to."""
+        copied = self.trial.device == "cpu"
+        values = [jnp.array(v.value, copy=True) if copied else v.value for v in variables]
+        return [jax.device_put(value, self._everywhere) for value in values]
+
+    def _zero(self) -> Any:
+        return jax.device_put(np.float32(0), self._everywhere)
+
+    def _compile(self) -> None:
+        self._step = self._lowered.compile()
+        del self._lowered
+        plan = self._step.memory_analysis()
+        if plan is not None:
+            needs = plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes
+            self.facts["planned_memory_bytes"] = needs - plan.alias_size_in_bytes
+
+    def _put(self, *arrays: Any) -> tuple[Any, ...]:
+        """The arrays on the devices. A batch is never written to again: on a CPU it may stay where it lies."""
+        return tuple(jax.device_put(array, self._in_parts) for array in arrays)
+
+    def _train(self, state: State, images: Any, labels: Any) -> State:
+        assert self.traces is not None
+        self.traces += 1  # Python runs this when it traces, and never again
+        trained, rest, kept, total = state
+
+        def loss_and_rest(trained: list[Any]) -> tuple[Any, tuple[Any, list[Any]]]:
+            logits, new_rest = self.model.stateless_call(trained, rest, self._inputs(images), training=True)
+            loss = self._cross_entropy(labels, logits)
+            with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, kept, strict=True))):
+                return self._scaled(loss), (loss, new_rest)
+
+        (_, (loss, new_rest)), gradients = jax.value_and_grad(loss_and_rest, has_aux=True)(trained)
+        if self._mesh:
+            loss, gradients = jax.lax.pmean((loss, gradients), AXIS)
+            new_rest = [jax.lax.pmean(v, AXIS) if jnp.issubdtype(v.dtype, jnp.floating) else v for v in new_rest]
+        new_trained, new_kept = self.optimizer.stateless_apply(kept, gradients, trained)
+        return list(new_trained), list(new_rest), list(new_kept), total + loss
+
+    def _update(self, images: Any, labels: Any) -> None:
+        self._state = self._step(self._state, *self._put(images, labels))
+
+    def _take_total(self) -> float:
+        assert self._state is not None
+        *others, total = self._state
+        self._state = (*others, self._zero())
+        return float(total)
+
+    def wait(self) -> None:
+        """Until the last step's results are there."""
+        jax.block_until_ready(self._state)
+
+    def store(self) -> None:
+        """Weights, statistics and momenta of the last step, copied into Keras's variables."""
+        assert self._state is not None
+        trained, rest, kept, _ = self._state
+        of = (self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables)
+        for variables, values in zip(of, (trained, rest, kept), strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(jnp.array(value, copy=True))
+
+    def _forward_loss(self, images: Any, labels: Any) -> float:
+        def loss(trained: list[Any], rest: list[Any], images: Any, labels: Any) -> Any:
+            logits, _ = self.model.stateless_call(trained, rest, self._inputs(images), training=True)
+            return self._cross_entropy(labels, logits)
+
+        values = [[v.value for v in of] for of in (self.model.trainable_variables, self.model.non_trainable_variables)]
+        forward = jax.jit(loss)
+        parts = zip(*(np.split(array, self.trial.devices) for array in (images, labels)), strict=True)
+        return float(np.mean([float(forward(*values, *jax.device_put(part, self._device))) for part in parts]))
+
+
+def _devices(kind: str) -> list[Any]:
+    """The devices of a kind that JAX sees."""
+    try:
+        return list(jax.devices(kind))
+    except RuntimeError:
+        return []
+
+
+def _capability(devices: list[Any]) -> tuple[int, int] | None:
+    """The first one's compute capability, of GPUs; None without any."""
+    if not devices:
+        return None
+    major, _, minor = str(getattr(devices[0], "compute_capability", "0.0")).partition(".")
+    return int(major), int(minor or 0)

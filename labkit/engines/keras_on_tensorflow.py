@@ -1,0 +1,96 @@
+"""Keras on TensorFlow: a tape's step, run eagerly, as a traced function, or as a program of XLA's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+
+from labkit.data.host_batches import HostBatch
+from labkit.engines.keras_support import why_not_here
+from labkit.engines.keras_training import KerasTraining, Pixels
+from labkit.errors import GateError, Unsupported
+from labkit.trial import Trial
+
+
+class TrainingOnTensorFlow(KerasTraining):
+    """`eager`: operator by operator; `function`: tf.function; `xla`: tf.function with jit_compile.
+
+    TF32 is a mode of the process: on for its trials and off for all others.
+    """
+
+    def __init__(self, trial: Trial, pixels: Pixels) -> None:
+        if reason := why_not_here(trial, _capability()):
+            raise Unsupported(reason)
+        tf.config.experimental.enable_tensor_float_32_execution(trial.precision == "tf32")
+        self._place = "/GPU:0" if trial.device == "cuda" else "/CPU:0"
+        super().__init__(trial, pixels)
+        with self.on_device():
+            self._total = tf.Variable(0.0, dtype=tf.float32, trainable=False)
+        self._step: Any = self._train
+        if trial.engine != "eager":
+            shape = (trial.batch, 3, pixels.edge_px, pixels.edge_px)
+            self._step = tf.function(
+                self._train,
+                input_signature=[tf.TensorSpec(shape, tf.uint8), tf.TensorSpec((trial.batch,), tf.int32)],
+                jit_compile=trial.engine == "xla",
+                reduce_retracing=False,
+            )
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """TensorFlow's own scope."""
+        scope: AbstractContextManager[Any] = tf.device(self._place)
+        return scope
+
+    def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Tracing; XLA compiles in the first step, which is part of `compile` then."""
+        if self.trial.engine != "eager":
+            yield "trace", self._trace
+        if self.trial.engine == "xla":
+            yield "compile", lambda: self._first(batch)
+
+    def _trace(self) -> None:
+        with self.on_device():
+            self._step.get_concrete_function()
+
+    def _first(self, batch: HostBatch) -> None:
+        self.update(batch)
+        self.wait()
+
+    def _train(self, images: Any, labels: Any) -> None:
+        if self.traces is not None:
+            self.traces += 1  # Python runs this when it traces, and never again
+        variables = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss = self._cross_entropy(labels, self.model(self._inputs(images), training=True))
+            scaled = self._scaled(loss)
+        gradients = tape.gradient(scaled, variables)
+        if any(gradient is None for gradient in gradients):
+            raise GateError("a weight got no gradient")
+        self.optimizer.apply(gradients, variables)
+        self._total.assign_add(loss)
+
+    def _update(self, images: Any, labels: Any) -> None:
+        with self.on_device():
+            self._step(tf.convert_to_tensor(images), tf.convert_to_tensor(labels))
+
+    def _take_total(self) -> float:
+        total = float(self._total)
+        self._total.assign(0.0)
+        return total
+
+    def wait(self) -> None:
+        """By TensorFlow's synchronisation of all devices."""
+        tf.test.experimental.sync_devices()
+
+    def _forward_loss(self, images: Any, labels: Any) -> float:
+        with self.on_device():
+            inputs = self._inputs(tf.convert_to_tensor(images))
+            return float(self._cross_entropy(tf.convert_to_tensor(labels), self.model(inputs, training=True)))
+
+
+def _capability() -> tuple[int, int] | None:
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0)) if gpus else None

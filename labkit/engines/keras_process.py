@@ -1,0 +1,49 @@
+"""The Keras of this process. It takes its back end from the environment when it is imported, and keeps it for good.
+
+Each back end would take nearly all of a GPU's memory when it first touches it: JAX is told not to by the environment,
+TensorFlow by a call before its first operation. PyTorch takes what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from labkit.engines.keras_support import PACKAGES, TITLES
+from labkit.errors import LabkitError
+
+_SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+def enter(framework: str) -> Any:
+    """Import Keras with the back end of a trial's `framework`, and return it.
+
+    What the runner has set in the environment stays. LabkitError where this process has Keras on another back end.
+    """
+    wanted = PACKAGES[framework]
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if "keras" not in sys.modules:
+        os.environ["KERAS_BACKEND"] = wanted
+    import keras
+
+    has = keras.backend.backend()
+    if has != wanted:
+        raise LabkitError(
+            f"this process has Keras on {has} and can't have {TITLES[framework]} beside it: each back end's trials "
+            f"need processes of their own."
+        )
+    if wanted == "tensorflow":
+        _grow_memory()
+    return keras
+
+
+def _grow_memory() -> None:
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        except RuntimeError:  # its first operation is behind us, and so is this
+            return

@@ -1,0 +1,116 @@
+"""What PyTorch as it is makes of the first batch: the loss that Keras's first step is held against.
+
+It is computed on the CPU, in FP32, in a process of its own: PyTorch's threads, memory and CUDA libraries would stay in
+the process that is timed. The weights are Keras's, carried over by name. Nothing is dropped, since two frameworks draw
+different numbers.
+
+    python -m labkit.engines.keras_reference ARRAYS SPECIFICATION     one line of JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labkit.data.host_batches import HostBatch
+from labkit.engines.keras_training import Pixels
+from labkit.errors import GateError
+from labkit.models.in_keras.carried import Array
+from labkit.trial import Trial
+
+_ROOT = Path(__file__).resolve().parents[2]
+_known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+
+def is_there() -> bool:
+    """Whether this Python has PyTorch to compare with."""
+    return find_spec("torch") is not None
+
+
+def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch: HostBatch) -> dict[str, Any]:
+    """PyTorch's `loss`, and what it counts of the model. `weights` have PyTorch's names.
+
+    What was computed once in this process for the same network, seed and data is not computed again. GateError where
+    PyTorch fails.
+    """
+    network: dict[str, Any] = {
+        name: getattr(trial, name)
+        for name in ("model", "image_px", "classes", "stem", "head", "batch_of_step", "devices")
+    }
+    identity = (*network.values(), trial.seed, trial.data, trial.data_checksum)
+    if identity not in _known:
+        images, labels = batch
+        specification = {**network, "pixels": pixels._asdict()}
+        with tempfile.TemporaryDirectory(prefix="labkit-reference-") as folder:
+            path = Path(folder) / "arrays.npz"
+            arrays: dict[str, Any] = {f"weight {name}": value for name, value in weights.items()}
+            np.savez(path, images=images, labels=labels, **arrays)
+            _known[identity] = _in_a_process(path, specification)
+    return _known[identity]
+
+
+def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
+    search = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.run(
+        [sys.executable, "-m", "labkit.engines.keras_reference", str(path), json.dumps(specification)],
+        env={**os.environ, "PYTHONPATH": search, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or ["no word"])[-1]
+        raise GateError(f"PyTorch could not compute the loss to compare with: {last}")
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return found
+
+
+def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    from torch import nn
+
+    from labkit.data.augment import Augment, Preparation
+    from labkit.models import build, count
+
+    network = {name: specification[name] for name in ("image_px", "classes", "stem", "head")}
+    pixels = Pixels(**specification["pixels"])
+    model = build(specification["model"], **network)
+    with np.load(path) as arrays:
+        state = {name.removeprefix("weight "): arrays[name] for name in arrays.files if name.startswith("weight ")}
+        images, labels = torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"]).long()
+    counted = {name: value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")}
+    model.load_state_dict({**{name: torch.from_numpy(value) for name, value in state.items()}, **counted})
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    prepare = Preparation(
+        device=torch.device("cpu"),
+        mean=tuple(pixels.mean),  # type: ignore[arg-type]
+        std=tuple(pixels.std),  # type: ignore[arg-type]
+        seed=0,  # nothing is drawn
+        augment=Augment(),
+        image_px=specification["image_px"],
+        interpolation="bilinear",
+    )
+    parts = zip(*(each.chunk(specification["devices"]) for each in (prepare(images), labels)), strict=True)
+    with torch.no_grad():  # each device normalises by its own images
+        losses = [nn.functional.cross_entropy(model.train()(part), right) for part, right in parts]
+    cost = count(specification["model"], **network)
+    return {
+        "loss": float(torch.stack(losses).mean()),
+        "flop_training": cost.flop_training,
+        "flop_forward": cost.flop_forward,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_compute(Path(sys.argv[1]), json.loads(sys.argv[2]))))  # noqa: T201 - the answer

@@ -1,0 +1,84 @@
+"""Which trials Keras trains here, on which back end, and why the others cannot be. Imports none of them.
+
+`why_unsupported` asks what the trial says. `why_not_here`, of a process that has its back end, asks for the device.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from labkit.engines.batch_of_one import why_not_normalised
+from labkit.engines.capability import why_too_old
+from labkit.models.in_keras import KERAS_MODELS
+from labkit.trial import Trial
+
+TITLES = {"keras-torch": "Keras on PyTorch", "keras-tensorflow": "Keras on TensorFlow", "keras-jax": "Keras on JAX"}
+PACKAGES = {"keras-torch": "torch", "keras-tensorflow": "tensorflow", "keras-jax": "jax"}
+ENGINES = {
+    "keras-torch": ("eager", "compile"),
+    "keras-tensorflow": ("eager", "function", "xla"),
+    "keras-jax": ("xla",),
+}
+# Each precision as a policy of Keras: weights in FP32 in any case, what layers compute in beside it.
+POLICIES = {"fp32": "float32", "tf32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
+# Fields whose other values are PyTorch's alone: they stand at their defaults, so that one configuration has one key.
+_PLAIN = {
+    "optimizer": "there is one SGD, PyTorch's (`sgd`)",
+    "loader": "the host gathers batches (`indexed`)",
+    "memory_format": "images are channels last in any case, and a compiler chooses what lies in between",
+    "augment": "images are not augmented",
+    "arrangement": "one job runs alone",
+    "updates": "all devices wait for each other",
+    "gradient_precision": "devices exchange gradients as the weights are, in FP32",
+    "interconnect": "the framework chooses the way between devices",
+    "network": "the framework chooses the way between devices",
+    "nodes": "its devices are of one machine",
+    "weights": "nothing is predicted",
+    "copies": "nothing is predicted",
+    "epochs": "steps are timed, and no epochs are validated",
+}
+
+
+def why_unsupported(trial: Trial) -> str | None:
+    """The reason, in a sentence without a full stop; None where Keras can train the trial."""
+    title, engines = TITLES[trial.framework], ENGINES[trial.framework]
+    if trial.framework == "keras-jax" and trial.engine == "eager":
+        return "JAX's operators one by one are not meant for training: the engine `xla` compiles the step (jax.jit)"
+    if trial.engine not in engines:
+        return f"{title} has no engine {trial.engine}: it has {', '.join(engines)}"
+    if trial.model not in KERAS_MODELS:
+        return f"{trial.model} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"
+    if trial.precision not in POLICIES:
+        return f"{title} does not train in {trial.precision}"
+    if trial.device == "cpu" and trial.precision == "tf32":
+        return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
+    if trial.device == "cpu" and trial.precision == "fp16":
+        return "FP16 is trained on GPUs only, in every framework: use BF16 on a CPU"
+    if trial.devices > 1 and trial.framework != "keras-jax":
+        return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch as it is do"
+    plain = Trial()
+    for name, instead in _PLAIN.items():
+        if getattr(trial, name) != getattr(plain, name):
+            return f"{title} has no other {name} than {getattr(plain, name)!r}: {instead}"
+    return why_not_normalised(trial) or why_not_installed(trial.framework)
+
+
+def why_not_installed(framework: str) -> str | None:
+    """Which of Keras and its back end this Python lacks; None where both are there."""
+    for package in ("keras", PACKAGES[framework]):
+        if find_spec(package) is None:
+            return f"{package} is not installed in the Python that this ran with"
+    return None
+
+
+def why_not_here(trial: Trial, capability: Any) -> str | None:
+    """Why the back end does not train the trial on its device: there is none, or it is too old. None where it does.
+
+    `capability` is what the back end said: (major, minor) of its GPU, None where it sees no GPU.
+    """
+    if trial.device == "cpu":
+        return None
+    if capability is None:
+        return f"there is no GPU here that this {PACKAGES[trial.framework]} can use"
+    return why_too_old(trial.precision, capability)

@@ -1,0 +1,168 @@
+"""One network in training under Keras: what is the same on its three back ends. Imports Keras when it is made.
+
+A step takes bytes, as they come from the host, and does all the rest on the device: it makes them images, runs forward
+and back, updates, and adds its loss to a sum that is read once a block. So nothing waits for a device between steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from labkit.data.dataset import Levels
+from labkit.data.host_batches import HostBatch
+from labkit.engines.keras_support import POLICIES
+from labkit.models.in_keras import build
+from labkit.models.in_keras.carried import carry_to_keras
+from labkit.recipes import LOSS_SCALE
+from labkit.trial import Trial
+
+
+class Pixels(NamedTuple):
+    """What bytes are made into images by: the edge they have, and the levels that are taken for 0 and 1."""
+
+    edge_px: int
+    mean: Levels
+    std: Levels
+
+
+class KerasTraining(ABC):
+    """A model with its optimiser, driven by the trial's engine on the trial's device.
+
+    `traces` counts how often Python ran the function that an engine makes its programs from; of the eager engine, whose
+    function Python runs in each step, it is None. `steps` are those since the loss was taken. `facts` are of
+    the back end's own, once it is prepared.
+    """
+
+    traces: int | None
+    facts: dict[str, Any]
+
+    def __init__(self, trial: Trial, pixels: Pixels) -> None:
+        import keras
+
+        from labkit.engines.keras_sgd import TorchSGD
+
+        self.trial, self._pixels, self.steps = trial, pixels, 0
+        self.traces = None if trial.engine == "eager" else 0
+        self.facts = {}
+        self._keras = keras
+        keras.config.set_dtype_policy(POLICIES[trial.precision])
+        shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
+        with self.on_device():
+            self.model = build(trial.model, classes=trial.classes, seed=trial.seed, **shape)
+            self.optimizer: Any = TorchSGD(trial.learning_rate)
+            self._scales = trial.precision == "fp16"
+            if self._scales:
+                self.optimizer = keras.optimizers.LossScaleOptimizer(self.optimizer, initial_scale=LOSS_SCALE)
+            self.optimizer.build(self.model.trainable_variables)
+            self._mean = keras.ops.convert_to_tensor(np.asarray(pixels.mean, np.float32))
+            self._std = keras.ops.convert_to_tensor(np.maximum(np.asarray(pixels.std, np.float32), 1))
+
+    @abstractmethod
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Within it, what is made lies on the trial's device."""
+
+    @abstractmethod
+    def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Tracing and compiling for batches like this one, each on its own where the back end takes them apart."""
+
+    def update(self, batch: HostBatch) -> None:
+        """Queue one step."""
+        self.steps += 1
+        self._update(*batch)
+
+    @abstractmethod
+    def _update(self, images: Any, labels: Any) -> None:
+        """The step."""
+
+    def take_loss(self) -> float:
+        """Mean loss of the steps since the last call, read from the device; not a number when there were none."""
+        steps, self.steps = self.steps, 0
+        total = self._take_total()
+        return total / steps if steps else float("nan")
+
+    @abstractmethod
+    def _take_total(self) -> float:
+        """The sum of the losses, which is 0 again afterwards."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when everything that was queued is done."""
+
+    def store(self) -> None:  # noqa: B027 - most keep them there
+        """Put the weights that the steps have come to into `model`, where they are not kept there."""
+
+    def restart(self, weights: Mapping[str, Any]) -> None:
+        """From these weights and statistics (PyTorch's names), with no momentum and no losses."""
+        self.store()
+        with self.on_device():
+            carry_to_keras(weights, self.model)
+            inner = self.optimizer.inner_optimizer if self._scales else self.optimizer
+            for momentum in inner.momenta:
+                momentum.assign(self._keras.ops.zeros_like(momentum))
+        self.take_loss()
+
+    def loss_without_dropout(self, batch: HostBatch) -> float:
+        """The loss in training mode with nothing dropped. Running statistics of `model` may follow it."""
+        dropouts = [layer for layer in self.model.layers if isinstance(layer, self._keras.layers.Dropout)]
+        rates = [layer.rate for layer in dropouts]
+        for layer in dropouts:
+            layer.rate = 0.0
+        try:
+            return self._forward_loss(*batch)
+        finally:
+            for layer, rate in zip(dropouts, rates, strict=True):
+                layer.rate = rate
+
+    @abstractmethod
+    def _forward_loss(self, images: Any, labels: Any) -> float:
+        """The loss of a batch in training mode, without a step."""
+
+    @property
+    def drops_out(self) -> bool:
+        """Whether random values are dropped in training."""
+        return any(isinstance(layer, self._keras.layers.Dropout) for layer in self.model.layers)
+
+    # ---- of the step, in the operators that all back ends have ----
+
+    def _inputs(self, images: Any) -> Any:
+        """FP32 (B, image_px, image_px, 3) of bytes (B, 3, edge, edge), as labkit's loaders make them for PyTorch."""
+        ops = self._keras.ops
+        ready = (ops.cast(ops.transpose(images, (0, 2, 3, 1)), "float32") - self._mean) / self._std
+        if self.trial.image_px == self._pixels.edge_px:
+            return ready
+        size = (self.trial.image_px, self.trial.image_px)
+        return ops.image.resize(ready, size, interpolation="bilinear", data_format="channels_last")
+
+    def _cross_entropy(self, labels: Any, logits: Any) -> Any:
+        """Mean over the batch, of logits in FP32."""
+        ops, losses = self._keras.ops, self._keras.losses
+        exact = ops.cast(logits, "float32")
+        return ops.mean(losses.sparse_categorical_crossentropy(labels, exact, from_logits=True))
+
+    def _scaled(self, loss: Any) -> Any:
+        return self.optimizer.scale_loss(loss) if self._scales else loss
+
+
+def count_parameters(model: Any) -> int:
+    """Values that training changes."""
+    return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+
+
+def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
+    """The training of a trial, in a process that has Keras on its back end. Unsupported for what this device lacks."""
+    if trial.framework == "keras-tensorflow":
+        from labkit.engines.keras_on_tensorflow import TrainingOnTensorFlow
+
+        return TrainingOnTensorFlow(trial, pixels)
+    if trial.framework == "keras-jax":
+        from labkit.engines.keras_on_jax import TrainingOnJax
+
+        return TrainingOnJax(trial, pixels)
+    from labkit.engines.keras_on_torch import TrainingOnTorch
+
+    return TrainingOnTorch(trial, pixels)

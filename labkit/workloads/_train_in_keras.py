@@ -1,0 +1,139 @@
+"""Training in Keras 3 on one of its back ends: the loop is ours, the images, batches and the order are PyTorch's.
+
+The host gathers each batch's bytes into new arrays; all else is the framework's, on the device (`keras_training`).
+The first step is held against PyTorch's on the same weights, with a ResNet's branches weakened, and then undone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from labkit.data import DataSet
+from labkit.data.host_batches import HostBatches
+from labkit.engines import keras_gate, keras_process, keras_reference
+from labkit.engines.damping import damped
+from labkit.engines.keras_support import PACKAGES, why_unsupported
+from labkit.engines.keras_training import Pixels, count_parameters, make_training
+from labkit.errors import GateError, Unsupported
+from labkit.models import check_data, input_bytes, known_count
+from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
+from labkit.trial import Trial
+
+
+def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
+    """The training workload of a trial; Unsupported for what this back end or device cannot train."""
+    if data is None:
+        raise GateError("training needs images: the trial's `data` names none")
+    if reason := why_unsupported(trial):
+        raise Unsupported(reason)
+    check_data(trial.model, words=data.words)
+    return KerasTrainWorkload(trial, data)
+
+
+class KerasTrainWorkload:
+    """One Keras model, on one device or on several of this process."""
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        keras = keras_process.enter(trial.framework)
+        self.trial = trial
+        self.images_per_step: int | None = trial.batch_of_step
+        self.bytes_per_step: int | None = None
+        self._pixels = Pixels(data.edge_px, data.mean, data.std)
+        self._batches = HostBatches(data.train, batch=trial.batch_of_step, seed=trial.seed)
+        self._batch = self._batches.next_batch()  # the first, on which everything is prepared
+        self.training = make_training(trial, self._pixels)
+        self.flop_per_step: int | None = None
+        self.facts: dict[str, Any] = {
+            "parameters": count_parameters(self.training.model),
+            "image_bytes": input_bytes(trial.model, trial.image_px),
+            "stem": trial.stem if trial.model.startswith("resnet") else None,
+            "head": trial.head if trial.model.startswith("vgg") else None,
+            "loader": self._batches.kind,
+            "data_format": "channels_last",
+            "dtype_policy": keras.config.dtype_policy().name,
+            "backend": PACKAGES[trial.framework],
+            "data_description": data.description,
+            "train_images": len(data.train),
+        }
+        shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
+        if known := known_count(trial.model, classes=trial.classes, **shape):
+            self._count(known.flop_training, known.flop_forward)
+        self._initial = carry_to_torch(self.training.model)
+        self._expected: float | None = None
+        self._undropped: float | None = None
+        self._first = math.nan
+
+    def _count(self, flop_training: int, flop_forward: int) -> None:
+        self.facts |= {"flop_training": flop_training, "flop_forward": flop_forward}
+        self.flop_per_step = flop_training * self.trial.batch_of_step
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """Tracing and compiling, as far as the engine has them apart, the first step, and PyTorch's.
+
+        PyTorch's comes late: what does not fit on the device is known by then. The steps so far are undone at last.
+        """
+        compared = keras_reference.is_there()
+        if compared:
+            yield "weights", self._load_weakened
+        yield from self.training.preparations(self._batch)
+        yield "first_step", self._run_first_step
+        if compared:
+            yield "reference", self._run_reference
+        yield "restart", self._restart
+
+    def _load_weakened(self) -> None:
+        self._weakened = damped(self._initial)
+        self._load(self._weakened)
+        if self.training.drops_out:
+            self._undropped = self.training.loss_without_dropout(self._batch)
+            self._load(self._weakened)  # its running statistics have followed
+
+    def _load(self, weights: dict[str, Any]) -> None:
+        with self.training.on_device():
+            carry_to_keras(weights, self.training.model)
+
+    def _restart(self) -> None:
+        self.training.restart(self._initial)
+        self._batches.rewind()
+        self._initial = {}
+
+    def _run_first_step(self) -> None:
+        if not self.training.steps:  # an engine that compiles in it has taken it
+            self.training.update(self._batch)
+        self._first = self.training.take_loss()
+        self.facts |= {"first_loss": self._first, "traces": self.training.traces, **self.training.facts}
+
+    def _run_reference(self) -> None:
+        found = keras_reference.reference(self.trial, self._pixels, self._weakened, self._batch)
+        self._weakened = {}
+        self._count(found["flop_training"], found["flop_forward"])
+        self._expected = found["loss"]
+
+    def check(self) -> None:
+        """The network has the right shape, and its first loss was PyTorch's."""
+        trial, shape = self.trial, self.training.model.output_shape
+        if shape != (None, trial.classes):
+            raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} an image, not ({trial.classes},)")
+        self.facts["gate"] = keras_gate.judge(
+            self._first,
+            expected=self._expected,
+            undropped=self._undropped,
+            precision=trial.precision,
+            classes=trial.classes,
+        )
+
+    def step(self) -> None:
+        """Queue one step on the next batch."""
+        self.training.update(self._batches.next_batch())
+
+    def wait(self) -> None:
+        """Return when the steps that were queued are done."""
+        self.training.wait()
+
+    def read_loss(self) -> float | None:
+        """Mean loss since the last call, None when it was not finite. Once a block: a step traced anew is told here."""
+        mean = self.training.take_loss()
+        self.facts["traces"] = self.training.traces
+        return mean if math.isfinite(mean) else None

@@ -1,0 +1,117 @@
+"""Keras on JAX and on PyTorch train on a real NVIDIA GPU what PyTorch trains, and give the device back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from labkit.data import open_data
+from labkit.host import this_host
+from labkit.profile import Profile
+from labkit.records import Record, Store
+from labkit.run import measure
+from labkit.trial import Trial
+from tests.gpu.test_on_device import SHORT, run
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
+
+LITTLE = 64 * 2**20  # bytes by which the memory in use may differ: the driver's own
+
+
+def needs(*packages: str) -> None:
+    for package in ("keras", "torch", *packages):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def needs_jax() -> None:
+    """Asked without JAX, which would take hold of the device in this process."""
+    needs("jax")
+    if not any(find_spec(name) for name in ("jax_cuda13_plugin", "jax_cuda12_plugin")):
+        pytest.skip("JAX is installed without its plug-in for CUDA")
+
+
+def resnet50(framework: str, engine: str, **fields: Any) -> Trial:
+    data = open_data("synthetic32", train_images=2000, val_images=50)
+    usual: dict[str, Any] = {"data": "synthetic32", "data_checksum": data.checksum, "batch": 64, "learning_rate": 1e-3}
+    return Trial(framework=framework, engine=engine, **(usual | fields))
+
+
+def of_device() -> tuple[int, set[int]]:
+    """Bytes in use on the first GPU, and the processes that compute on it, by NVML."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        device = pynvml.nvmlDeviceGetHandleByIndex(0)
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+        return int(pynvml.nvmlDeviceGetMemoryInfo(device).used), {process.pid for process in processes}
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def differences(found: list[Record]) -> dict[str, float]:
+    """Of each trial's first loss to PyTorch's, by precision."""
+    assert {record.status for record in found} == {"ok"}, [record.reason for record in found]
+    return {str(record.trial["precision"]): record.facts["gate"]["loss_difference"] for record in found}
+
+
+def test_jax_trains_what_pytorch_trains_and_no_process_of_it_holds_the_device_afterwards(tmp_path: Path) -> None:
+    needs_jax()
+    before_bytes, before = of_device()
+    plain = resnet50("keras-jax", "xla")
+    found = run([replace(plain, precision=name) for name in ("fp32", "tf32", "bf16", "fp16")], tmp_path)
+    after_bytes, after = of_device()
+    apart = differences(found)
+    assert apart["fp32"] < min(apart["tf32"], apart["bf16"], apart["fp16"]), "FP32 is FP32"
+    for record in found:
+        assert record.facts["traces"] == 1
+        assert record.facts["planned_memory_bytes"] > 100e6
+        assert record.facts["memory_bytes"] is None or record.facts["memory_bytes"] > 100e6
+        assert record.result is not None and record.result.kind == "blocks"
+        assert all(loss is not None and 0 < loss < 20 for loss in record.result.loss)
+    assert any(record.facts["memory_bytes"] for record in found), "the first of a process raises the peak"
+    assert after <= before, "processes that hold the device"
+    assert after_bytes <= before_bytes + LITTLE
+    children = [child.name() for child in psutil.Process().children(recursive=True)]
+    assert children == [], "what was started for the pass has ended"
+
+
+@pytest.mark.parametrize("engine", ["eager", "compile"])
+def test_keras_on_pytorch_trains_what_pytorch_trains(engine: str, tmp_path: Path) -> None:
+    needs()
+    plain = resnet50("keras-torch", engine)
+    found = run([replace(plain, precision=name) for name in ("fp32", "bf16")], tmp_path)
+    apart = differences(found)
+    assert apart["fp32"] < apart["bf16"]
+    assert all(record.facts["memory_bytes"] > 100e6 for record in found)
+    assert {record.facts["traces"] for record in found} == ({1} if engine == "compile" else {None})
+
+
+def test_jax_on_two_gpus_trains_what_pytorch_trains_with_averaged_gradients(tmp_path: Path) -> None:
+    needs_jax()
+    host, store = this_host(), Store(tmp_path)
+    if len(host.gpus) < 2:
+        pytest.skip("this machine has one GPU, and the test takes two")
+    device = {"kind": "cuda", "pattern": ".", "count": 2}
+    profile = Profile.model_validate(
+        {"name": "here", "title": "these GPUs", "device": device, "timing": {"smoke": SHORT.model_dump()}}
+    )
+    trials = [resnet50("keras-jax", "xla", devices=2)]
+    measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
+    found = store.read("01_training", host.id)
+    assert differences(found)["fp32"] < 1e-4
+    assert found[0].result is not None and found[0].result.kind == "blocks"
+    assert found[0].result.images_per_step == 128
+
+
+def test_a_batch_that_does_not_fit_is_a_row_and_the_next_trial_runs(tmp_path: Path) -> None:
+    needs_jax()
+    plain = resnet50("keras-jax", "xla", model="vgg16", image_px=224)
+    found = run([replace(plain, batch=6000), resnet50("keras-jax", "xla", batch=32)], tmp_path)
+    assert {record.trial["batch"]: record.status for record in found} == {6000: "oom", 32: "ok"}

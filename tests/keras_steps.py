@@ -1,0 +1,153 @@
+"""A process of one framework of Keras that trains with labkit's loop; the last line is JSON, job by job.
+
+`KERAS_BACKEND=tensorflow python -m tests.keras_steps function xla ...`: jobs are engines, `gate` and `dropout`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+
+from labkit.data import DataSet, open_data
+from labkit.data.host_batches import HostBatch
+from labkit.engines.damping import damp
+from labkit.engines.keras_training import KerasTraining, Pixels, make_training
+from labkit.engines.training import plain_sgd
+from labkit.errors import GateError
+from labkit.models import build
+from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
+from labkit.trial import Trial
+from labkit.workloads import build_workload
+from tests.keras_beside_torch import settle
+
+FRAMEWORK = f"keras-{keras.backend.backend()}"
+BATCH, RATE = 16, 1e-3  # small steps: at a larger rate three would compare rounding (`keras_beside_torch`)
+ORDER = (0, 0, 1, 0)  # batches of the steps that are compared: one again, whose loss says what steps did, and another
+MORE = 5  # steps after those, each on another batch
+PIXELS = Pixels(32, (127.0, 126.0, 128.0), (74.0, 73.0, 75.0))
+
+
+def trial(engine: str, **fields: Any) -> Trial:
+    usual: dict[str, Any] = {"model": "resnet50", "classes": 10, "batch": BATCH, "learning_rate": RATE}
+    return Trial(framework=FRAMEWORK, engine=engine, device="cpu", **(usual | fields))
+
+
+def images() -> DataSet:
+    return open_data("digits")
+
+
+def steps(job: str) -> dict[str, Any]:
+    """Losses of three steps beside PyTorch's on the same weights and batches, and how often the step was traced.
+
+    `xla:2` is on two devices, each of which normalises its own half of the images.
+    """
+    engine, _, number_of_devices = job.partition(":")
+    devices = int(number_of_devices or 1)
+    training = make_training(trial(engine, batch=BATCH // devices, devices=devices), PIXELS)
+    batches = [noise(number) for number in range(2 + MORE)]
+    first = batches[0]
+    torch.manual_seed(0)
+    model = build("resnet50", classes=10)
+    damp(model)
+    settle(model, as_torch(first[0]))
+    carry_to_keras(model.state_dict(), training.model)
+    optimizer = plain_sgd(model.parameters(), RATE)
+    losses, expected, phases = [], [], []
+    for name, prepare in training.preparations(first):
+        prepare()
+        phases.append(name)
+    for number in ORDER:
+        batch = batches[number]
+        optimizer.zero_grad()
+        parts = zip(as_torch(batch[0]).chunk(devices), torch.from_numpy(batch[1]).long().chunk(devices), strict=True)
+        loss = torch.stack([torch.nn.functional.cross_entropy(model(some), right) for some, right in parts]).mean()
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+        if not training.steps:  # preparing may have taken the first one
+            training.update(batch)
+        losses.append(training.take_loss())
+    after_three = training.traces
+    for batch in batches[2:]:
+        training.update(batch)
+    training.wait()
+    mean = training.take_loss()
+    training.store()
+    now, state = carry_to_torch(training.model), model.state_dict()
+    return {
+        "losses": losses,
+        "torch": expected,
+        "phases": phases,
+        "traces": training.traces,
+        "traces_after_three": after_three,
+        "finite": bool(np.isfinite(mean)),
+        "moved": sum(not np.array_equal(now[name], state[name].numpy()) for name, _ in model.named_parameters()),
+        "weights": sum(1 for _ in model.parameters()),
+        "none_after": bool(np.isnan(training.take_loss())),
+    }
+
+
+def noise(seed: int) -> HostBatch:
+    """Random bytes: images that are alike would leave batch norm little to divide by, and make rounding large."""
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, (BATCH, 3, PIXELS.edge_px, PIXELS.edge_px), dtype=np.uint8)
+    return images, random.integers(0, 10, BATCH).astype(np.int32)
+
+
+def as_torch(images: Any) -> torch.Tensor:
+    """Normalised as the loop does it."""
+    mean, std = (torch.tensor(levels).view(1, 3, 1, 1) for levels in (PIXELS.mean, PIXELS.std))
+    return (torch.from_numpy(images).float() - mean) / std
+
+
+def gate() -> dict[str, Any]:
+    """What the gate says of a step that is right, and of one that reads other images or has other weights.
+
+    The first step after the gate is at the initial weights, on the first batch, again.
+    """
+    engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
+    found: dict[str, Any] = {}
+    for case in ("right", "other images", "other weights"):
+        workload: Any = build_workload(trial(engine, classes=1000), images())
+        training: KerasTraining = workload.training
+        initial = training.loss_without_dropout(workload._batch) if case == "right" else None
+        right = workload._batch
+        if case == "other images":
+            workload._batch = (right[0][::-1].copy(), right[1])
+        try:
+            for name, prepare in workload.preparations():
+                prepare()
+                if name == "weights" and case == "other weights":
+                    for variable in training.model.trainable_variables[-2:]:
+                        variable.assign(variable * 1.5)
+                workload._batch = right if name == "first_step" else workload._batch
+            workload.check()
+            found[case] = workload.facts["gate"]
+            workload.step()
+            found["restarted"] = [workload.read_loss(), initial]
+        except GateError as error:
+            found[case] = str(error)
+    return found
+
+
+def dropout() -> dict[str, Any]:
+    """Of a network that drops values: PyTorch's loss with nothing dropped, and a step that still drops."""
+    engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
+    dropping = replace(trial(engine, batch=4, classes=1000), model="vgg16", head="head512")
+    workload: Any = build_workload(dropping, images())
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    rates = [layer.rate for layer in workload.training.model.layers if isinstance(layer, keras.layers.Dropout)]
+    return {"gate": workload.facts["gate"], "first": workload.facts["first_loss"], "rates": rates}
+
+
+if __name__ == "__main__":
+    jobs = {"gate": gate, "dropout": dropout}
+    print(json.dumps({job: jobs[job]() if job in jobs else steps(job) for job in sys.argv[1:]}))

@@ -1,0 +1,352 @@
+"""Keras's three back ends train what PyTorch trains, by loops that trace once; and one's failure is its own.
+
+Keras takes one back end a process, so each runs in one of its own (`tests/keras_steps.py`), where it is installed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit.data import open_data
+from labkit.data.host_batches import HostBatches
+from labkit.data.order import EpochOrder
+from labkit.engines import keras_gate, keras_support
+from labkit.engines.keras_support import why_unsupported
+from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
+from labkit.host import ROOT
+from labkit.measure import AwaitedClock, keras_state
+from labkit.trial import FRAMEWORKS, Trial
+from labkit.workloads import build_workload
+from tests.faulty.campaign import records, run, trial
+
+EVERY = "LABKIT_EVERY_NETWORK"
+ON_CPU = {"device": "cpu", "model": "resnet50", "batch": 4}
+PLAIN = {"keras-torch": "eager", "keras-tensorflow": "function", "keras-jax": "xla"}
+
+
+def needs(framework: str) -> None:
+    for package in ("torch", "keras", keras_support.PACKAGES[framework]):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
+    """What a process with these jobs found; JAX has a CPU of two devices for jobs on two."""
+    settings = {"KERAS_BACKEND": keras_support.PACKAGES[framework], "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if jobs == ON_TWO:
+        settings["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    command = [sys.executable, "-m", "tests.keras_steps", *jobs]
+    environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": "1", **settings}
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return found
+
+
+QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("eager", "function", "gate", "dropout"), "keras-jax": ()}
+SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("xla",), "keras-jax": ("xla", "gate", "dropout")}
+ON_TWO = ("xla:2",)
+WHEN_ASKED = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it"),
+]
+
+
+def found(framework: str, job: str) -> dict[str, Any]:
+    needs(framework)
+    group = QUICK[framework] if job in QUICK[framework] else SLOW[framework]
+    result: dict[str, Any] = done(framework, group)[job]
+    return result
+
+
+def cases(*wanted: str) -> list[Any]:
+    """Every framework with each of these jobs that it has."""
+    quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
+    slow = [pytest.param(name, job, marks=WHEN_ASKED) for name, jobs in SLOW.items() for job in jobs if job in wanted]
+    return quick + slow
+
+
+ENGINES = cases("eager", "function", "xla", "compile")
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "engine"), ENGINES)
+def test_losses_of_the_loop_are_pytorchs(framework: str, engine: str) -> None:
+    result = found(framework, engine)
+    losses, expected = result["losses"], result["torch"]
+    assert losses[0] == pytest.approx(expected[0], rel=1e-4)
+    assert losses == pytest.approx(expected, rel=1e-3)
+    assert abs(expected[1] / expected[0] - 1) > 0.02, "a step that changes so little would agree whatever it was"
+    assert result["finite"] and result["none_after"], "the sum is 0 again once it was read"
+    assert result["moved"] == result["weights"], "steps that were not compared have reached the model"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it")
+@pytest.mark.timeout(900)
+def test_jax_on_two_devices_does_what_pytorch_does_with_averaged_gradients() -> None:
+    needs("keras-jax")
+    result = done("keras-jax", ON_TWO)[ON_TWO[0]]
+    losses, expected = result["losses"], result["torch"]
+    assert losses[0] == pytest.approx(expected[0], rel=1e-4)
+    assert losses == pytest.approx(expected, rel=1e-3)
+    assert result["traces"] == 1
+    alone = done("keras-jax", SLOW["keras-jax"])["xla"]["losses"]
+    assert abs(losses[0] / alone[0] - 1) > 1e-3, "one device normalises by all images, two by their own halves"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "engine"), ENGINES)
+def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, engine: str) -> None:
+    result = found(framework, engine)
+    if engine == "eager":
+        assert result["traces"] is None and result["phases"] == []
+    elif framework == "keras-torch":
+        assert 1 <= result["traces"] == result["traces_after_three"], "graphs of one step, and of no later one"
+    else:
+        assert result["traces"] == 1
+        assert result["phases"] == (["trace", "compile"] if engine == "xla" else ["trace"])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "job"), cases("gate"))
+def test_a_first_step_that_is_not_pytorchs_is_not_timed(framework: str, job: str) -> None:
+    result = found(framework, job)
+    assert result["right"]["loss_difference"] < result["right"]["loss_tolerance"] == 1e-4
+    for case in ("other images", "other weights"):
+        assert "on the same weights and images the first loss is" in result[case], case
+    after, initial = result["restarted"]
+    assert after == pytest.approx(initial, rel=1e-4), "the gate's step and its weakened branches are undone"
+    assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "which were others"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "job"), cases("dropout"))
+def test_what_drops_values_is_compared_without_and_trains_with_it(framework: str, job: str) -> None:
+    result = found(framework, job)
+    assert result["gate"]["loss_difference"] < 1e-4
+    assert result["gate"]["against"].endswith("with nothing dropped")
+    assert result["first"] != result["gate"]["expected_loss"] and result["rates"] == [0.5, 0.5]
+
+
+# ---- as trials ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(900)
+def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_should(tmp_path: Path) -> None:
+    needs("keras-tensorflow")
+    data = open_data("synthetic32", train_images=64, val_images=8)
+    sound = Trial(
+        framework="keras-tensorflow", engine="function", data="synthetic32", data_checksum=data.checksum, **ON_CPU
+    )
+    refused = replace(sound, framework="keras-jax", engine="eager")
+    run(
+        [sound, replace(trial("segfault"), framework="keras-torch"), trial("exhaust_numpy"), refused],
+        tmp_path,
+        limit_s=300,
+    )
+    by_framework = {record.framework: record for record in records(tmp_path)}
+    assert {name: record.status for name, record in by_framework.items()} == {
+        "keras-tensorflow": "ok",
+        "keras-torch": "crashed",
+        "none": "oom",
+        "keras-jax": "unsupported",
+    }
+    record = by_framework["keras-tensorflow"]
+    assert record.result is not None and record.result.kind == "blocks" and record.result.device_s is None
+    assert record.result.images_per_step == 4
+    assert record.facts["traces"] == 1
+    assert record.facts["parameters"] == 25_557_032
+    assert record.facts["gate"]["loss_difference"] < 1e-4
+    assert record.facts["first_step_s"] == pytest.approx(record.phases_s["trace"] + record.phases_s["first_step"])
+    assert record.facts["build_s"] == record.phases_s["build"]
+    assert record.facts["framework_memory_bytes"] is None and record.facts["framework_memory_reason"]
+
+
+# ---- what there is none of ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("framework", "fields", "reason"),
+    [
+        ("keras-jax", {"engine": "xla"}, None),
+        ("keras-jax", {"engine": "xla", "precision": "bf16"}, None),
+        ("keras-jax", {}, "JAX's operators one by one are not meant for training"),
+        ("keras-jax", {"engine": "function"}, "Keras on JAX has no engine function: it has xla"),
+        ("keras-tensorflow", {}, None),
+        ("keras-tensorflow", {"engine": "function"}, None),
+        ("keras-tensorflow", {"engine": "compile"}, "has no engine compile: it has eager, function, xla"),
+        ("keras-torch", {"engine": "compile"}, None),
+        ("keras-torch", {"engine": "graph"}, "has no engine graph"),
+        ("keras-torch", {"precision": "fp16"}, "use BF16 on a CPU"),
+        ("keras-torch", {"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
+        ("keras-torch", {"precision": "int8"}, "does not train in int8"),
+        ("keras-torch", {"model": "alexnet"}, "alexnet is defined for PyTorch alone; Keras has resnet50"),
+        ("keras-torch", {"devices": 2}, "trains on one device in this version"),
+        ("keras-tensorflow", {"devices": 2}, "trains on one device in this version"),
+        ("keras-jax", {"engine": "xla", "devices": 2}, None),
+        ("keras-jax", {"engine": "xla", "devices": 2, "nodes": 2}, "its devices are of one machine"),
+        (
+            "keras-jax",
+            {"engine": "xla", "devices": 2, "gradient_precision": "bf16"},
+            "exchange gradients as the weights",
+        ),
+        ("keras-torch", {"optimizer": "sgd_fused"}, "no other optimizer than 'sgd'"),
+        ("keras-torch", {"memory_format": "channels_last"}, "images are channels last in any case"),
+        ("keras-torch", {"loader": "device"}, "the host gathers batches"),
+        ("keras-torch", {"epochs": 2}, "steps are timed"),
+        ("keras-torch", {"batch": 1}, "a single value a channel"),
+        ("keras-torch", {"batch": 1, "model": "googlenet"}, "a single value a channel"),
+        ("keras-torch", {"batch": 1, "model": "inception_bn"}, "a single value a channel"),
+        ("keras-torch", {"batch": 1, "model": "vgg16"}, None),
+        ("keras-torch", {"batch": 1, "model": "googlenet", "image_px": 224}, None),
+    ],
+    ids=str,
+)
+def test_what_each_framework_can_train_on_a_cpu_and_why_not_the_rest(
+    framework: str, fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keras_support, "find_spec", lambda name: name)  # everything is installed
+    said = why_unsupported(Trial(framework=framework, **(ON_CPU | fields)))
+    assert said is None if reason is None else said is not None and reason in said
+    assert not (said or "").endswith(".")
+
+
+def test_a_package_that_is_missing_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras_support, "find_spec", lambda name: None if name == "jax" else name)
+    asked = Trial(framework="keras-jax", engine="xla", **ON_CPU)
+    assert why_unsupported(asked) == "jax is not installed in the Python that this ran with"
+    with pytest.raises(Unsupported, match="jax is not installed"):
+        build_workload(asked, open_data("digits"))
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "reason"),
+    [
+        (None, "fp32", "there is no GPU here that this tensorflow can use"),
+        ((7, 0), "bf16", "bf16 needs compute capability 8.0, this device has 7.0"),
+        ((7, 0), "fp16", None),
+        ((9, 0), "tf32", None),
+    ],
+)
+def test_a_device_that_cannot_is_the_reason(capability: Any, precision: str, reason: str | None) -> None:
+    asked = Trial(framework="keras-tensorflow", engine="xla", precision=precision)
+    assert keras_support.why_not_here(asked, capability) == reason
+    assert keras_support.why_not_here(replace(asked, device="cpu"), None) is None
+
+
+@pytest.mark.parametrize("engine", ["function", "xla"])
+def test_pytorch_as_it_is_has_no_engines_of_keras(engine: str) -> None:
+    pytest.importorskip("torch")
+    for workload in ("train", "infer"):
+        with pytest.raises(Unsupported, match="under Keras, and the trial runs on PyTorch as it is"):
+            build_workload(Trial(workload=workload, engine=engine, **ON_CPU), open_data("digits"))
+
+
+def test_only_training_is_done_in_keras_and_a_framework_has_a_name() -> None:
+    with pytest.raises(Unsupported, match="the infer workload is PyTorch's; under keras-jax networks are trained"):
+        build_workload(Trial(workload="infer", framework="keras-jax", **ON_CPU), None)
+    with pytest.raises(UserError, match="unknown trial framework 'keras-tensorflw'; valid: keras-tensorflow, "):
+        Trial(framework="keras-tensorflw")
+    assert all(Trial(framework=name).framework == name for name in FRAMEWORKS)
+    assert Trial(framework="keras-jax", devices=4).processes == 1
+
+
+def test_importing_what_workers_import_imports_no_framework() -> None:
+    script = (
+        "import sys, labkit.run.worker, labkit.workloads._train_in_keras, labkit.engines.keras_reference\n"
+        "print(sorted({'torch', 'tensorflow', 'jax', 'keras'} & set(sys.modules)))"
+    )
+    process = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
+
+
+# ---- the gate, batches, the clock, memory ---------------------------------------------------------------------------
+
+
+def judged(first: float, **about: Any) -> dict[str, Any]:
+    usual: dict[str, Any] = {"expected": 7.0, "undropped": None, "precision": "fp32", "classes": 1000}
+    return keras_gate.judge(first, **(usual | about))
+
+
+def test_the_gate_lets_rounding_pass_and_nothing_else() -> None:
+    assert judged(7.0006)["loss_difference"] == pytest.approx(0.0006 / 7)
+    with pytest.raises(GateError, match=r"the first loss is 7\.001000 and PyTorch's 7\.000000"):
+        judged(7.001)
+    assert judged(7.001, precision="tf32")["loss_tolerance"] == 5e-4
+    with pytest.raises(GateError, match="loss is nan"):
+        judged(float("nan"))
+
+
+def test_with_dropout_the_loss_without_it_is_compared_and_the_steps_own_is_near() -> None:
+    assert judged(7.2, undropped=7.0001)["loss_difference"] < 1e-4
+    with pytest.raises(GateError, match="differ by"):
+        judged(7.0, undropped=7.2)
+    with pytest.raises(GateError, match=r"with dropout the first step's loss is 8\.0000"):
+        judged(8.0, undropped=7.0)
+
+
+def test_without_pytorch_the_first_loss_must_be_that_of_a_network_that_knows_nothing() -> None:
+    assert judged(7.8, expected=None)["expected_loss"] == pytest.approx(np.log(1000))
+    for wrong in (2.3, 14.0):
+        with pytest.raises(GateError, match=r"that knows nothing it is near 6\.9078"):
+            judged(wrong, expected=None)
+
+
+def test_batches_come_in_every_loaders_order_and_each_in_memory_of_its_own() -> None:
+    split = open_data("digits").train
+    batches, order = HostBatches(split, batch=100, seed=3), EpochOrder(len(split), seed=3)
+    seen = [batches.next_batch() for _ in range(20)]  # over the end of an epoch
+    for images, labels in seen:
+        chosen = order.take(100)
+        assert images.dtype == np.uint8 and labels.dtype == np.int32
+        assert np.array_equal(images, split.images[chosen]) and np.array_equal(labels, split.labels[chosen])
+    for (first, _), (second, _) in itertools.pairwise(seen):
+        assert not np.shares_memory(first, second)
+    batches.rewind()
+    assert np.array_equal(batches.next_batch()[0], seen[0][0])
+    with pytest.raises(UserError, match="ask for at least 1"):
+        HostBatches(split, batch=0, seed=0)
+
+
+def test_a_block_begins_and_ends_with_the_frameworks_own_wait() -> None:
+    did: list[str] = []
+    host_s, device_s = AwaitedClock(lambda: did.append("wait")).time_block(lambda: did.append("step"), 3)
+    assert did == ["wait", "step", "step", "step", "wait"]
+    assert host_s > 0 and device_s is None
+
+
+def test_a_peak_that_an_earlier_trial_reached_is_missing_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = {"peak_bytes_in_use": 500}
+    monkeypatch.setattr(keras_state, "_jax_counters", lambda: counters)
+    monkeypatch.setattr(keras_state, "_jax_peak_before", 400)
+    assert keras_state.peak_memory_of_keras("keras-jax", "cuda")["memory_bytes"] == 500
+    monkeypatch.setattr(keras_state, "_jax_peak_before", 500)
+    found = keras_state.peak_memory_of_keras("keras-jax", "cuda")
+    assert found["memory_bytes"] is None and "can't be set back" in found["memory_reason"]
+
+
+class ResourceExhaustedError(Exception):
+    """As TensorFlow calls its own."""
+
+
+def test_each_frameworks_word_for_no_memory_is_known() -> None:
+    assert is_out_of_memory(ResourceExhaustedError("OOM when allocating tensor"))
+    assert is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes."))
+    assert not is_out_of_memory(RuntimeError("INVALID_ARGUMENT: shapes"))
