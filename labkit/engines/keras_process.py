@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any
 
-from labkit.engines.keras_support import PACKAGES, TITLES
 from labkit.errors import LabkitError
+from labkit.frameworks import KNOWN, title_of
 
 _SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
@@ -21,7 +21,7 @@ def enter(framework: str) -> Any:
 
     What the runner has set in the environment stays. LabkitError where this process has Keras on another back end.
     """
-    wanted = PACKAGES[framework]
+    wanted = KNOWN[framework].backend
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if "keras" not in sys.modules:
@@ -31,7 +31,7 @@ def enter(framework: str) -> Any:
     has = keras.backend.backend()
     if has != wanted:
         raise LabkitError(
-            f"this process has Keras on {has} and can't have {TITLES[framework]} beside it: each back end's trials "
+            f"this process has Keras on {has} and can't have {title_of(framework)} beside it: each back end's trials "
             f"need processes of their own."
         )
     if wanted == "tensorflow":

@@ -24,16 +24,20 @@ import numpy as np
 from labkit.data.host_batches import HostBatch
 from labkit.engines.keras_training import Pixels
 from labkit.errors import GateError
+from labkit.frameworks import RUNNER_PYTHON, path_of_workers
 from labkit.models.in_keras.carried import Array
 from labkit.trial import Trial
 
-_ROOT = Path(__file__).resolve().parents[2]
 _known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def is_there() -> bool:
-    """Whether this Python has PyTorch to compare with."""
-    return find_spec("torch") is not None
+    """Whether there is PyTorch to compare with, in this Python or in the one that runs labkit."""
+    return _python() != sys.executable or find_spec("torch") is not None
+
+
+def _python() -> str:
+    return os.environ.get(RUNNER_PYTHON, sys.executable)
 
 
 def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch: HostBatch) -> dict[str, Any]:
@@ -59,10 +63,9 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
 
 
 def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
-    search = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.run(
-        [sys.executable, "-m", "labkit.engines.keras_reference", str(path), json.dumps(specification)],
-        env={**os.environ, "PYTHONPATH": search, "CUDA_VISIBLE_DEVICES": ""},
+        [_python(), "-m", "labkit.engines.keras_reference", str(path), json.dumps(specification)],
+        env={**os.environ, "PYTHONPATH": path_of_workers(), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,

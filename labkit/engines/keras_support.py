@@ -10,11 +10,10 @@ from typing import Any
 
 from labkit.engines.batch_of_one import why_not_normalised
 from labkit.engines.capability import why_too_old
+from labkit.frameworks import KNOWN, title_of
 from labkit.models.in_keras import KERAS_MODELS
 from labkit.trial import Trial
 
-TITLES = {"keras-torch": "Keras on PyTorch", "keras-tensorflow": "Keras on TensorFlow", "keras-jax": "Keras on JAX"}
-PACKAGES = {"keras-torch": "torch", "keras-tensorflow": "tensorflow", "keras-jax": "jax"}
 ENGINES = {
     "keras-torch": ("eager", "compile"),
     "keras-tensorflow": ("eager", "function", "xla"),
@@ -42,7 +41,7 @@ _PLAIN = {
 
 def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where Keras can train the trial."""
-    title, engines = TITLES[trial.framework], ENGINES[trial.framework]
+    title, engines = title_of(trial.framework), ENGINES[trial.framework]
     if trial.framework == "keras-jax" and trial.engine == "eager":
         return "JAX's operators one by one are not meant for training: the engine `xla` compiles the step (jax.jit)"
     if trial.engine not in engines:
@@ -66,7 +65,7 @@ def why_unsupported(trial: Trial) -> str | None:
 
 def why_not_installed(framework: str) -> str | None:
     """Which of Keras and its back end this Python lacks; None where both are there."""
-    for package in ("keras", PACKAGES[framework]):
+    for package in KNOWN[framework].packages:
         if find_spec(package) is None:
             return f"{package} is not installed in the Python that this ran with"
     return None
@@ -80,5 +79,5 @@ def why_not_here(trial: Trial, capability: Any) -> str | None:
     if trial.device == "cpu":
         return None
     if capability is None:
-        return f"there is no GPU here that this {PACKAGES[trial.framework]} can use"
+        return f"there is no GPU here that this {KNOWN[trial.framework].backend} can use"
     return why_too_old(trial.precision, capability)

@@ -14,9 +14,10 @@ from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
 from labkit.engines import keras_gate, keras_process, keras_reference
 from labkit.engines.damping import damped
-from labkit.engines.keras_support import PACKAGES, why_unsupported
+from labkit.engines.keras_support import why_unsupported
 from labkit.engines.keras_training import Pixels, count_parameters, make_training
 from labkit.errors import GateError, Unsupported
+from labkit.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
 from labkit.trial import Trial
@@ -53,7 +54,7 @@ class KerasTrainWorkload:
             "loader": self._batches.kind,
             "data_format": "channels_last",
             "dtype_policy": keras.config.dtype_policy().name,
-            "backend": PACKAGES[trial.framework],
+            "backend": KNOWN[trial.framework].backend,
             "data_description": data.description,
             "train_images": len(data.train),
         }
