@@ -161,7 +161,7 @@ def engine_name(trial: Trial) -> str:
 
 
 _DEFAULT = Trial()
-_TUNED_FIELDS = ("engine", "precision", "memory_format", "optimizer")
+_TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer")
 
 
 _RUNS = ("large batch", "same batch", "scaled rate", "warm-up", "stale")

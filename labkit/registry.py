@@ -117,7 +117,7 @@ STUDIES: dict[str, Study] = {
             "11_frameworks",
             "Frameworks",
             "Does the framework matter?",
-            "four networks in PyTorch, TensorFlow and JAX",
+            "five networks in PyTorch and in Keras on PyTorch, TensorFlow and JAX: images/s, first step, memory, energy",
         ),
         Study(
             "12_data_pipeline",
@@ -153,6 +153,7 @@ METRICS: dict[str, Metric] = {
         Metric("roofline_fraction", "Fraction of the roofline", "%", "more", 1e2),
         Metric("speedup", "Speed-up", "x", "more"),
         Metric("memory_bytes", "Memory used", "GiB", "less", 2.0**-30),
+        Metric("framework_peak_bytes", "Peak memory by the framework's own counter", "GiB", "less", 2.0**-30),
         Metric("power_w", "Board power", "W", "less"),
         Metric("energy_per_image_j", "Energy per image", "mJ", "less", 1e3),
         Metric("net_energy_per_image_j", "Energy per image above idle", "mJ", "less", 1e3),
@@ -212,6 +213,14 @@ METRICS: dict[str, Metric] = {
 
 # What records may say in words: a claim may test whether it changes.
 LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolution time is spent in"}
+
+# What frameworks are called, by the words of trials.
+FRAMEWORK_TITLES: dict[str, str] = {
+    "torch": "PyTorch",
+    "keras-torch": "Keras on PyTorch",
+    "keras-tensorflow": "Keras on TensorFlow",
+    "keras-jax": "Keras on JAX",
+}
 
 # Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
 # sees to it that a field leaves this list when it becomes one.

@@ -19,6 +19,8 @@ ENGINES: dict[str, tuple[int, str, str]] = {
     "compile+graph": (2, "^", "-."),
     "openvino": (3, "P", "--"),
     "triton+graph": (4, "X", "-."),
+    "function": (3, "v", ":"),
+    "xla": (4, "P", "-."),
 }
 TICKS = 7  # so many numbers fit under a panel
 Bars = list[list[float]]
@@ -65,17 +67,20 @@ def points(
         axes.errorbar(at, values, yerr=bars, **style)
 
 
-def no_result(axes: Any, places: Sequence[float], colour: str, height: float = 0.04) -> None:
-    """A cross for each trial without a result, at a height of the axes where none with one would stand."""
+def no_result(axes: Any, places: Sequence[float], colour: str, height: float = 0.04, *, across: bool = False) -> None:
+    """A cross for each trial without a result, at a height of the axes where none with one would stand.
+
+    `across`: values lie along x, so the crosses stand near the left edge.
+    """
     if len(places):
+        heights = [height] * len(places)
         axes.plot(
-            places,
-            [height] * len(places),
+            *((heights, places) if across else (places, heights)),
             "x",
             color=colour,
             ms=8,
             mew=2,
-            transform=axes.get_xaxis_transform(),
+            transform=axes.get_yaxis_transform() if across else axes.get_xaxis_transform(),
             clip_on=False,
         )
 

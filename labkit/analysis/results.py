@@ -219,6 +219,27 @@ def _of_trace(name: str) -> Callable[[Record], float | None]:
     return of
 
 
+def first_step_s(record: Record) -> float | None:
+    """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
+
+    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, without the
+    steps that a gate takes.
+    """
+    said = record.facts.get("first_step_s")
+    if said is not None:
+        return float(said)
+    prepared = [record.phases_s[name] for name in PREPARATIONS.values() if name in record.phases_s]
+    return sum(prepared) if prepared else record.phases_s.get("first_step")
+
+
+def _time_to_first_step_s(record: Record) -> float | None:
+    """Of training: from no network to the end of its first step, after the process has its framework."""
+    if record.trial["workload"] != "train":  # the first prediction is another number
+        return None
+    build_s, first_s = record.facts.get("build_s", record.phases_s.get("build")), first_step_s(record)
+    return None if build_s is None or first_s is None else float(build_s) + first_s
+
+
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
@@ -227,6 +248,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "epoch_s": _epoch_s,
     "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
+    "time_to_first_step_s": _time_to_first_step_s,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
