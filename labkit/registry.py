@@ -141,6 +141,7 @@ METRICS: dict[str, Metric] = {
         Metric("step_s", "Step time", "ms", "less", 1e3),
         Metric("epoch_s", "Time per epoch", "s", "less"),
         Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
+        Metric("trace_s", "Time to trace", "s", "less"),
         Metric("compile_s", "Compile time", "s", "less"),
         Metric("capture_s", "Capture time", "s", "less"),
         Metric("latency_s", "Latency, median", "ms", "less", 1e3),

@@ -15,11 +15,11 @@ from typing import Any
 
 from labkit.errors import UserError, unknown
 
-# `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
-# `function` and `xla` are of Keras's back ends: TensorFlow's graphs, and XLA under TensorFlow or JAX.
-ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
-# `torch`: PyTorch's own networks and loop; the others: one network in Keras 3 on each of its back ends.
+# PyTorch as it is, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
+# `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
+# `function` and `xla` are of Keras: TensorFlow's traced function without a compiler, and XLA's programs.
+ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order

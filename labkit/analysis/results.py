@@ -162,7 +162,7 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 # What an engine does once, before a trial is timed: the worker times each apart.
-PREPARATIONS = {"compile_s": "compile", "capture_s": "capture"}
+PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 
@@ -222,14 +222,22 @@ def _of_trace(name: str) -> Callable[[Record], float | None]:
 def first_step_s(record: Record) -> float | None:
     """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
 
-    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, without the
-    steps that a gate takes.
+    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, of compiled
+    PyTorch without the steps that its gate takes afterwards.
     """
     said = record.facts.get("first_step_s")
     if said is not None:
         return float(said)
-    prepared = [record.phases_s[name] for name in PREPARATIONS.values() if name in record.phases_s]
-    return sum(prepared) if prepared else record.phases_s.get("first_step")
+    prepared = preparing_s(record)
+    if prepared and record.framework == "torch":  # its first steps are among what compiles and captures them
+        return prepared
+    step_s = record.phases_s.get("first_step")
+    return None if step_s is None else prepared + step_s
+
+
+def preparing_s(record: Record) -> float:
+    """Seconds of tracing, compiling and capturing, as far as the worker timed them apart; 0 where nothing was."""
+    return sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
 
 
 def _time_to_first_step_s(record: Record) -> float | None:
