@@ -67,6 +67,7 @@ class PublishedRun(_Part):
     """A training as the paper sets it: which network in what, on how many GPUs, and for how long.
 
     `batch` is of all devices of a node together, as printed; either `iterations` of it or `epochs` are given.
+    `speed_up` is over one device, where the paper prints it.
     """
 
     framework: str
@@ -78,6 +79,7 @@ class PublishedRun(_Part):
     batch: int = Field(ge=1)
     iterations: int | None = Field(None, ge=1)
     epochs: int | None = Field(None, ge=1)
+    speed_up: float | None = Field(None, gt=0)
     where: Annotated[str, Field(min_length=1)]
 
     @model_validator(mode="after")

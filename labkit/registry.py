@@ -117,7 +117,7 @@ STUDIES: dict[str, Study] = {
             "11_frameworks",
             "Frameworks",
             "Does the framework matter?",
-            "five networks in PyTorch and in Keras on PyTorch, TensorFlow and JAX: images/s, first step, memory, energy",
+            "five networks in PyTorch and in Keras on its three back ends: images/s, first step, memory, energy",
         ),
         Study(
             "12_data_pipeline",

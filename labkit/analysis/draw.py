@@ -51,6 +51,7 @@ def points(
     line: str = "none",
     label: str | None = None,
     across: bool = False,
+    hollow: bool = False,
 ) -> None:
     """The rows of `data` that have a `value`, with their intervals; `across` lays the values along x."""
     known = data["value"].notna().to_numpy()
@@ -60,6 +61,8 @@ def points(
     shown = data[known]
     bars = error_bars(shown)
     style = {"color": colour, "marker": marker, "ls": line, "ms": 6, "lw": 1.4, "capsize": 3, "label": label}
+    if hollow:
+        style["fillstyle"] = "none"
     values = shown["value"].astype(float)
     if across:
         axes.errorbar(values, at, xerr=bars, **style)

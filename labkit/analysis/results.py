@@ -248,6 +248,14 @@ def _time_to_first_step_s(record: Record) -> float | None:
     return None if build_s is None or first_s is None else float(build_s) + first_s
 
 
+def _framework_peak_bytes(record: Record) -> float | None:
+    """What the framework's own counter of device memory came to; native PyTorch's is what all its trials record."""
+    said = record.facts.get("framework_peak_bytes")
+    if said is None and (record.framework, record.trial["device"]) == ("torch", "cuda"):
+        said = record.facts.get("memory_bytes")
+    return None if said is None else float(said)
+
+
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
@@ -257,6 +265,7 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
     "time_to_first_step_s": _time_to_first_step_s,
+    "framework_peak_bytes": _framework_peak_bytes,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},

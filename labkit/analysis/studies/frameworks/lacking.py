@@ -1,0 +1,62 @@
+"""What has no result, and why: whole frameworks that are not here, engines that they lack, what did not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labkit.analysis import engines
+from labkit.analysis.format import listing
+from labkit.analysis.results import Results
+from labkit.analysis.studies.frameworks.compared import Setting, engine, framework
+from labkit.trial import Trial
+
+
+def failures_sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """Whose trials have no result, framework by framework, for a caption; empty when all have one."""
+    lost: dict[str, int] = {}
+    of: dict[str, int] = {}
+    for trial in trials:
+        of[framework(trial)] = of.get(framework(trial), 0) + 1
+        if engines.failure(results, trial):
+            lost[framework(trial)] = lost.get(framework(trial), 0) + 1
+    said = [name if count == of[name] else f"{name} in {count} of {of[name]}" for name, count in lost.items()]
+    return f" Crosses have no result: {listing(said)}." if said else ""
+
+
+def reason(results: Results, trial: Trial) -> str | None:
+    """Why a trial has no result, without the word for what is not supported; None when it has one."""
+    why = engines.failure(results, trial)
+    return why.removeprefix("unsupported: ").rstrip(".") if why else None
+
+
+def sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """What has no result, and why: whole frameworks by their name alone."""
+    lost: dict[str, list[Trial]] = {}
+    for trial in trials:
+        if why := reason(results, trial):
+            lost.setdefault(why, []).append(trial)
+    said = [f"No result of {_names(results, of, trials)} ({why})." for why, of in lost.items()]
+    return " ".join(said)
+
+
+def _names(results: Results, lost: Sequence[Trial], trials: Sequence[Trial]) -> str:
+    """The frameworks of trials that were lost for one reason, with the engines where others of them have results."""
+    parts: dict[str, list[str]] = {}
+    for trial in lost:
+        of_framework = [other for other in trials if other.framework == trial.framework]
+        some = any(results.ok(other) for other in of_framework)
+        parts.setdefault(framework(trial), []).extend([_what(trial, of_framework)] if some else [])
+    return listing([f"{name}, {listing(list(dict.fromkeys(of)))}" if of else name for name, of in parts.items()])
+
+
+def _what(trial: Trial, beside: Sequence[Trial]) -> str:
+    """A trial that failed among others of its framework: `XLA in BF16 (VGG-16, 32 px, batch 256)`."""
+    alike = [other for other in beside if other.engine == trial.engine]
+    where = f" ({Setting.of(trial).name})" if len({Setting.of(other) for other in alike}) > 1 else ""
+    precision = f" in {trial.precision.upper()}" if len({other.precision for other in alike}) > 1 else ""
+    return f"{engine(trial)}{precision}{where}"
+
+
+def ran_on(results: Results, name: str, device: str) -> bool:
+    """Whether a framework has a result on a kind of device (`cuda` or `cpu`)."""
+    return any(results.ok(trial) for trial in results.trials(framework=name, device=device))

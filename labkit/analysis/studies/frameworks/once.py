@@ -1,0 +1,140 @@
+"""What a framework takes beside the time of its steps: seconds until the first of them, and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis import engines
+from labkit.analysis.figure import MARKERS, Figure
+from labkit.analysis.format import listing, number
+from labkit.analysis.observations import mean_interval, why_not
+from labkit.analysis.results import Results, preparing_s
+from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
+from labkit.analysis.studies.frameworks.figures import Mark, by_framework
+from labkit.analysis.table import Text
+from labkit.registry import find_metric
+from labkit.statistics import Interval, log_interval
+from labkit.trial import PRECISIONS, Trial
+
+FIRST, LATER = "first pass", "later passes"
+OWN, DEVICE, RESIDENT = "own counter", "device", "resident set"
+
+
+def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
+    """Seconds from no network to the end of the first step, in the first pass and in later ones."""
+    known = [trial for trial in trials if results.values(trial, "time_to_first_step_s")]
+    if not known:
+        return Text("No record tells when its first step had ended, so there is no picture of it.")
+    found = []
+    for trial in known:
+        seconds = results.values(trial, "time_to_first_step_s")
+        first = min(seconds)
+        later = [value for number_, value in seconds.items() if number_ != first]
+        parts = {FIRST: log_interval([seconds[first]]), **({LATER: log_interval(later)} if later else {})}
+        found += [_row(trial, which, interval) for which, interval in parts.items()]
+    data = pd.DataFrame(found)
+    ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
+    return by_framework(
+        data,
+        _marks(data, known, hollow=LATER),
+        name="frameworks-first-step",
+        label="seconds to the end of the first step (log scale)",
+        caption="Time to the first step: building the network, tracing and compiling its step, and the step itself, "
+        "after the framework was imported. Later passes are fresh processes, which may find on the disk what the "
+        f"first has compiled; whether it began with an empty cache the records do not say.{_compiling(results, known)} "
+        f"{conditions(results, known)}. Bars: 95 % interval.",
+        alt="Dot plots on log axes, a panel a network, a row a framework and engine: seconds until the first step had "
+        f"ended, from {number(ends[0])} to {number(ends[1])}, in the first pass and in later ones.",
+        again=results.again,
+    )
+
+
+def _compiling(results: Results, trials: Sequence[Trial]) -> str:
+    """How much of the longest wait was tracing and compiling."""
+    parts = [
+        (preparing_s(record), seconds, trial)
+        for trial in trials
+        for record in results.ok(trial)
+        if (seconds := results.values(trial, "time_to_first_step_s").get(record.pass_number))
+    ]
+    compiling_s, seconds, trial = max(parts, key=lambda part: part[1])
+    if not compiling_s:
+        return ""
+    what = f"{how(trial)} in {trial.precision.upper()}, {Setting.of(trial).name}"
+    return f" The longest, {number(seconds)} s, is {what}: {number(compiling_s)} s of it trace and compile."
+
+
+def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
+    """Memory by the framework's own counter beside what the device says is in use; of a CPU, of the process."""
+    found = []
+    for trial in trials:
+        if not results.ok(trial):
+            continue
+        if trial.device == "cpu":
+            parts = {RESIDENT: results.interval(trial, "memory_bytes")}
+        else:
+            own, device = results.interval(trial, "framework_peak_bytes"), mean_interval(results, trial, "memory_bytes")
+            parts = {OWN: own, DEVICE: device}
+        scale = find_metric("memory_bytes").scale
+        found += [_row(trial, which, interval.scaled(scale)) for which, interval in parts.items() if interval]
+    if not found:
+        return Text("No record tells how much memory it took.")
+    data = pd.DataFrame(found)
+    on_cpu = set(data["which"]) == {RESIDENT}
+    said = (
+        "Memory of the training's process (its resident set at the end), the framework's own libraries and the images "
+        "among it: a CPU has no counter of its own"
+        if on_cpu
+        else "Memory: the peak that the framework's own counter saw while it trained, and what was in use on the "
+        f"device by all, its libraries among it{_without(results, data)}. A framework that keeps what it once had shows more "
+        "on the device than it needs"
+    )
+    ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
+    known = [trial for trial in trials if results.ok(trial)]
+    return by_framework(
+        data,
+        _marks(data, trials, hollow=DEVICE),
+        name="frameworks-memory",
+        label="GiB (log scale)",
+        caption=f"{said}. {conditions(results, known)}. Bars: 95 % interval.",
+        alt="Dot plots on log axes, a panel a network, a row a framework and engine: memory from "
+        f"{number(ends[0])} to {number(ends[1])} GiB.",
+        again=results.again,
+    )
+
+
+def _without(results: Results, data: pd.DataFrame) -> str:
+    """Which of the two is not known, and why."""
+    if DEVICE not in set(data["which"]):
+        return f" (not known here: {why_not(results, 'memory_bytes')})"
+    silent = [how_ for how_, of in data.groupby("how", sort=False) if OWN not in set(of["which"])]
+    return f" (no counter of its own: {listing(list(map(str, silent)))})" if silent else ""
+
+
+def _row(trial: Trial, which: str, interval: Interval) -> dict[str, Any]:
+    precision = trial.precision.upper()
+    return {
+        "setting": Setting.of(trial).name,
+        "how": how(trial),
+        "framework": trial.framework,
+        "precision": precision,
+        "which": which,
+        "mark": f"{precision}, {which}",
+        **engines.ends(interval),
+        "failed": None,
+    }
+
+
+def _marks(data: pd.DataFrame, trials: Sequence[Trial], *, hollow: str) -> list[Mark]:
+    """A shape a precision, filled and hollow."""
+    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
+    there = set(data["mark"])
+    return [
+        Mark(name, "mark", name, MARKERS[place], which == hollow)
+        for place, precision in enumerate(precisions)
+        for which in dict.fromkeys(data["which"])
+        if (name := f"{precision.upper()}, {which}") in there
+    ]

@@ -1,0 +1,114 @@
+"""The tables of frameworks: images/s beside PyTorch's, what each took of the device, and whether networks are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis import engines
+from labkit.analysis.format import MISSING, listing, number, percent, with_interval
+from labkit.analysis.observations import energy_methods, mean_interval, power_kind, spread, why_not
+from labkit.analysis.results import Results
+from labkit.analysis.studies.frameworks.compared import (
+    Setting,
+    conditions,
+    framework,
+    how,
+    over_native,
+)
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.registry import FRAMEWORK_TITLES
+from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
+
+RATE, OVER = "images/s", "over PyTorch"
+
+
+def speed(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Images/s and the ratio to native PyTorch's of every framework and engine, a pair of columns a precision."""
+    if not trials:
+        return Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")
+    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for trial in trials:
+        row = rows.setdefault((Setting.of(trial).name, how(trial)), {"": Setting.of(trial).name, "by": how(trial)})
+        ratio, name = over_native(results, trial), trial.precision.upper()
+        rate = with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False)
+        row[f"{name}, {RATE}"] = engines.status_without_result(results, trial) or rate
+        row[f"{name}, {OVER}"] = shown_effect(ratio, "images_per_s", "ratio") if ratio else None
+    columns = [f"{precision.upper()}, {what}" for precision in precisions for what in (RATE, OVER)]
+    frame = pd.DataFrame(list(rows.values()), columns=["", "by", *columns], dtype=object)
+    frame = frame.where(frame.notna(), None)
+    return Table(
+        engines.concise(frame, columns),
+        f"Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
+        f"over eager and compiled over compiled, formed within each pass first. {conditions(results, trials)}. 95 % "
+        f"intervals.",
+    )
+
+
+def use(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """What a training took: an epoch's time with its input, how busy the device was, power, and energy an image."""
+    known = [trial for trial in trials if results.ok(trial)]
+    if not known:
+        return Text("No trial gave a result, so nothing can be said of time, use and energy.")
+    shown = []
+    for trial in known:
+        busy, cores = spread(results, trial, "utilisation"), results.fact(trial, "cpu_cores_used")
+        power, joules = mean_interval(results, trial, "power_w"), mean_interval(results, trial, "energy_per_image_j")
+        shown.append(
+            {
+                "": Setting.of(trial).name,
+                "by": f"{how(trial)}, {trial.precision.upper()}",
+                "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", 3, unit=False),
+                "utilisation": percent(busy.mean) if busy else None,
+                "cores used": number(cores) if cores is not None else None,
+                "power (W)": with_interval(power, "power_w", 3, unit=False) if power else None,
+                "mJ/image": with_interval(joules, "energy_per_image_j", 3, unit=False) if joules else None,
+            }
+        )
+    frame = pd.DataFrame(shown, dtype=object)
+    metered = any(trial.energy_windows for trial in known)
+    return Table(
+        engines.concise(frame, ("utilisation", "cores used", "power (W)", "mJ/image")),
+        f"Epoch: the time that {_images(results, known)} take at the measured images/s, with their way from the loader "
+        "to the device and without a validation. One telemetry process watches all frameworks alike. Cores: of the "
+        f"host, kept busy by the training's process.{_lacking(results, frame, metered)} "
+        f"{conditions(results, known)}. 95 % intervals.",
+    )
+
+
+def _images(results: Results, trials: Sequence[Trial]) -> str:
+    counts = sorted({int(images) for trial in trials if (images := results.fact(trial, "train_images"))})
+    return f"the {listing([f'{count:,}' for count in counts])} training images" if counts else "the training images"
+
+
+def _lacking(results: Results, frame: pd.DataFrame, metered: bool) -> str:
+    """Which of power and energy are not there, and why; else how they were found."""
+    if frame["power (W)"].isna().all():
+        return f" No power: {why_not(results, 'power_w')}."
+    if not metered:
+        return f" {power_kind(results)}. No trial asked for long windows, so there are no joules."
+    if frame["mJ/image"].isna().all():
+        return f" {power_kind(results)}. No joules: {why_not(results, 'energy_j')}."
+    methods = listing(energy_methods(results))
+    return f" {power_kind(results)}; joules an image where long windows were asked for, by {methods}."
+
+
+def networks(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Parameters of each network in each framework: the same layers have the same."""
+    rows: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        count = results.fact(trial, "parameters")
+        if count is not None:
+            rows.setdefault(Setting.of(trial).network, {})[framework(trial)] = f"{count:,}"
+    if not rows:
+        return Text("No record tells the parameters of a network.")
+    names = [FRAMEWORK_TITLES[name] for name in FRAMEWORKS]
+    there = [name for name in names if any(name in row for row in rows.values())]
+    frame = pd.DataFrame([{"": name, **{one: row.get(one, MISSING) for one in there}} for name, row in rows.items()])
+    odd = [name for name, row in rows.items() if len(set(row.values())) > 1]
+    said = f"They differ in {listing(odd)}: what is compared there is not the same." if odd else "They are the same."
+    return Table(frame, f"Parameters that are trained, as each framework counts its own. {said}")
