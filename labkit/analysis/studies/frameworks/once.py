@@ -89,8 +89,8 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "among it: a CPU has no counter of its own"
         if on_cpu
         else "Memory: the peak that the framework's own counter saw while it trained, and what was in use on the "
-        f"device by all, its libraries among it{_without(results, data)}. A framework that keeps what it once had shows more "
-        "on the device than it needs"
+        f"device by all, its libraries among it{_without(results, data)}. A framework that keeps what it once had "
+        "shows more on the device than it needs"
     )
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
     known = [trial for trial in trials if results.ok(trial)]

@@ -91,7 +91,7 @@ def table(results: Results) -> Table | Text:
         frame,
         f"The trainings of '{_title()}', {ROW}, with its batches, in FP32. Time: what its samples take at the images/s "
         "measured here, with their way from the loader to the device; the paper's own times and images/s were printed "
-        "as pictures only. Iterations: of those samples; where the paper counts an epoch, they are this report's images. "
+        "as pictures only. Iterations: of those samples; where the paper counts an epoch, of this report's images. "
         "Speed-up over one device within each pass; printed: the paper's, on P100s. "
         f"{_lacking(lacking)} {conditions(results, trials)}. 95 % intervals.",
     )
