@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any, Protocol
 
 from labkit import recipes
 from labkit.models import MODELS
 from labkit.models.catalogue import input_sizes
-from labkit.papers import PublishedRun, load_papers
+from labkit.papers import Paper, PublishedRun, load_papers
 from labkit.profile import Profile
 from labkit.trial import Trial
 
@@ -87,9 +88,15 @@ def metered(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
     return list(dict.fromkeys(map(with_windows, trials)))
 
 
+@cache
+def paper() -> Paper:
+    """The paper whose trainings are run again."""
+    return next(one for one in load_papers() if one.id == PAPER)
+
+
 def runs() -> list[PublishedRun]:
-    """The paper's trainings, in its order."""
-    return next(paper.runs for paper in load_papers() if paper.id == PAPER)
+    """Its trainings, in its order."""
+    return paper().runs
 
 
 def why_not_built(run: PublishedRun) -> str | None:

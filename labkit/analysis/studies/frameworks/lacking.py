@@ -45,16 +45,17 @@ def _names(results: Results, lost: Sequence[Trial], trials: Sequence[Trial]) -> 
     for trial in lost:
         of_framework = [other for other in trials if other.framework == trial.framework]
         some = any(results.ok(other) for other in of_framework)
-        parts.setdefault(framework(trial), []).extend([_what(trial, of_framework)] if some else [])
+        parts.setdefault(framework(trial), []).extend([_what(results, trial, of_framework)] if some else [])
     return listing([f"{name}, {listing(list(dict.fromkeys(of)))}" if of else name for name, of in parts.items()])
 
 
-def _what(trial: Trial, beside: Sequence[Trial]) -> str:
+def _what(results: Results, trial: Trial, beside: Sequence[Trial]) -> str:
     """A trial that failed among others of its framework: `XLA in BF16 (VGG-16, 32 px, batch 256)`."""
-    alike = [other for other in beside if other.engine == trial.engine]
-    where = f" ({Setting.of(trial).name})" if len({Setting.of(other) for other in alike}) > 1 else ""
-    precision = f" in {trial.precision.upper()}" if len({other.precision for other in alike}) > 1 else ""
-    return f"{engine(trial)}{precision}{where}"
+    several = " on several devices" if trial.devices > 1 else ""
+    alike = [other for other in beside if (other.engine, other.devices > 1) == (trial.engine, trial.devices > 1)]
+    if not any(results.ok(other) for other in alike):
+        return f"{engine(trial)}{several}"
+    return f"{engine(trial)} in {trial.precision.upper()}{several} ({Setting.of(trial).name})"
 
 
 def ran_on(results: Results, name: str, device: str) -> bool:

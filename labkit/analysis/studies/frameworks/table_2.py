@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.format import listing, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import grids
 from labkit.analysis.studies.frameworks.compared import conditions, engine, framework, is_own
@@ -15,7 +15,7 @@ from labkit.analysis.studies.multi_gpu.scaling import counted, share_words, spee
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.models import MODELS
-from labkit.papers import PublishedRun, load_papers
+from labkit.papers import PublishedRun
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
@@ -78,27 +78,24 @@ def table(results: Results) -> Table | Text:
                     "time (s)": with_interval(took, "run_s", unit=False) if took else None,
                     "speed-up": shown_effect(speed, "images_per_s", "ratio") if speed else None,
                     "of linear": share_words(speed.scaled(1 / run.devices)) if speed else None,
-                    "printed": f"{number(run.speed_up)}x" if run.speed_up else None,
+                    "printed": f"{run.speed_up}x" if run.speed_up else None,
                     "no result": engines.status_without_result(results, trial),
                 }
             )
     if not shown:
         return Text(f"No training of the paper's {ROW} was run here. {_lacking(lacking)}")
+    title = grids.paper().citation.title
     frame = pd.DataFrame(shown, dtype=object)
     frame = engines.concise(frame.where(frame.notna(), None), ("speed-up", "of linear", "printed", "no result"))
     trials = [trial for run in grids.runs() for trial in trials_of(results, run)]
     return Table(
         frame,
-        f"The trainings of '{_title()}', {ROW}, with its batches, in FP32. Time: what its samples take at the images/s "
+        f"The trainings of '{title}', {ROW}, with its batches, in FP32. Time: what its samples take at the images/s "
         "measured here, with their way from the loader to the device; the paper's own times and images/s were printed "
         "as pictures only. Iterations: of those samples; where the paper counts an epoch, of this report's images. "
         "Speed-up over one device within each pass; printed: the paper's, on P100s. "
         f"{_lacking(lacking)} {conditions(results, trials)}. 95 % intervals.",
     )
-
-
-def _title() -> str:
-    return next(paper.citation.title for paper in load_papers() if paper.id == grids.PAPER)
 
 
 def _why_not(results: Results, run: PublishedRun) -> str:
