@@ -20,8 +20,8 @@ from labkit.analysis.studies.frameworks.compared import (
     gains,
     how,
     is_own,
-    on_one,
     over_native,
+    side_by_side,
 )
 from labkit.analysis.studies.frameworks.plan import ON_A_GPU_ONLY
 from labkit.analysis.table import Text
@@ -46,7 +46,7 @@ def headline(results: Results) -> Text:
     """The answer first: how much the framework matters, and how much the engine; who is ahead; what is absent."""
     if not any(results.ok(trial) for trial in results.by_trial):
         return engines.nothing(results)
-    trials = on_one(results)
+    trials = side_by_side(results)
     said = [
         matters(results, trials),
         ahead(results, trials),
@@ -105,7 +105,7 @@ def _fastest(of_way: dict[Cell, list[Trial]]) -> str:
         winners.setdefault(framework(ranked[0]), []).append(cell.setting.name)
     if len(winners) == 1:
         (name, settings), *_ = winners.items()
-        return f"{name} is fastest{f' in all {len(settings)} networks' if len(settings) > 1 else f' ({settings[0]})'}"
+        return f"{name} is fastest {'with every network' if len(settings) > 1 else f'({settings[0]})'}"
     return listing([f"{name} is fastest with {listing(settings)}" for name, settings in winners.items()])
 
 
@@ -120,12 +120,16 @@ def _over_native(results: Results, of_way: dict[Cell, list[Trial]]) -> list[str]
     for name, ratios in found.items():
         ordered = sorted(ratios, key=lambda pair: pair[0].point)
         ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
-        told = [
-            f"{_ratio(ratio)} ({engine(trial)}{f', {Setting.of(trial).network}' if len(of_way) > 1 else ''})"
-            for ratio, trial in ends
-        ]
+        told = [f"{_ratio(ratio)}{_which(trial, several=len(of_way) > 1)}" for ratio, trial in ends]
         said.append(f"{name} {' to '.join(told)}")
     return said
+
+
+def _which(trial: Trial, *, several: bool) -> str:
+    """` (XLA, VGG-16, 32 px)`: the engine where a framework may have two, the network where there are several."""
+    said = [engine(trial)] if trial.engine != "eager" else []
+    said += [Setting.of(trial).network] if several else []
+    return f" ({', '.join(said)})" if said else ""
 
 
 def own(results: Results, trials: Sequence[Trial]) -> str:
@@ -159,7 +163,7 @@ def untested(results: Results) -> str:
 
 def limitations(results: Results) -> Text:
     """What these numbers do not say."""
-    trials = on_one(results)
+    trials = side_by_side(results)
     said = []
     if any(results.ok(trial) for trial in trials):
         said += [
@@ -180,7 +184,7 @@ def limitations(results: Results) -> Text:
 def _loaders(results: Results) -> str:
     """How images come to the device, where frameworks differ in it."""
     kinds: dict[str, list[str]] = {}
-    for trial in on_one(results):
+    for trial in side_by_side(results):
         if loader := results.fact(trial, "loader"):
             names = kinds.setdefault(str(loader), [])
             names += [] if framework(trial) in names else [framework(trial)]
@@ -194,7 +198,7 @@ def _loaders(results: Results) -> str:
 
 def key_numbers(results: Results) -> KeyNumbers:
     """How far frameworks lie apart at most, the best ratio over PyTorch, and what compiling makes at most."""
-    trials, found = on_one(results), []
+    trials, found = side_by_side(results), []
     if most := widest(results, trials):
         pair = f"{how(most.fastest)} over {how(most.slowest)}"
         found.append([_ratio(most.ratio), f"between frameworks at most: {pair}, {most.cell.name}"])

@@ -25,6 +25,7 @@ from labkit.analysis.table import Text
 from labkit.trial import FRAMEWORKS, Trial
 
 COLUMNS = 2
+CROWDED = 15.0  # of a log axis: from this ratio of its ends on fewer numbers are written
 ROW_IN = 0.26  # of a framework and engine
 COLOURS = {name: place for place, name in enumerate(FRAMEWORKS)}  # in the palette
 
@@ -145,7 +146,7 @@ def by_framework(
             for border in _borders(ordered, of):
                 axes.axhline(border, color=theme.faint, lw=0.8)
             axes.set_title(setting, fontsize=9.5, color=theme.ink)
-            log_axis(axes, "x")
+            _narrow_log_axis(axes)
             axes.tick_params(axis="y", labelleft=place % COLUMNS == 0)
             tidy(axes, theme, grid="x")
         for mark in marks:
@@ -166,6 +167,16 @@ def by_framework(
     )
 
 
+def _narrow_log_axis(axes: Any) -> None:
+    """A log axis with numbers that fit under half a picture."""
+    from matplotlib.ticker import LogLocator
+
+    log_axis(axes, "x")
+    low, high = axes.xaxis.get_view_interval()
+    if high / low > CROWDED:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high / low < CROWDED**2 else (1.0,)))
+
+
 def _draw_mark(axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered: list[str], shift: float) -> None:
     """The points of one mark in a panel, framework by framework, and crosses for what gave no result."""
     for name in FRAMEWORKS:
@@ -173,7 +184,7 @@ def _draw_mark(axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered:
         places = [ordered.index(how) + shift for how in one["how"]]
         colour = theme.palette[COLOURS[name]]
         points(axes, places, one, colour=colour, marker=mark.marker, across=True, hollow=mark.hollow)
-        lost = [at for at, why in zip(places, one["failed"], strict=True) if why]
+        lost = [at for at, why in zip(places, one["failed"], strict=True) if isinstance(why, str)]
         no_result(axes, lost, colour, 0.03, across=True)
 
 

@@ -24,9 +24,11 @@ def failures_sentence(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def reason(results: Results, trial: Trial) -> str | None:
-    """Why a trial has no result, without the word for what is not supported; None when it has one."""
+    """Why a trial has no result, for a sentence that names its framework anyway; None when it has one."""
     why = engines.failure(results, trial)
-    return why.removeprefix("unsupported: ").rstrip(".") if why else None
+    if why is None:
+        return None
+    return why.removeprefix("unsupported: ").removeprefix(f"{framework(trial)} can't run here: ").rstrip(".")
 
 
 def sentence(results: Results, trials: Sequence[Trial]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,42 +26,69 @@ from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 RATE, OVER = "images/s", "over PyTorch"
 
 
-def speed(results: Results, trials: Sequence[Trial]) -> Table | Text:
-    """Images/s and the ratio to native PyTorch's of every framework and engine, a pair of columns a precision."""
+def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
+    """Images/s and the ratio to native PyTorch's: a table a network, a row a framework and engine."""
     if not trials:
-        return Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")
-    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+        return [Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")]
+    said = (
+        "Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
+        f"over eager and compiled over compiled, formed within each pass first. {conditions(results, trials)}. 95 % "
+        "intervals."
+    )
+    return _by_setting(trials, lambda alike: _speed_frame(results, alike), said)
+
+
+def _by_setting(
+    trials: Sequence[Trial], frame_of: Callable[[list[Trial]], pd.DataFrame], said: str
+) -> list[Table | Text]:
+    """A table of each setting; what all of them say stands over the first."""
+    by: dict[Setting, list[Trial]] = {}
     for trial in trials:
-        row = rows.setdefault((Setting.of(trial).name, how(trial)), {"": Setting.of(trial).name, "by": how(trial)})
+        by.setdefault(Setting.of(trial), []).append(trial)
+    first = next(iter(by))
+    return [
+        Table(frame_of(alike), f"{setting.name}. {said if setting == first else 'As above.'}")
+        for setting, alike in by.items()
+    ]
+
+
+def _speed_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
+    """A row a framework and engine, a pair of columns a precision."""
+    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
+    rows: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        row = rows.setdefault(how(trial), {"": how(trial)})
         ratio, name = over_native(results, trial), trial.precision.upper()
         rate = with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False)
         row[f"{name}, {RATE}"] = engines.status_without_result(results, trial) or rate
         row[f"{name}, {OVER}"] = shown_effect(ratio, "images_per_s", "ratio") if ratio else None
     columns = [f"{precision.upper()}, {what}" for precision in precisions for what in (RATE, OVER)]
-    frame = pd.DataFrame(list(rows.values()), columns=["", "by", *columns], dtype=object)
-    frame = frame.where(frame.notna(), None)
-    return Table(
-        engines.concise(frame, columns),
-        f"Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
-        f"over eager and compiled over compiled, formed within each pass first. {conditions(results, trials)}. 95 % "
-        f"intervals.",
-    )
+    frame = pd.DataFrame(list(rows.values()), columns=["", *columns], dtype=object)
+    return engines.concise(frame.where(frame.notna(), None), columns)
 
 
-def use(results: Results, trials: Sequence[Trial]) -> Table | Text:
+def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
     """What a training took: an epoch's time with its input, how busy the device was, power, and energy an image."""
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
-        return Text("No trial gave a result, so nothing can be said of time, use and energy.")
-    shown = []
-    for trial in known:
+        return [Text("No trial gave a result, so nothing can be said of time, use and energy.")]
+    said = (
+        f"Epoch: the time that {_images(results, known)} take at the measured images/s, with their way from the loader "
+        "to the device and without a validation. One telemetry process watches all frameworks alike. Cores: of the "
+        f"host, kept busy by the training's process.{_energy(results, known)} {conditions(results, known)}. 95 % "
+        "intervals."
+    )
+    return _by_setting(known, lambda alike: _use_frame(results, alike), said)
+
+
+def _use_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
+    rows = []
+    for trial in trials:
         busy, cores = spread(results, trial, "utilisation"), results.fact(trial, "cpu_cores_used")
         power, joules = mean_interval(results, trial, "power_w"), mean_interval(results, trial, "energy_per_image_j")
-        shown.append(
+        rows.append(
             {
-                "": Setting.of(trial).name,
-                "by": f"{how(trial)}, {trial.precision.upper()}",
+                "": f"{how(trial)}, {trial.precision.upper()}",
                 "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", 3, unit=False),
                 "utilisation": percent(busy.mean) if busy else None,
                 "cores used": number(cores) if cores is not None else None,
@@ -69,15 +96,7 @@ def use(results: Results, trials: Sequence[Trial]) -> Table | Text:
                 "mJ/image": with_interval(joules, "energy_per_image_j", 3, unit=False) if joules else None,
             }
         )
-    frame = pd.DataFrame(shown, dtype=object)
-    metered = any(trial.energy_windows for trial in known)
-    return Table(
-        engines.concise(frame, ("utilisation", "cores used", "power (W)", "mJ/image")),
-        f"Epoch: the time that {_images(results, known)} take at the measured images/s, with their way from the loader "
-        "to the device and without a validation. One telemetry process watches all frameworks alike. Cores: of the "
-        f"host, kept busy by the training's process.{_lacking(results, frame, metered)} "
-        f"{conditions(results, known)}. 95 % intervals.",
-    )
+    return engines.concise(pd.DataFrame(rows, dtype=object), ("utilisation", "cores used", "power (W)", "mJ/image"))
 
 
 def _images(results: Results, trials: Sequence[Trial]) -> str:
@@ -85,13 +104,13 @@ def _images(results: Results, trials: Sequence[Trial]) -> str:
     return f"the {listing([f'{count:,}' for count in counts])} training images" if counts else "the training images"
 
 
-def _lacking(results: Results, frame: pd.DataFrame, metered: bool) -> str:
-    """Which of power and energy are not there, and why; else how they were found."""
-    if frame["power (W)"].isna().all():
+def _energy(results: Results, trials: Sequence[Trial]) -> str:
+    """How power and energy were found, or why they are not there."""
+    if not any(mean_interval(results, trial, "power_w") for trial in trials):
         return f" No power: {why_not(results, 'power_w')}."
-    if not metered:
+    if not any(trial.energy_windows for trial in trials):
         return f" {power_kind(results)}. No trial asked for long windows, so there are no joules."
-    if frame["mJ/image"].isna().all():
+    if not any(mean_interval(results, trial, "energy_per_image_j") for trial in trials):
         return f" {power_kind(results)}. No joules: {why_not(results, 'energy_j')}."
     methods = listing(energy_methods(results))
     return f" {power_kind(results)}; joules an image where long windows were asked for, by {methods}."
