@@ -143,11 +143,11 @@ def own(results: Results, trials: Sequence[Trial]) -> str:
             best, next_to = (max(part, key=lambda one: rates[one]) for part in (tuned, others))
             ratio = engines.ratio(results, best, next_to, "images_per_s")
             if ratio:
-                said.append(
-                    f"{how(best)} in {best.precision.upper()} trains {setting.name} {_ratio(ratio)} as fast as the "
-                    f"fastest of the others ({how(next_to)} in {next_to.precision.upper()})"
-                )
-    return f"{'; '.join(said)}." if said else ""
+                pair = f"{engine(best)} in {best.precision.upper()} over {how(next_to)} in {next_to.precision.upper()}"
+                said.append(f"{_ratio(ratio)} with {setting.network} ({pair})")
+    if not said:
+        return ""
+    return f"Over the fastest of all these, PyTorch by the workbook's own engines comes to {'; '.join(said)}."
 
 
 def untested(results: Results) -> str:

@@ -22,11 +22,12 @@ from labkit.analysis.studies.frameworks.compared import (
 )
 from labkit.analysis.studies.frameworks.lacking import failures_sentence
 from labkit.analysis.table import Text
-from labkit.trial import FRAMEWORKS, Trial
+from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 
 COLUMNS = 2
 CROWDED = 15.0  # of a log axis: from this ratio of its ends on fewer numbers are written
 ROW_IN = 0.26  # of a framework and engine
+SHAPES = {name.upper(): MARKERS[place] for place, name in enumerate(PRECISIONS)}
 COLOURS = {name: place for place, name in enumerate(FRAMEWORKS)}  # in the palette
 
 
@@ -77,7 +78,7 @@ def ratios(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("images/s over native PyTorch's (log scale)")
-        log_axis(axes, "x")
+        _ratio_axis(axes)
         tidy(axes, theme, grid="x")
         legend_above(figure, [axes], ncols=3)
 
@@ -92,7 +93,7 @@ def ratios(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         alt=f"Dot plot on a log axis, a row a network, class of engine and precision: each framework's images per "
         f"second over native PyTorch's, from {number(low)} to {number(high)}.",
         data=data.drop(columns="name"),
-        size_in=(8.0, 1.5 + 0.42 * len(names)),
+        size_in=(8.0, 1.5 + 0.36 * len(names)),
     )
 
 
@@ -117,8 +118,8 @@ def rates(results: Results, trials: Sequence[Trial]) -> Figure | Text:
 
 def precisions(data: pd.DataFrame) -> list[Mark]:
     """A mark for each precision."""
-    found = list(dict.fromkeys(data["precision"]))
-    return [Mark(name, "precision", name, MARKERS[place]) for place, name in enumerate(sorted(found, reverse=True))]
+    there = set(data["precision"])
+    return [Mark(name, "precision", name, SHAPES[name]) for name in SHAPES if name in there]
 
 
 def by_framework(
@@ -165,6 +166,16 @@ def by_framework(
         data=data.drop(columns=["framework", *(["failed"] if data["failed"].isna().all() else [])]),
         size_in=(8.0, 1.1 + deep * (0.5 + ROW_IN * len(ordered))),
     )
+
+
+def _ratio_axis(axes: Any) -> None:
+    """A log axis of ratios: around 1 there is more to read than powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    log_axis(axes, "x")
+    low, high = axes.xaxis.get_view_interval()
+    if high / low < CROWDED:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
 
 
 def _narrow_log_axis(axes: Any) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.figure import MARKERS, Figure
+from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, why_not
 from labkit.analysis.results import Results, preparing_s
 from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
-from labkit.analysis.studies.frameworks.figures import Mark, by_framework
+from labkit.analysis.studies.frameworks.figures import SHAPES, Mark, by_framework
 from labkit.analysis.table import Text
 from labkit.registry import find_metric
 from labkit.statistics import Interval, log_interval
-from labkit.trial import PRECISIONS, Trial
+from labkit.trial import Trial
 
 FIRST, LATER = "first pass", "later passes"
 OWN, DEVICE, RESIDENT = "own counter", "device", "resident set"
@@ -39,7 +39,7 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
     return by_framework(
         data,
-        _marks(data, known, hollow=LATER),
+        _marks(data, hollow=LATER),
         name="frameworks-first-step",
         label="seconds to the end of the first step (log scale)",
         caption="Time to the first step: building the network, tracing and compiling its step, and the step itself, "
@@ -96,7 +96,7 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     known = [trial for trial in trials if results.ok(trial)]
     return by_framework(
         data,
-        _marks(data, trials, hollow=DEVICE),
+        _marks(data, hollow=DEVICE),
         name="frameworks-memory",
         label="GiB (log scale)",
         caption=f"{said}. {conditions(results, known)}. Bars: 95 % interval.",
@@ -128,13 +128,12 @@ def _row(trial: Trial, which: str, interval: Interval) -> dict[str, Any]:
     }
 
 
-def _marks(data: pd.DataFrame, trials: Sequence[Trial], *, hollow: str) -> list[Mark]:
+def _marks(data: pd.DataFrame, *, hollow: str) -> list[Mark]:
     """A shape a precision, filled and hollow."""
-    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
     there = set(data["mark"])
     return [
-        Mark(name, "mark", name, MARKERS[place], which == hollow)
-        for place, precision in enumerate(precisions)
+        Mark(name, "mark", name, shape, which == hollow)
+        for precision, shape in SHAPES.items()
         for which in dict.fromkeys(data["which"])
-        if (name := f"{precision.upper()}, {which}") in there
+        if (name := f"{precision}, {which}") in there
     ]

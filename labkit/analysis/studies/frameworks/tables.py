@@ -21,9 +21,7 @@ from labkit.analysis.studies.frameworks.compared import (
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.registry import FRAMEWORK_TITLES
-from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
-
-RATE, OVER = "images/s", "over PyTorch"
+from labkit.trial import FRAMEWORKS, Trial
 
 
 def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
@@ -53,18 +51,18 @@ def _by_setting(
 
 
 def _speed_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
-    """A row a framework and engine, a pair of columns a precision."""
-    precisions = sorted({trial.precision for trial in trials}, key=PRECISIONS.index)
-    rows: dict[str, dict[str, Any]] = {}
+    rows = []
     for trial in trials:
-        row = rows.setdefault(how(trial), {"": how(trial)})
-        ratio, name = over_native(results, trial), trial.precision.upper()
-        rate = with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False)
-        row[f"{name}, {RATE}"] = engines.status_without_result(results, trial) or rate
-        row[f"{name}, {OVER}"] = shown_effect(ratio, "images_per_s", "ratio") if ratio else None
-    columns = [f"{precision.upper()}, {what}" for precision in precisions for what in (RATE, OVER)]
-    frame = pd.DataFrame(list(rows.values()), columns=["", *columns], dtype=object)
-    return engines.concise(frame.where(frame.notna(), None), columns)
+        ratio, rate = over_native(results, trial), results.interval(trial, "images_per_s")
+        rows.append(
+            {
+                "": f"{how(trial)}, {trial.precision.upper()}",
+                "images/s": with_interval(rate, "images_per_s", unit=False),
+                "over PyTorch": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
+                "no result": engines.status_without_result(results, trial),
+            }
+        )
+    return engines.concise(pd.DataFrame(rows, dtype=object), ("over PyTorch", "no result"))
 
 
 def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
