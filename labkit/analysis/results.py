@@ -249,10 +249,10 @@ def _time_to_first_step_s(record: Record) -> float | None:
 
 
 def _framework_peak_bytes(record: Record) -> float | None:
-    """What the framework's own counter of device memory came to; native PyTorch's is what all its trials record."""
-    said = record.facts.get("framework_peak_bytes")
-    if said is None and (record.framework, record.trial["device"]) == ("torch", "cuda"):
-        said = record.facts.get("memory_bytes")
+    """What the framework's own counter of a GPU's memory came to; a CPU has none."""
+    if record.trial["device"] != "cuda":
+        return None
+    said = record.facts.get("framework_peak_bytes", record.facts.get("memory_bytes"))
     return None if said is None else float(said)
 
 

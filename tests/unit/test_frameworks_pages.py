@@ -12,6 +12,7 @@ import pytest
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results, value_of
 from labkit.analysis.studies.frameworks import (
+    alike,
     answer,
     compared,
     devices,
@@ -113,14 +114,17 @@ def record(trial: Trial, number: int) -> Record:
         "parameters": count(trial.model, image_px=trial.image_px).parameters,
         "loader": "host" if keras else "device",
         "cpu_cores_used": 1.1,
-        **({"framework_peak_bytes": 3 * 2**30, "traces": 1} if keras and trial.device == "cuda" else {}),
     }
-    compiling = {"trace": 3.0, "compile": 20.0 if number == 1 else 4.0} if trial.engine in ("xla", "function") else {}
+    phases = dict(made.phases_s)
+    if keras:
+        prepared = {"trace": 3.0, "compile": 20.0 if number == 1 else 4.0} if trial.engine != "eager" else {}
+        phases = {"build": 0.5, "first_step": 0.5, "warmup": 1.0, "timed": 5.0, **prepared}
+        gate = {"against": "PyTorch's first loss", "loss_difference": 2e-6 * number, "loss_tolerance": 1e-4}
+        told = {"build_s": 0.5, "first_step_s": 0.5 + sum(prepared.values()), "memory_bytes": 3 * 2**30}
+        facts |= {"gate": gate, "traces": 1 if prepared else None, **told}
     versions = {"torch": "2.11", "keras": "3.15", "tensorflow": "2.21", "jax": "0.9", "jaxlib": "0.9"}
     gpu = {"telemetry": observed(trial, speed)} if trial.device == "cuda" else {}
-    return made.model_copy(
-        update={"facts": facts, "phases_s": {**made.phases_s, **compiling}, "versions": versions, **gpu}
-    )
+    return made.model_copy(update={"facts": facts, "phases_s": phases, "versions": versions, **gpu})
 
 
 @cache
@@ -321,6 +325,8 @@ def test_the_first_step_has_building_tracing_and_compiling_before_it_and_no_gate
     made = record(jax, 1)
     told = made.model_copy(update={"facts": {**made.facts, "build_s": 2.0, "first_step_s": 9.0}})
     assert value_of(told, "time_to_first_step_s") == 11.0, "what the workload says itself"
+    silent = {name: made.facts[name] for name in made.facts if name not in ("build_s", "first_step_s")}
+    assert value_of(made.model_copy(update={"facts": silent}), "time_to_first_step_s") == 24.0, "else the phases"
     assert value_of(made, "trace_s") == 3.0 and value_of(record(plain, 1), "trace_s") is None
     predicted = made.model_copy(update={"trial": {**made.trial, "workload": "infer"}})
     assert value_of(predicted, "time_to_first_step_s") is None
@@ -348,9 +354,14 @@ def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_p
     native = value_of(record(in_framework("torch", "eager"), 1), "framework_peak_bytes")
     assert native == 2**30, "PyTorch's allocator keeps it for every trial"
     assert value_of(record(in_framework("torch", "eager", "fp32", "cpu"), 1), "framework_peak_bytes") is None
-    silent = [one.model_copy(update={"facts": {**one.facts, "framework_peak_bytes": None}}) for one in results.records]
+    reason = "an earlier trial of the process took more"
+    lost = {"memory_bytes": None, "memory_reason": reason}
+    silent = [
+        one.model_copy(update={"facts": {**one.facts, **lost}}) if one.framework == "keras-jax" else one
+        for one in results.records
+    ]
     unknown = once.memory(of_records(STUDY, silent, "h200_x4"), compared.side_by_side(results))
-    assert isinstance(unknown, Figure) and "no counter of its own" in unknown.caption
+    assert isinstance(unknown, Figure) and f"(without its own counter, Keras on JAX, XLA: {reason})" in unknown.caption
     on_cpu = once.memory(shown("cpu"), compared.side_by_side(shown("cpu")))
     assert isinstance(on_cpu, Figure) and set(on_cpu.data["which"]) == {once.RESIDENT}
 
@@ -371,15 +382,32 @@ def test_energy_is_of_the_trials_with_long_windows_and_an_epoch_is_of_the_traini
 
 def test_networks_that_differ_in_parameters_are_said_to_be_no_comparison() -> None:
     results = shown()
-    table = tables.networks(results, compared.side_by_side(results))
+    table = alike.networks(results, compared.side_by_side(results))
     assert isinstance(table, Table) and table.caption.endswith("They are the same.")
     assert len(set(table.frame.iloc[0][1:])) == 1
     other = [
         one.model_copy(update={"facts": {**one.facts, "parameters": 1}}) if one.framework == "keras-jax" else one
         for one in results.records
     ]
-    odd = tables.networks(of_records(STUDY, other, "h200_x4"), compared.side_by_side(results))
+    odd = alike.networks(of_records(STUDY, other, "h200_x4"), compared.side_by_side(results))
     assert isinstance(odd, Table) and "what is compared there is not the same" in odd.caption
+
+
+def test_first_losses_stand_beside_what_they_may_differ_by_and_what_is_traced_twice_is_named() -> None:
+    results = shown()
+    table = alike.first_losses(results, compared.side_by_side(results))
+    assert isinstance(table, Table) and "Traced more than once" not in table.caption
+    row = table.frame.set_index("").loc["Keras on JAX, XLA, BF16"]
+    assert (row["differs by"], row["may by"], row["traced"], row["records"]) == ("6e-06", "0.0001", 1, 6)
+    native = table.frame.set_index("").loc["PyTorch, compile, BF16"]
+    assert native["beside"] == alike.EAGER_LOOP and native["traced"] is None
+    twice = [
+        one.model_copy(update={"facts": {**one.facts, "traces": 2}}) if one.trial["engine"] == "xla" else one
+        for one in results.records
+    ]
+    again = alike.first_losses(of_records(STUDY, twice, "h200_x4"), compared.side_by_side(results))
+    assert isinstance(again, Table) and "Keras on TensorFlow, XLA, BF16; Keras on JAX" in again.caption
+    assert isinstance(alike.first_losses(of_records(STUDY, [], "cpu"), []), Text)
 
 
 # ---- the papers -----------------------------------------------------------------------------------------------------

@@ -89,8 +89,8 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "among it: a CPU has no counter of its own"
         if on_cpu
         else "Memory: the peak that the framework's own counter saw while it trained, and what was in use on the "
-        f"device by all, its libraries among it{_without(results, data)}. A framework that keeps what it once had "
-        "shows more on the device than it needs"
+        f"device by all, its libraries among it{_without(results, data, trials)}. A framework that keeps what it had "
+        "once shows more on the device than it needs"
     )
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
     known = [trial for trial in trials if results.ok(trial)]
@@ -106,12 +106,18 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     )
 
 
-def _without(results: Results, data: pd.DataFrame) -> str:
+def _without(results: Results, data: pd.DataFrame, trials: Sequence[Trial]) -> str:
     """Which of the two is not known, and why."""
     if DEVICE not in set(data["which"]):
         return f" (not known here: {why_not(results, 'memory_bytes')})"
-    silent = [how_ for how_, of in data.groupby("how", sort=False) if OWN not in set(of["which"])]
-    return f" (no counter of its own: {listing(list(map(str, silent)))})" if silent else ""
+    reasons: dict[str, list[str]] = {}
+    for trial in trials:
+        if results.ok(trial) and results.interval(trial, "framework_peak_bytes") is None:
+            why = results.fact(trial, "memory_reason") or "it has none"
+            names = reasons.setdefault(str(why), [])
+            names += [] if how(trial) in names else [how(trial)]
+    said = [f"{listing(names)}: {why}" for why, names in reasons.items()]
+    return f" (without its own counter, {'; '.join(said)})" if said else ""
 
 
 def _row(trial: Trial, which: str, interval: Interval) -> dict[str, Any]:

@@ -1,27 +1,24 @@
-"""The tables of frameworks: images/s beside PyTorch's, what each took of the device, and whether networks are alike."""
+"""The tables of frameworks: images/s beside PyTorch's, and what each training took of the device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.format import MISSING, listing, number, percent, with_interval
+from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import energy_methods, mean_interval, power_kind, spread, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import (
     Setting,
     conditions,
-    framework,
     how,
     over_native,
 )
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
-from labkit.registry import FRAMEWORK_TITLES
-from labkit.trial import FRAMEWORKS, Trial
+from labkit.trial import Trial
 
 
 def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
@@ -112,20 +109,3 @@ def _energy(results: Results, trials: Sequence[Trial]) -> str:
         return f" {power_kind(results)}. No joules: {why_not(results, 'energy_j')}."
     methods = listing(energy_methods(results))
     return f" {power_kind(results)}; joules an image where long windows were asked for, by {methods}."
-
-
-def networks(results: Results, trials: Sequence[Trial]) -> Table | Text:
-    """Parameters of each network in each framework: the same layers have the same."""
-    rows: dict[str, dict[str, Any]] = {}
-    for trial in trials:
-        count = results.fact(trial, "parameters")
-        if count is not None:
-            rows.setdefault(Setting.of(trial).network, {})[framework(trial)] = f"{count:,}"
-    if not rows:
-        return Text("No record tells the parameters of a network.")
-    names = [FRAMEWORK_TITLES[name] for name in FRAMEWORKS]
-    there = [name for name in names if any(name in row for row in rows.values())]
-    frame = pd.DataFrame([{"": name, **{one: row.get(one, MISSING) for one in there}} for name, row in rows.items()])
-    odd = [name for name, row in rows.items() if len(set(row.values())) > 1]
-    said = f"They differ in {listing(odd)}: what is compared there is not the same." if odd else "They are the same."
-    return Table(frame, f"Parameters that are trained, as each framework counts its own. {said}")
