@@ -178,7 +178,8 @@ def test_every_profile_has_trials_that_are_told_apart_and_stand_beside_native_py
     trials = planned(hw, scale)
     assert len({trial.key for trial in trials}) == len(trials) > 0
     assert {trial.device for trial in trials} == {load_profile(hw).device.kind}
-    assert {trial.framework for trial in trials} == set(FRAMEWORKS)
+    absent = {"keras-torch"} if (hw, scale) == ("cpu", "smoke") else set()  # half a minute is not enough for all
+    assert {trial.framework for trial in trials} == set(FRAMEWORKS) - absent
     fields = {"workload": "train", "optimizer": "sgd", "scaling": "weak"}
     for trial in trials:
         if compared.is_own(trial):
