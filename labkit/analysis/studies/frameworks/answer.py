@@ -94,7 +94,8 @@ def ahead(results: Results, trials: Sequence[Trial]) -> str:
         of_way = {c: t for c, t in contested(results, trials).items() if (c.kind, c.precision) == (kind, precision)}
         over = _over_native(results, of_way)
         beside = f" Images/s over PyTorch's: {'; '.join(over)}." if over else ""
-        said.append(f"{kind.capitalize()} in {precision.upper()}, {_fastest(of_way)}.{beside}")
+        alike = _not_told_apart(results, of_way)
+        said.append(f"{kind.capitalize()} in {precision.upper()}, {_fastest(of_way)}{alike}.{beside}")
     return "\n\n".join(said)
 
 
@@ -107,6 +108,17 @@ def _fastest(of_way: dict[Cell, list[Trial]]) -> str:
         (name, settings), *_ = winners.items()
         return f"{name} is fastest {'with every network' if len(settings) > 1 else f'({settings[0]})'}"
     return listing([f"{name} is fastest with {listing(settings)}" for name, settings in winners.items()])
+
+
+def _not_told_apart(results: Results, of_way: dict[Cell, list[Trial]]) -> str:
+    """Where the interval of the first over the second holds 1: there nobody is ahead for certain."""
+    found = []
+    for cell, (first, second, *_) in of_way.items():
+        ratio = apart(results, [first, second])
+        if ratio and ratio.low is not None and ratio.low <= 1:
+            where = f" with {cell.setting.network}" if len(of_way) > 1 else ""
+            found.append(f"{framework(first)} from {framework(second)}{where}")
+    return f" (not to be told apart here: {'; '.join(found)})" if found else ""
 
 
 def _over_native(results: Results, of_way: dict[Cell, list[Trial]]) -> list[str]:

@@ -25,7 +25,8 @@ from labkit.analysis.table import Text
 from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 
 COLUMNS = 2
-CROWDED = 15.0  # of a log axis: from this ratio of its ends on fewer numbers are written
+# Of a log axis, up to which ratio of its ends which numbers of a decade are written.
+STEPS = ((8.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)), (15.0, (1.0, 2.0, 5.0)), (225.0, (1.0, 3.0)))
 ROW_IN = 0.26  # of a framework and engine
 SHAPES = {name.upper(): MARKERS[place] for place, name in enumerate(PRECISIONS)}
 COLOURS = {name: place for place, name in enumerate(FRAMEWORKS)}  # in the palette
@@ -78,7 +79,7 @@ def ratios(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("images/s over native PyTorch's (log scale)")
-        _ratio_axis(axes)
+        _log_axis_of_few(axes)
         tidy(axes, theme, grid="x")
         legend_above(figure, [axes], ncols=3)
 
@@ -147,7 +148,7 @@ def by_framework(
             for border in _borders(ordered, of):
                 axes.axhline(border, color=theme.faint, lw=0.8)
             axes.set_title(setting, fontsize=9.5, color=theme.ink)
-            _narrow_log_axis(axes)
+            _log_axis_of_few(axes)
             axes.tick_params(axis="y", labelleft=place % COLUMNS == 0)
             tidy(axes, theme, grid="x")
         for mark in marks:
@@ -168,24 +169,14 @@ def by_framework(
     )
 
 
-def _ratio_axis(axes: Any) -> None:
-    """A log axis of ratios: around 1 there is more to read than powers of ten."""
+def _log_axis_of_few(axes: Any) -> None:
+    """A log axis under half a picture: as many numbers as fit, and more than powers of ten where it is short."""
     from matplotlib.ticker import LogLocator
 
     log_axis(axes, "x")
     low, high = axes.xaxis.get_view_interval()
-    if high / low < CROWDED:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-
-
-def _narrow_log_axis(axes: Any) -> None:
-    """A log axis with numbers that fit under half a picture."""
-    from matplotlib.ticker import LogLocator
-
-    log_axis(axes, "x")
-    low, high = axes.xaxis.get_view_interval()
-    if high / low > CROWDED:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high / low < CROWDED**2 else (1.0,)))
+    subs = next((subs for below, subs in STEPS if high / low < below), (1.0,))
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
 
 
 def _draw_mark(axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered: list[str], shift: float) -> None:

@@ -104,10 +104,10 @@ def _why_not(results: Results, run: PublishedRun) -> str:
         return reason
     kind = results.profile.device.kind
     if run.device != kind:
-        return f"it is of {'GPUs' if run.device == 'cuda' else 'a CPU, which `06_cpu_vs_gpu` compares'}"
+        return "of GPUs" if run.device == "cuda" else "of a CPU, which `06_cpu_vs_gpu` compares with a GPU"
     if run.devices > results.profile.device.count:
-        return f"it takes more devices than the {results.profile.device.count} of this profile"
-    return f"it is not run at scale {results.scale}"
+        return f"more devices than the profile's {results.profile.device.count}"
+    return f"not at scale {results.scale}"
 
 
 def _lacking(lacking: Sequence[tuple[PublishedRun, str]]) -> str:
