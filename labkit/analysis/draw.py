@@ -51,9 +51,12 @@ def points(
     line: str = "none",
     label: str | None = None,
     across: bool = False,
-    hollow: bool = False,
+    fill: str = "full",
 ) -> None:
-    """The rows of `data` that have a `value`, with their intervals; `across` lays the values along x."""
+    """The rows of `data` that have a `value`, with their intervals; `across` lays the values along x.
+
+    `fill` is matplotlib's word for how much of a marker is filled.
+    """
     known = data["value"].notna().to_numpy()
     if not known.any():
         return
@@ -61,8 +64,7 @@ def points(
     shown = data[known]
     bars = error_bars(shown)
     style = {"color": colour, "marker": marker, "ls": line, "ms": 6, "lw": 1.4, "capsize": 3, "label": label}
-    if hollow:
-        style["fillstyle"] = "none"
+    style["fillstyle"] = fill
     values = shown["value"].astype(float)
     if across:
         axes.errorbar(values, at, xerr=bars, **style)

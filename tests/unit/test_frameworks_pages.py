@@ -369,13 +369,18 @@ def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_p
     assert native == 2**30, "PyTorch's allocator keeps it for every trial"
     assert value_of(record(in_framework("torch", "eager", "fp32", "cpu"), 1), "framework_peak_bytes") is None
     reason = "an earlier trial of the process took more"
-    lost = {"memory_bytes": None, "memory_reason": reason}
+    lost = {"memory_bytes": None, "memory_reason": reason, "planned_memory_bytes": 2**31}
     silent = [
         one.model_copy(update={"facts": {**one.facts, **lost}}) if one.framework == "keras-jax" else one
         for one in results.records
     ]
     unknown = once.memory(of_records(STUDY, silent, "h200_x4"), compared.side_by_side(results))
     assert isinstance(unknown, Figure) and f"(without its own counter, Keras on JAX, XLA: {reason})" in unknown.caption
+    assert set(unknown.data["which"]) == {once.OWN, once.PLANNED, once.DEVICE} and "<svg" in unknown.svg(LIGHT)
+    planned_gib = unknown.data[unknown.data["which"] == once.PLANNED]
+    assert set(planned_gib["how"]) == {"Keras on JAX, XLA"} and list(planned_gib["value"]) == pytest.approx(
+        [2.0] * len(planned_gib)
+    )
     on_cpu = once.memory(shown("cpu"), compared.side_by_side(shown("cpu")))
     assert isinstance(on_cpu, Figure) and set(on_cpu.data["which"]) == {once.RESIDENT}
 

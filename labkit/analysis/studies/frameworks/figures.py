@@ -39,7 +39,7 @@ class Mark(NamedTuple):
     column: str
     value: Any
     marker: str
-    hollow: bool = False
+    fill: str = "full"
 
 
 def ratios(results: Results, trials: Sequence[Trial]) -> Figure | Text:
@@ -152,8 +152,7 @@ def by_framework(
             axes.tick_params(axis="y", labelleft=place % COLUMNS == 0)
             tidy(axes, theme, grid="x")
         for mark in marks:
-            fill = "none" if mark.hollow else "full"
-            grid[0].plot([], [], mark.marker, color=theme.ink, ms=6, fillstyle=fill, label=mark.label)
+            grid[0].plot([], [], mark.marker, color=theme.ink, ms=6, fillstyle=mark.fill, label=mark.label)
         figure.supxlabel(label, fontsize=9, color=theme.ink)
         legend_above(figure, grid)
 
@@ -185,7 +184,7 @@ def _draw_mark(axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered:
         one = part[part["framework"] == name]
         places = [ordered.index(how) + shift for how in one["how"]]
         colour = theme.palette[COLOURS[name]]
-        points(axes, places, one, colour=colour, marker=mark.marker, across=True, hollow=mark.hollow)
+        points(axes, places, one, colour=colour, marker=mark.marker, across=True, fill=mark.fill)
         lost = [at for at, why in zip(places, one["failed"], strict=True) if isinstance(why, str)]
         no_result(axes, lost, colour, 0.03, across=True)
 

@@ -20,7 +20,8 @@ from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 
 FIRST, LATER = "first pass", "later passes"
-OWN, DEVICE, RESIDENT = "own counter", "device", "resident set"
+OWN, PLANNED, DEVICE, RESIDENT = "own counter", "XLA's plan", "device", "resident set"
+FILLS = {LATER: "none", DEVICE: "none", PLANNED: "left"}
 
 
 def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
@@ -39,7 +40,7 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
     return by_framework(
         data,
-        _marks(data, hollow=LATER),
+        _marks(data),
         name="frameworks-first-step",
         label="seconds to the end of the first step (log scale)",
         caption="Time to the first step: building the network, tracing and compiling its step, and the step itself, "
@@ -73,11 +74,13 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     for trial in trials:
         if not results.ok(trial):
             continue
+        parts: dict[str, Interval | None]
         if trial.device == "cpu":
             parts = {RESIDENT: results.interval(trial, "memory_bytes")}
         else:
-            own, device = results.interval(trial, "framework_peak_bytes"), mean_interval(results, trial, "memory_bytes")
-            parts = {OWN: own, DEVICE: device}
+            own, planned = results.interval(trial, "framework_peak_bytes"), results.fact(trial, "planned_memory_bytes")
+            plan = log_interval([float(planned)]) if own is None and planned else None
+            parts = {OWN: own, PLANNED: plan, DEVICE: mean_interval(results, trial, "memory_bytes")}
         scale = find_metric("memory_bytes").scale
         found += [_row(trial, which, interval.scaled(scale)) for which, interval in parts.items() if interval]
     if not found:
@@ -96,7 +99,7 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     known = [trial for trial in trials if results.ok(trial)]
     return by_framework(
         data,
-        _marks(data, hollow=DEVICE),
+        _marks(data),
         name="frameworks-memory",
         label="GiB (log scale)",
         caption=f"{said}. {conditions(results, known)}. Bars: 95 % interval.",
@@ -134,11 +137,11 @@ def _row(trial: Trial, which: str, interval: Interval) -> dict[str, Any]:
     }
 
 
-def _marks(data: pd.DataFrame, *, hollow: str) -> list[Mark]:
-    """A shape a precision, filled and hollow."""
+def _marks(data: pd.DataFrame) -> list[Mark]:
+    """A shape a precision, filled or hollow."""
     there = set(data["mark"])
     return [
-        Mark(name, "mark", name, shape, which == hollow)
+        Mark(name, "mark", name, shape, FILLS.get(which, "full"))
         for precision, shape in SHAPES.items()
         for which in dict.fromkeys(data["which"])
         if (name := f"{precision}, {which}") in there
