@@ -311,7 +311,7 @@ def test_one_framework_alone_is_no_answer_and_no_records_are_none() -> None:
     nothing = of_records(STUDY, [], "h200")
     assert "Nothing was measured" in answer.headline(nothing).body and answer.key_numbers(nothing) == []
     assert isinstance(tables.speed(nothing, [])[0], Text) and isinstance(tables.use(nothing, [])[0], Text)
-    assert "one device only: the profile has no other" in devices.table(nothing).body  # type: ignore[union-attr]
+    assert "no other trainings on several devices: the profile has one" in devices.table(nothing).body  # type: ignore[union-attr]
     all_failed = of_records(STUDY, [failed(STUDY, trial, 1) for trial in planned("h200")], "h200")
     assert "No trial gave a result" in answer.headline(all_failed).body
 
@@ -440,7 +440,7 @@ def test_a_run_of_table_2_takes_its_samples_at_the_measured_images_per_second() 
         took = table_2.run_time(results, run, trial)
         assert took is not None and took.point == pytest.approx(512_000 / rate(trial), rel=0.01)
     table = table_2.table(results)
-    assert column(table, "iterations")[:3] == ["4,000", "2,000", "1,000"]
+    assert column(table, "iterations")[:3] == ["4,000 x 128", "2,000 x 256", "1,000 x 512"]
     assert column(table, "printed")[2] == "3.8x" and column(table, "speed-up")[2].startswith("3.20x")
     assert isinstance(table, Table)
     assert "MXNet GoogLeNet on 1 (GoogLeNet is built for 32 or 224 px, not for 256)" in table.caption
@@ -464,12 +464,14 @@ def test_the_speed_ups_of_the_runs_are_those_of_the_claims() -> None:
 
 def test_several_devices_stand_beside_one_and_those_that_cannot_are_rows() -> None:
     table = devices.table(shown())
-    assert isinstance(table, Table)
-    rows = by_first_columns(table, "no result")
-    assert rows["ResNet-50, 224 px", "Keras on TensorFlow, eager, FP32"] == "unsupported"
+    assert isinstance(table, Table) and table.caption.startswith("ResNet-50, 224 px, batch 64, each device's batch")
+    rows = dict(
+        zip(zip(column(table, "by"), column(table, "on"), strict=True), column(table, "no result"), strict=True)
+    )
+    assert rows["Keras on TensorFlow, eager, FP32", "2 and 4 GPUs"] == "unsupported", "one row, not one a number"
     torch = table.frame[table.frame["by"] == "PyTorch, eager, FP32"]
-    assert set(torch["on"]) == {"1 GPU", "2 GPUs", "4 GPUs"}
-    assert {str(one).split()[0] for one in torch["of linear"].dropna()} == {"95", "80"}
+    assert list(torch["on"]) == ["1 GPU", "2 GPUs", "4 GPUs"] and list(torch["of linear"])[1:] == ["95 %", "80 %"]
+    assert len(rows) == 3 + 3, "the paper's trainings stand in a table of their own"
 
 
 def test_claims_on_scaling_take_the_records_of_either_study_and_compare_within_each() -> None:

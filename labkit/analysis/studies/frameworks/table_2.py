@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.format import listing, with_interval
+from labkit.analysis.format import listing, quantity, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import grids
-from labkit.analysis.studies.frameworks.compared import conditions, engine, framework, is_own
-from labkit.analysis.studies.multi_gpu.scaling import counted, share_words, speed_up
+from labkit.analysis.studies.frameworks.compared import conditions, framework, is_own
+from labkit.analysis.studies.multi_gpu.scaling import counted, speed_up
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.models import MODELS
@@ -69,15 +69,13 @@ def table(results: Results) -> Table | Text:
             images = samples(results, run, trial)
             shown.append(
                 {
-                    "the paper's": f"{run.framework} {MODELS[run.model].title}, {run.image_px} px",
-                    "here": f"{framework(trial)}, {engine(trial)}",
+                    "the paper's": f"{run.framework} {MODELS[run.model].title}",
+                    "here": framework(trial),
                     "on": counted(trial),
-                    "batch": trial.batch_of_step,
-                    "iterations": f"{images / trial.batch_of_step:,.0f}" if images else None,
+                    "iterations": f"{images / trial.batch_of_step:,.0f} x {trial.batch_of_step}" if images else None,
                     "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
-                    "time (s)": with_interval(took, "run_s", unit=False) if took else None,
+                    "time (s)": quantity(took.point, "run_s").removesuffix(" s") if took else None,
                     "speed-up": shown_effect(speed, "images_per_s", "ratio") if speed else None,
-                    "of linear": share_words(speed.scaled(1 / run.devices)) if speed else None,
                     "printed": f"{run.speed_up}x" if run.speed_up else None,
                     "no result": engines.status_without_result(results, trial),
                 }
@@ -90,7 +88,8 @@ def table(results: Results) -> Table | Text:
     trials = [trial for run in grids.runs() for trial in trials_of(results, run)]
     return Table(
         frame,
-        f"The trainings of '{title}', {ROW}, with its batches, in FP32. Time: what its samples take at the images/s "
+        f"The trainings of '{title}', {ROW}, with its batches, in FP32, each framework by its plainest engine "
+        "(eager, on JAX XLA's). Time: what the samples take at the images/s "
         "measured here, with their way from the loader to the device; the paper's own times and images/s were printed "
         "as pictures only. Iterations: of those samples; where the paper counts an epoch, of this report's images. "
         "Speed-up over one device within each pass; printed: the paper's, on P100s. "
