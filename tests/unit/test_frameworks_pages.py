@@ -375,7 +375,10 @@ def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_p
         for one in results.records
     ]
     unknown = once.memory(of_records(STUDY, silent, "h200_x4"), compared.side_by_side(results))
-    assert isinstance(unknown, Figure) and f"(without its own counter, Keras on JAX, XLA: {reason})" in unknown.caption
+    assert (
+        isinstance(unknown, Figure)
+        and f"(without its own counter, Keras on JAX, XLA: {reason}, half filled" in unknown.caption
+    )
     assert set(unknown.data["which"]) == {once.OWN, once.PLANNED, once.DEVICE} and "<svg" in unknown.svg(LIGHT)
     planned_gib = unknown.data[unknown.data["which"] == once.PLANNED]
     assert set(planned_gib["how"]) == {"Keras on JAX, XLA"} and list(planned_gib["value"]) == pytest.approx(
@@ -465,9 +468,7 @@ def test_the_speed_ups_of_the_runs_are_those_of_the_claims() -> None:
 def test_several_devices_stand_beside_one_and_those_that_cannot_are_rows() -> None:
     table = devices.table(shown())
     assert isinstance(table, Table) and table.caption.startswith("ResNet-50, 224 px, batch 64, each device's batch")
-    rows = dict(
-        zip(zip(column(table, "by"), column(table, "on"), strict=True), column(table, "no result"), strict=True)
-    )
+    rows = by_first_columns(table, "no result")
     assert rows["Keras on TensorFlow, eager, FP32", "2 and 4 GPUs"] == "unsupported", "one row, not one a number"
     torch = table.frame[table.frame["by"] == "PyTorch, eager, FP32"]
     assert list(torch["on"]) == ["1 GPU", "2 GPUs", "4 GPUs"] and list(torch["of linear"])[1:] == ["95 %", "80 %"]

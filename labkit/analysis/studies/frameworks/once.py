@@ -120,7 +120,8 @@ def _without(results: Results, data: pd.DataFrame, trials: Sequence[Trial]) -> s
             names = reasons.setdefault(str(why), [])
             names += [] if how(trial) in names else [how(trial)]
     said = [f"{listing(names)}: {why}" for why, names in reasons.items()]
-    return f" (without its own counter, {'; '.join(said)})" if said else ""
+    plan = ", half filled: what XLA planned for the step" if PLANNED in set(data["which"]) else ""
+    return f" (without its own counter, {'; '.join(said)}{plan})" if said else ""
 
 
 def _row(trial: Trial, which: str, interval: Interval) -> dict[str, Any]:
