@@ -286,8 +286,19 @@ def test_a_framework_that_is_not_here_is_named_once_with_its_reason_and_is_a_row
     rows = dict(zip(column(table, ""), column(table, "no result"), strict=True))
     assert rows["Keras on JAX, XLA, FP32"] == rows["Keras on JAX, eager, FP32"] == "unsupported"
     assert rows["PyTorch, eager, FP32"] is None
+    assert "of roofline" not in table.frame, "a CPU has no nominal peaks"
     picture = figures.rates(results, trials)
     assert isinstance(picture, Figure) and "Crosses have no result: Keras on JAX." in picture.caption
+
+
+def test_images_per_s_stand_beside_what_the_nominal_peaks_allow() -> None:
+    results = shown()
+    table = tables.speed(results, compared.side_by_side(results))[0]
+    assert isinstance(table, Table) and "Of roofline: of what the nominal peaks of" in table.caption
+    share = dict(zip(column(table, ""), column(table, "of roofline"), strict=True))["PyTorch, eager, FP32"]
+    peak = load_profile("h200").peaks.flop_per_s["fp32"].value
+    expected = 8000 * count("resnet50").flop_training / peak
+    assert float(share.split()[0]) == pytest.approx(100 * expected, rel=0.05)
 
 
 def test_tensorflows_way_on_a_gpu_is_said_to_be_untested_where_no_record_has_it() -> None:

@@ -61,11 +61,13 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     ]
     if absent:
         said.append(f"Left out at scale {scale}: {listing(absent)}.")
+    waiting: dict[str, list[str]] = {}
     for kind in ("eager", "compiled"):
         of_kind = {trial.precision for trial in alike if engine_class(trial.engine) == kind}
-        if of_kind and of_kind != {"fp32", "bf16"}:
-            missing = [name.upper() for name in ("fp32", "bf16") if name not in of_kind]
-            said += [f"{listing(missing)} of {kind} engines waits for a larger scale."] if missing else []
+        missing = [name.upper() for name in ("fp32", "bf16") if name not in of_kind] if of_kind else []
+        if missing:
+            waiting.setdefault(listing(missing), []).append(kind)
+    said += [f"{what} of {listing(kinds)} engines waits for a larger scale." for what, kinds in waiting.items()]
     if profile.device.kind == "cpu":
         said.append(ON_A_GPU_ONLY)
     return Text(" ".join(said) or f"Scale {scale} has every engine of every framework, in FP32 and BF16.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from labkit.analysis import engines
+from labkit.analysis import engines, roofline
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import energy_methods, mean_interval, power_kind, spread, why_not
 from labkit.analysis.results import Results
@@ -25,10 +25,12 @@ def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
     """Images/s and the ratio to native PyTorch's: a table a network, a row a framework and engine."""
     if not trials:
         return [Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")]
+    nominal = any(_bound(results, trial) for trial in trials)
+    bounded = f" Of roofline: of what the nominal peaks of {results.profile.title} allow." if nominal else ""
     said = (
         "Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
-        f"over eager and compiled over compiled, formed within each pass first. {conditions(results, trials)}. 95 % "
-        "intervals."
+        f"over eager and compiled over compiled, formed within each pass first.{bounded} "
+        f"{conditions(results, trials)}. 95 % intervals."
     )
     return _by_setting(trials, lambda alike: _speed_frame(results, alike), said)
 
@@ -51,15 +53,24 @@ def _speed_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
     rows = []
     for trial in trials:
         ratio, rate = over_native(results, trial), results.interval(trial, "images_per_s")
+        limit = _bound(results, trial)
         rows.append(
             {
                 "": f"{how(trial)}, {trial.precision.upper()}",
                 "images/s": with_interval(rate, "images_per_s", unit=False),
                 "over PyTorch": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
+                "of roofline": percent(rate.point / limit) if rate and limit else None,
                 "no result": engines.status_without_result(results, trial),
             }
         )
-    return engines.concise(pd.DataFrame(rows, dtype=object), ("over PyTorch", "no result"))
+    return engines.concise(pd.DataFrame(rows, dtype=object), ("over PyTorch", "of roofline", "no result"))
+
+
+def _bound(results: Results, trial: Trial) -> float | None:
+    """Images/s that the nominal peaks allow; None where the profile has none of the trial's precision."""
+    ceilings = roofline.nominal_of(results.profile, trial)
+    limit = roofline.bound(roofline.planned_work(trial), ceilings) if ceilings.flop_per_s else None
+    return limit.images_per_s if limit else None
 
 
 def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
