@@ -72,7 +72,7 @@ class Test(_Part):
     shape: Shape
     metric: str
     metric_under: str | None = None
-    study: str | None = None  # when it is not the claim's first
+    study: str | list[str] | None = None  # when it is not the claim's first; of several the records that there are
     select: dict[str, Value | list[Value]] = {}
     over: dict[str, Value] = {}
     under: dict[str, Value] = {}
@@ -87,6 +87,11 @@ class Test(_Part):
     because: str = ""  # which word of the paper the bound stands for, and by which rule
     beside: list[str] = []  # metrics that help to understand the verdict; they decide nothing
     published: list[Published] = []
+
+    @property
+    def studies(self) -> list[str]:
+        """The studies that it names itself."""
+        return [self.study] if isinstance(self.study, str) else self.study or []
 
     @property
     def has_direction(self) -> bool:
@@ -160,16 +165,20 @@ class Claim(_Part):
 
     @model_validator(mode="after")
     def _studies_are_known(self) -> Claim:
-        for study in [*self.studies, *(test.study for test in self.tests if test.study)]:
+        for study in [*self.studies, *(study for test in self.tests for study in test.studies)]:
             if study not in STUDIES:
                 raise ValueError(f"{unknown('study', study, STUDIES)}")
-        if any(self.study_of(test) == COMPARISON for test in self.tests):
+        if any(COMPARISON in self.studies_of(test) for test in self.tests):
             raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name in `study` whose are compared")
         return self
 
+    def studies_of(self, test: Test) -> list[str]:
+        """The studies whose records a test looks at."""
+        return test.studies or self.studies[:1]
+
     def study_of(self, test: Test) -> str:
-        """The study whose records a test looks at."""
-        return test.study or self.studies[0]
+        """The first of them."""
+        return self.studies_of(test)[0]
 
 
 def _check_names(test: Test) -> None:

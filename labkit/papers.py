@@ -63,6 +63,44 @@ class PrintedTable(_Part):
         return self
 
 
+class PublishedRun(_Part):
+    """A training as the paper sets it: which network in what, on how many GPUs, and for how long.
+
+    `batch` is of all devices of a node together, as printed; either `iterations` of it or `epochs` are given.
+    `speed_up` is over one device, where the paper prints it.
+    """
+
+    framework: str
+    model: str
+    image_px: int = Field(ge=1)
+    device: Literal["cuda", "cpu"] = "cuda"
+    devices: int = Field(1, ge=1)
+    nodes: int = Field(1, ge=1)
+    batch: int = Field(ge=1)
+    iterations: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    speed_up: float | None = Field(None, gt=0)
+    where: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _has_one_length_and_shares_its_batch(self) -> PublishedRun:
+        if (self.iterations is None) == (self.epochs is None):
+            raise ValueError("a run gives its length in iterations or in epochs")
+        if self.devices % self.nodes or self.batch % (self.devices // self.nodes):
+            raise ValueError(f"{self.devices} devices of {self.nodes} nodes can't share a batch of {self.batch}")
+        return self
+
+    @property
+    def batch_of_device(self) -> int:
+        """Images that each device gets in a step."""
+        return self.batch // (self.devices // self.nodes)
+
+    @property
+    def samples(self) -> int | None:
+        """Images of the whole run; None where it is given in epochs."""
+        return None if self.iterations is None else self.iterations * self.batch * self.nodes
+
+
 class PublishedTable(_Part):
     """Numbers of one metric as printed, in `unit`: a row a statistic or model, a column a profile or precision."""
 
@@ -116,6 +154,7 @@ class Paper(_Part):
     devices: list[PaperDevice]
     printed: list[PrintedTable] = []
     tables: list[PublishedTable] = []
+    runs: list[PublishedRun] = []
     orders: list[PublishedOrder] = []
     claims: list[Claim] = []
 

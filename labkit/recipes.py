@@ -162,7 +162,46 @@ def engine_name(trial: Trial) -> str:
 
 
 _DEFAULT = Trial()
-_TUNED_FIELDS = ("engine", "precision", "memory_format", "optimizer")
+_TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer")
+
+
+# What drives a training step in each framework, plainest first. Eager JAX is refused, with its reason as a row.
+FRAMEWORK_ENGINES = MappingProxyType(
+    {
+        "torch": ("eager", "compile"),
+        "keras-torch": ("eager", "compile"),
+        "keras-tensorflow": ("eager", "function", "xla"),
+        "keras-jax": ("eager", "xla"),
+    }
+)
+# Between frameworks the same is compared: plain SGD, and operators one by one or compiled. Of layouts each has the one
+# that it is used with: PyTorch's is contiguous in FP32 and channels last where tensor cores or BF16 on a CPU want that;
+# Keras's networks are channels last in any case, and no field says it.
+_CHANNELS_LAST = frozenset({("torch", "fp16"), ("torch", "bf16")})
+
+
+def engine_class(engine: str) -> Literal["eager", "compiled"]:
+    """Whether an engine runs operators one by one, or a step that was traced and compiled before."""
+    return "eager" if engine == "eager" else "compiled"
+
+
+def of_framework(framework: str, engines: Iterable[str], precision: str, device: str) -> list[Recipe]:
+    """Of a list of engines those that a framework has, in one precision on `cuda` or `cpu`: alike in all else.
+
+    UserError for a framework or an engine that there is none of.
+    """
+    if framework not in FRAMEWORK_ENGINES:
+        raise unknown("framework", framework, FRAMEWORK_ENGINES)
+    valid = list(dict.fromkeys(engine for names in FRAMEWORK_ENGINES.values() for engine in names))
+    usual = PLAIN_ON_GPU if (framework, device) == ("torch", "cuda") else PLAIN
+    layout = {"memory_format": "channels_last"} if (framework, precision) in _CHANNELS_LAST else {}
+    found: list[Recipe] = []
+    for engine in engines:
+        if engine not in valid:
+            raise unknown("engine of a framework", engine, valid)
+        if engine in FRAMEWORK_ENGINES[framework]:
+            found.append({**usual, **layout, "framework": framework, "engine": engine, "precision": precision})
+    return found
 
 
 _RUNS = ("large batch", "same batch", "scaled rate", "warm-up", "stale")

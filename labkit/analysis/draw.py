@@ -19,6 +19,8 @@ ENGINES: dict[str, tuple[int, str, str]] = {
     "compile+graph": (2, "^", "-."),
     "openvino": (3, "P", "--"),
     "triton+graph": (4, "X", "-."),
+    "function": (3, "v", ":"),
+    "xla": (4, "P", "-."),
 }
 TICKS = 7  # so many numbers fit under a panel
 Bars = list[list[float]]
@@ -49,8 +51,12 @@ def points(
     line: str = "none",
     label: str | None = None,
     across: bool = False,
+    fill: str = "full",
 ) -> None:
-    """The rows of `data` that have a `value`, with their intervals; `across` lays the values along x."""
+    """The rows of `data` that have a `value`, with their intervals; `across` lays the values along x.
+
+    `fill` is matplotlib's word for how much of a marker is filled.
+    """
     known = data["value"].notna().to_numpy()
     if not known.any():
         return
@@ -58,6 +64,7 @@ def points(
     shown = data[known]
     bars = error_bars(shown)
     style = {"color": colour, "marker": marker, "ls": line, "ms": 6, "lw": 1.4, "capsize": 3, "label": label}
+    style["fillstyle"] = fill
     values = shown["value"].astype(float)
     if across:
         axes.errorbar(values, at, xerr=bars, **style)
@@ -65,17 +72,20 @@ def points(
         axes.errorbar(at, values, yerr=bars, **style)
 
 
-def no_result(axes: Any, places: Sequence[float], colour: str, height: float = 0.04) -> None:
-    """A cross for each trial without a result, at a height of the axes where none with one would stand."""
+def no_result(axes: Any, places: Sequence[float], colour: str, height: float = 0.04, *, across: bool = False) -> None:
+    """A cross for each trial without a result, at a height of the axes where none with one would stand.
+
+    `across`: values lie along x, so the crosses stand near the left edge.
+    """
     if len(places):
+        heights = [height] * len(places)
         axes.plot(
-            places,
-            [height] * len(places),
+            *((heights, places) if across else (places, heights)),
             "x",
             color=colour,
             ms=8,
             mew=2,
-            transform=axes.get_xaxis_transform(),
+            transform=axes.get_yaxis_transform() if across else axes.get_xaxis_transform(),
             clip_on=False,
         )
 

@@ -22,7 +22,7 @@ LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a p
 MEASURING = ("first step", "warm-up", "timed")
 PARTS = ("start", "pauses", "build", "prepare", "first step", "warm-up", "timed", "validate", "other")
 # Phases before an engine's first step.
-PREPARING = ("weights", "reference", "convert", "calibrate", "compile", "capture")
+PREPARING = ("weights", "reference", "convert", "calibrate", "trace", "compile", "capture")
 
 
 def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:

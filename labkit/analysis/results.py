@@ -163,7 +163,7 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 # What an engine does once, before a trial is timed: the worker times each apart.
-PREPARATIONS = {"compile_s": "compile", "capture_s": "capture"}
+PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 
@@ -220,6 +220,43 @@ def _of_trace(name: str) -> Callable[[Record], float | None]:
     return of
 
 
+def first_step_s(record: Record) -> float | None:
+    """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
+
+    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, of compiled
+    PyTorch without the steps that its gate takes afterwards.
+    """
+    said = record.facts.get("first_step_s")
+    if said is not None:
+        return float(said)
+    prepared = preparing_s(record)
+    if prepared and record.framework == "torch":  # its first steps are among what compiles and captures them
+        return prepared
+    step_s = record.phases_s.get("first_step")
+    return None if step_s is None else prepared + step_s
+
+
+def preparing_s(record: Record) -> float:
+    """Seconds of tracing, compiling and capturing, as far as the worker timed them apart; 0 where nothing was."""
+    return sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
+
+
+def _time_to_first_step_s(record: Record) -> float | None:
+    """Of training: from no network to the end of its first step, after the process has its framework."""
+    if record.trial["workload"] != "train":  # the first prediction is another number
+        return None
+    build_s, first_s = record.facts.get("build_s", record.phases_s.get("build")), first_step_s(record)
+    return None if build_s is None or first_s is None else float(build_s) + first_s
+
+
+def _framework_peak_bytes(record: Record) -> float | None:
+    """What the framework's own counter of a GPU's memory came to; a CPU has none."""
+    if record.trial["device"] != "cuda":
+        return None
+    said = record.facts.get("framework_peak_bytes", record.facts.get("memory_bytes"))
+    return None if said is None else float(said)
+
+
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
@@ -228,6 +265,8 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "epoch_s": _epoch_s,
     "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
+    "time_to_first_step_s": _time_to_first_step_s,
+    "framework_peak_bytes": _framework_peak_bytes,
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},

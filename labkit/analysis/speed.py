@@ -18,6 +18,7 @@ from labkit.models import MODELS
 from labkit.papers import Paper
 from labkit.profile import Profile, load_profile
 from labkit.recipes import engine_name
+from labkit.registry import FRAMEWORK_TITLES
 from labkit.trial import Trial
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
@@ -25,6 +26,7 @@ DIFFERING = (
     "workload",
     "image_px",
     "device",
+    "framework",
     "precision",
     "engine",
     "threads",
@@ -247,6 +249,8 @@ def word(trial: Trial, field: str) -> str:
         return engine_name(trial)
     if field == "image_px":
         return input_words([trial])
+    if field == "framework":
+        return FRAMEWORK_TITLES.get(trial.framework, trial.framework)
     if field == "device":
         return DEVICES[trial.device]
     if field == "threads":

@@ -305,6 +305,15 @@ def test_a_test_looks_at_the_first_study_of_its_claim_unless_it_names_another() 
     assert [claim.study_of(test) for test in claim.tests] == ["01_training", "05_inference"]
 
 
+def test_a_test_may_look_at_the_records_of_several_studies() -> None:
+    both = {**LEVEL, "study": ["05_inference", "01_training"]}
+    claim = Claim.model_validate(a_claim(studies=["01_training"], tests=[LEVEL, both]))
+    assert [claim.studies_of(test) for test in claim.tests] == [["01_training"], ["05_inference", "01_training"]]
+    assert claim.study_of(claim.tests[1]) == "05_inference"
+    with pytest.raises(ValidationError, match="unknown study '01_trainin'"):
+        Claim.model_validate(a_claim(studies=["01_training"], tests=[{**LEVEL, "study": ["01_trainin"]}]))
+
+
 SMALL = """
 name: Small
 citation: {title: A paper, authors: [Somebody], institution: Somewhere, published: "2018"}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from labkit.errors import UserError
-from labkit.papers import Paper, PrintedTable, PublishedTable, load_papers
+from labkit.papers import Paper, PrintedTable, PublishedRun, PublishedTable, load_papers
 from labkit.profile import load_profile, profile_names
 from labkit.registry import METRICS
 
@@ -157,6 +158,42 @@ def test_the_number_of_samples_is_the_same_for_any_number_of_gpus() -> None:
         if str(iterations).endswith("iterations"):
             total = float(str(batch)) * int(str(iterations).split()[0])
             assert total == (SAMPLES if "Caffe" in name else SAMPLES / 2), "epochs = iterations x batch / samples"
+
+
+def test_the_runs_of_the_p100_paper_are_those_of_its_table_2() -> None:
+    names = {"googlenet": "GoogleNet", "inception_v3": "Inception-V3", "inception_bn": "Inception-BN"}
+    rows = printed("dell_p100", "Batch sizes and iterations").rows
+    given = {name: [batch, px, length] for name, (batch, px, length) in rows.items() if "1-16" not in name}
+    runs = [run for run in ALL["dell_p100"].runs if run.image_px != 256]
+    on = {run: f"{run.devices} P100" if run.device == "cuda" else "CPU" for run in runs}
+    said = {
+        f"{run.framework.replace('Intel', 'NV')} {names[run.model]}, {on[run]}": [
+            run.batch,
+            run.image_px,
+            f"{run.iterations} iterations" if run.iterations else f"{run.epochs} epoch",
+        ]
+        for run in runs
+    }
+    assert said == given
+    assert {run.samples for run in runs if run.framework == "NV-Caffe"} == {SAMPLES}
+    assert {run.batch_of_device for run in runs if run.model == "inception_bn"} == {64}, "of a node with four"
+    (constant,) = [run for run in ALL["dell_p100"].runs if run.image_px == 256]
+    assert [constant.batch, 256, f"{constant.epochs} epoch"] == rows["MXNet GoogleNet, 1-16 P100"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"iterations": 10, "epochs": 1}, "in iterations or in epochs"),
+        ({}, "in iterations or in epochs"),
+        ({"epochs": 1, "devices": 3}, "can't share a batch of 64"),
+    ],
+)
+def test_a_run_has_one_length_and_a_batch_that_its_devices_can_share(wrong: dict[str, int], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        PublishedRun.model_validate(
+            {"framework": "MXNet", "model": "vgg16", "image_px": 32, "batch": 64, "where": "table 2"} | wrong
+        )
 
 
 def test_the_p100_has_the_printed_peaks() -> None:

@@ -213,7 +213,8 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
         trial = without_data_identity(side.trial)
         alike = tuple(getattr(trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
-        return (*alike, () if free & {"profile", "generation"} else side.results.profile.name)
+        of_study = side.results.study.id  # a test that looks at two studies compares within each
+        return (*alike, of_study, () if free & {"profile", "generation"} else side.results.profile.name)
 
     of_several: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for side in sides:

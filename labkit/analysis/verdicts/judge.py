@@ -15,10 +15,8 @@ from labkit.analysis.verdicts.verdict import Finding, Judged, Verdict
 from labkit.analysis.verdicts.words import choice_words, field_name, title_of
 from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
-from labkit.registry import STUDIES
+from labkit.registry import FRAMEWORK_TITLES, STUDIES
 from labkit.trial import NO_DATA
-
-_FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras"}
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
@@ -75,20 +73,23 @@ def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:
 
 
 def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
-    study = claim.study_of(test)
     across = _compares_profiles(test)
-    if study not in evidence.available:
-        return Judged(test, (), f"{study} is not in this version of the workbook")
-    sides = evidence.sides(study, across=across)
+    available = [study for study in claim.studies_of(test) if study in evidence.available]
+    if not available:
+        return Judged(test, (), f"{listing(claim.studies_of(test))} is not in this version of the workbook")
+    sides = [side for study in available for side in evidence.sides(study, across=across)]
+    study = " or ".join(available)
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no profile has records of {study}")
         said = f"no records of {study} on {evidence.profile}"
-        if (evidence.profile, study) in evidence.unreadable:
-            return Judged(test, (), evidence.unreadable[evidence.profile, study])
-        if not evidence.results(evidence.profile, study).profile.runnable:
+        unreadable = [why for one in available if (why := evidence.unreadable.get((evidence.profile, one)))]
+        if unreadable:
+            return Judged(test, (), "; ".join(unreadable))
+        if not evidence.results(evidence.profile, available[0]).profile.runnable:
             return Judged(test, (), f"{said}, which no current framework runs on")
-        again = f"`make report HW={evidence.profile} STUDY={STUDIES[study].name}`"
+        names = ",".join(STUDIES[one].name for one in available)
+        again = f"`make report HW={evidence.profile} STUDY={names}`"
         return Judged(test, (), f"{said}; with the hardware: {again}")
     if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
         return Judged(test, (), f"it takes trials on a GPU, and the profile {listing(_profiles(sides))} has none")
@@ -164,7 +165,7 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     if data:
         parts.append(f"on {listing(data)}")
     if frameworks and "framework" not in compared:
-        parts.append(f"with {listing([_FRAMEWORKS.get(name, name) for name in frameworks])}")
+        parts.append(f"with {listing([FRAMEWORK_TITLES.get(name, name) for name in frameworks])}")
     if precisions and "precision" not in compared:
         parts.append(f"in {listing([name.upper() for name in precisions])}")
     measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_MODELS))

@@ -10,7 +10,7 @@ from labkit.analysis.speed import OF_MODELS, threads_word
 from labkit.analysis.verdicts.evidence import Side
 from labkit.claims import Test
 from labkit.models import MODELS
-from labkit.registry import LABELS, METRICS, find_metric
+from labkit.registry import FRAMEWORK_TITLES, LABELS, METRICS, find_metric
 from labkit.statistics import Interval
 
 Kind = Literal["level", "ratio", "difference"]
@@ -137,6 +137,7 @@ _OF_SEVERAL: dict[str, Callable[[str], str]] = {
     "interconnect": lambda value: {"direct": "directly", "host": "through the host", "sockets": "by sockets"}[value],
     "gradient_precision": lambda value: f"{value.upper()} gradients",
     "schedule": lambda value: value.replace("_", "-"),
+    "framework": lambda value: FRAMEWORK_TITLES.get(value, value),
 }
 
 
@@ -149,6 +150,8 @@ def trial_name(side: Side, among: list[Side], without: list[str] | None = None) 
         shown = len(values) > 1 or (name == "batch" and has_network)
         if name not in (without or []) and shown:
             said.append(value_words(side, name))
+    if len({one.results.study.id for one in among}) > 1:
+        said.append(f"study {side.results.study.name}")
     profiles = {one.results.profile.name for one in among}
     if len(profiles) > 1 and not {"profile", "generation"} & set(without or []):
         said.append(side.results.profile.title)
