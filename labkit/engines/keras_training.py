@@ -103,7 +103,7 @@ class KerasTraining(ABC):
             carry_to_keras(weights, self.model)
             inner = self.optimizer.inner_optimizer if self._scales else self.optimizer
             for momentum in inner.momenta:
-                momentum.assign(self._keras.ops.zeros_like(momentum))
+                momentum.assign(np.zeros(momentum.shape, np.float32))
         self.take_loss()
 
     def loss_without_dropout(self, batch: HostBatch) -> float:
