@@ -200,7 +200,7 @@ def _latency_s(share: float) -> Callable[[Record], float | None]:
 def _first_prediction_s(record: Record) -> float | None:
     """From no model to the first answer: building, calibrating, compiling, capturing, and the first step itself."""
     build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
-    if build_s is None or first_s is None:
+    if record.trial["workload"] != "infer" or build_s is None or first_s is None:
         return None
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 
