@@ -25,7 +25,7 @@ import numpy as np
 
 from labkit.data import DataSet, open_data
 from labkit.engines import keras_process
-from labkit.engines.keras_support import TITLES
+from labkit.frameworks import title_of
 from labkit.measure import AwaitedClock, quiet_collector
 from labkit.recipes import MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import Interval, log_interval
@@ -59,8 +59,8 @@ def main() -> int:
     assert ratio.low is not None and ratio.high is not None
     verdict = "is faster" if ratio.low > 1 else "is SLOWER" if ratio.high < 1 else "is undecided"
     print(
-        f"{TITLES[trial.framework]}, {trial.engine}, ResNet-50 batch {trial.batch} {trial.precision}, {trial.device}: "
-        f"{ours:,.1f} images/s, over model.fit of {asked.peer} {ratio.point:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}], "
+        f"{title_of(trial.framework)}, {trial.engine}, ResNet-50 batch {trial.batch} {trial.precision}, "
+        f"{trial.device}: {ours:,.1f} images/s, over model.fit of {asked.peer} {ratio.point:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}], "
         f"n = {ratio.n}: {verdict}"
     )
     return 1 if ratio.high < 1 else 0

@@ -25,6 +25,7 @@ from labkit.data.order import EpochOrder
 from labkit.engines import keras_gate, keras_support
 from labkit.engines.keras_support import why_unsupported
 from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
+from labkit.frameworks import KNOWN
 from labkit.host import ROOT
 from labkit.measure import AwaitedClock, keras_state
 from labkit.trial import FRAMEWORKS, Trial
@@ -37,7 +38,7 @@ PLAIN = {"keras-torch": "eager", "keras-tensorflow": "function", "keras-jax": "x
 
 
 def needs(framework: str) -> None:
-    for package in ("torch", "keras", keras_support.PACKAGES[framework]):
+    for package in ("torch", *KNOWN[framework].packages):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
 
@@ -48,7 +49,7 @@ def needs(framework: str) -> None:
 @cache
 def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
     """What a process with these jobs found; JAX has a CPU of two devices for jobs on two."""
-    settings = {"KERAS_BACKEND": keras_support.PACKAGES[framework], "TF_CPP_MIN_LOG_LEVEL": "3"}
+    settings = {"KERAS_BACKEND": KNOWN[framework].backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if jobs == ON_TWO:
         settings["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
     command = [sys.executable, "-m", "tests.keras_steps", *jobs]
