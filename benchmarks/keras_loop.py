@@ -60,7 +60,8 @@ def main() -> int:
     verdict = "is faster" if ratio.low > 1 else "is SLOWER" if ratio.high < 1 else "is undecided"
     print(
         f"{title_of(trial.framework)}, {trial.engine}, ResNet-50 batch {trial.batch} {trial.precision}, "
-        f"{trial.device}: {ours:,.1f} images/s, over model.fit of {asked.peer} {ratio.point:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}], "
+        f"{trial.device}: {ours:,.1f} images/s, "
+        f"over model.fit of {asked.peer} {ratio.point:.3f}x [{ratio.low:.3f}, {ratio.high:.3f}], "
         f"n = {ratio.n}: {verdict}"
     )
     return 1 if ratio.high < 1 else 0
