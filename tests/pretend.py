@@ -26,9 +26,15 @@ import os
 backend = os.environ["KERAS_BACKEND"]
 __import__({"torch": "torch"}.get(backend, backend))
 __version__ = "3.15.1"
+class utils:
+    clear_session = staticmethod(lambda free_memory=True: None)
 """
-# Says what it was told, and is what a worker's workload can ask for it.
-JAX = "import os\n__version__ = '0.10.2'\nsettings = dict(os.environ)\n"
+JAX = """
+__version__ = "0.10.2"
+clear_caches = lambda: None
+def devices(kind=None):
+    raise RuntimeError("no GPU")
+"""
 
 
 def interpreter(

@@ -23,8 +23,8 @@ ENGINES = {
 POLICIES = {"fp32": "float32", "tf32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
 # Fields whose other values are PyTorch's alone: they stand at their defaults, so that one configuration has one key.
 _PLAIN = {
-    "optimizer": "there is one SGD, PyTorch's (`sgd`)",
-    "loader": "the host gathers batches (`indexed`)",
+    "optimizer": "there is one SGD, PyTorch's (sgd)",
+    "loader": "the host gathers batches (indexed)",
     "memory_format": "images are channels last in any case, and a compiler chooses what lies in between",
     "augment": "images are not augmented",
     "arrangement": "one job runs alone",
@@ -43,7 +43,7 @@ def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where Keras can train the trial."""
     title, engines = title_of(trial.framework), ENGINES[trial.framework]
     if trial.framework == "keras-jax" and trial.engine == "eager":
-        return "JAX's operators one by one are not meant for training: the engine `xla` compiles the step (jax.jit)"
+        return "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"
     if trial.engine not in engines:
         return f"{title} has no engine {trial.engine}: it has {', '.join(engines)}"
     if trial.model not in KERAS_MODELS:

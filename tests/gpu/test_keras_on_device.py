@@ -13,7 +13,8 @@ import pytest
 from labkit.data import open_data
 from labkit.host import this_host
 from labkit.profile import Profile
-from labkit.records import Record, Store
+from labkit.record_store import Store
+from labkit.records import Record
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.gpu.test_on_device import SHORT, run

@@ -26,13 +26,14 @@ from labkit.run.plan import REFUSED_S, by_framework, order_of_pass, order_seed, 
 from labkit.selection import done, is_complete
 from labkit.trial import FRAMEWORKS, Trial
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
+from tests.pretend import JAX as JAX_ITSELF
 from tests.pretend import KERAS, interpreter
 from tests.unit.test_runner import eventually, lines, workers_now
 
 JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
 TENSORFLOW = {"keras": "3.15.1", "tensorflow": "2.21.0"}
 BUILT = "class sysconfig:\n    get_build_info = staticmethod(lambda: {'cuda_version': '12.5'})\n"
-LOADS = {"keras": KERAS, "tensorflow": f"__version__ = '2.21.0'\n{BUILT}"}
+LOADS = {"keras": KERAS, "jax": JAX_ITSELF, "tensorflow": f"__version__ = '2.21.0'\n{BUILT}"}
 # Of a GPU, without which there is no more to pretend: what each says of the device, and how it calculates.
 OPS = """
 class ops:

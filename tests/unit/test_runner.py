@@ -259,7 +259,7 @@ def test_calibrating_scoring_and_training_weights_are_planned_and_a_refusal_take
     timing = tiny_profile().timing_at("smoke")
 
     def planned(**fields: object) -> float:
-        return planned_s(replace(trial(), workload="infer", **fields), timing)  # type: ignore[arg-type]
+        return planned_s(replace(trial(), workload="infer", framework="torch", **fields), timing)  # type: ignore[arg-type]
 
     assert planned(precision="int8") - planned() == pytest.approx(CALIBRATE_S["cpu"])
     on_gpu: dict[str, object] = {"device": "cuda", "weights": "trained"}

@@ -29,7 +29,7 @@ def table(results: Results) -> Table | Text:
         return Text(
             "This page has no other trainings on several devices"
             + (": the profile has one." if count == 1 else ".")
-            + " What more devices buy in PyTorch is the question of `03_multi_gpu`."
+            + " What more devices buy in PyTorch is the question of 03_multi_gpu."
         )
     order = list(dict.fromkeys(Setting.of(trial) for trial in several))
     alike = list(dict.fromkeys(replace(trial, devices=1) for trial in several))

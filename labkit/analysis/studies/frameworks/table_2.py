@@ -103,7 +103,7 @@ def _why_not(results: Results, run: PublishedRun) -> str:
         return reason
     kind = results.profile.device.kind
     if run.device != kind:
-        return "of GPUs" if run.device == "cuda" else "of a CPU, which `06_cpu_vs_gpu` compares with a GPU"
+        return "of GPUs" if run.device == "cuda" else "of a CPU, which 06_cpu_vs_gpu compares with a GPU"
     if run.devices > results.profile.device.count:
         return f"more devices than the profile's {results.profile.device.count}"
     return f"not at scale {results.scale}"
