@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from labkit.data import DataSet, open_data
-from labkit.engines import keras_process
+from labkit.engines.in_keras import process
 from labkit.frameworks import title_of
 from labkit.measure import AwaitedClock, quiet_collector
 from labkit.recipes import MOMENTUM, WEIGHT_DECAY
@@ -94,9 +94,9 @@ def compare(trial: Trial, peer: str, pairs: int) -> tuple[Interval, float]:
 
 def fitted(trial: Trial, peer: str, data: DataSet, steps: int) -> Callable[[], object]:
     """An epoch of so many steps under `model.fit`. Its end reads the loss, and so waits for the device."""
-    keras = keras_process.enter(trial.framework)
+    keras = process.enter(trial.framework)
     if peer == "same":
-        from labkit.engines.keras_sgd import TorchSGD
+        from labkit.engines.in_keras.sgd import TorchSGD
         from labkit.models.in_keras import build
 
         model, optimizer = build("resnet50"), TorchSGD(trial.learning_rate)

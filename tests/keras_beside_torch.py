@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from labkit.engines.damping import damp
-from labkit.engines.keras_sgd import TorchSGD
+from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.engines.training import plain_sgd
 from labkit.models import build, in_keras
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, gradients_to_torch

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from labkit.engines.keras_sgd import TorchSGD
+from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.errors import LabkitError, UserError
 from labkit.models import build, in_keras
 from labkit.models.facts import variants

@@ -1,6 +1,6 @@
 """Training in Keras 3 on one of its back ends: the loop is ours, the images, batches and the order are PyTorch's.
 
-The host gathers each batch's bytes into new arrays; all else is the framework's, on the device (`keras_training`).
+The host gathers each batch's bytes into new arrays; all else is the framework's, on the device (`engines.in_keras`).
 The first step is held against PyTorch's on the same weights, with a ResNet's branches weakened, and then undone.
 """
 
@@ -12,10 +12,11 @@ from typing import Any
 
 from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
-from labkit.engines import keras_gate, keras_process, keras_reference
 from labkit.engines.damping import damped
-from labkit.engines.keras_support import why_unsupported
-from labkit.engines.keras_training import Pixels, count_parameters, make_training
+from labkit.engines.in_keras import gate, process, reference
+from labkit.engines.in_keras.choice import make_training
+from labkit.engines.in_keras.support import why_unsupported
+from labkit.engines.in_keras.training import Pixels, count_parameters
 from labkit.errors import GateError, Unsupported
 from labkit.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count
@@ -37,7 +38,7 @@ class KerasTrainWorkload:
     """One Keras model, on one device or on several of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
-        keras = keras_process.enter(trial.framework)
+        keras = process.enter(trial.framework)
         self.trial = trial
         self.images_per_step: int | None = trial.batch_of_step
         self.bytes_per_step: int | None = None
@@ -75,7 +76,7 @@ class KerasTrainWorkload:
 
         PyTorch's comes late: what does not fit on the device is known by then. The steps so far are undone at last.
         """
-        compared = keras_reference.is_there()
+        compared = reference.is_there()
         if compared:
             yield "weights", self._load_weakened
         yield from self.training.preparations(self._batch)
@@ -107,7 +108,7 @@ class KerasTrainWorkload:
         self.facts |= {"first_loss": self._first, "traces": self.training.traces, **self.training.facts}
 
     def _run_reference(self) -> None:
-        found = keras_reference.reference(self.trial, self._pixels, self._weakened, self._batch)
+        found = reference.reference(self.trial, self._pixels, self._weakened, self._batch)
         self._weakened = {}
         self._count(found["flop_training"], found["flop_forward"])
         self._expected = found["loss"]
@@ -117,7 +118,7 @@ class KerasTrainWorkload:
         trial, shape = self.trial, self.training.model.output_shape
         if shape != (None, trial.classes):
             raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} an image, not ({trial.classes},)")
-        self.facts["gate"] = keras_gate.judge(
+        self.facts["gate"] = gate.judge(
             self._first,
             expected=self._expected,
             undropped=self._undropped,

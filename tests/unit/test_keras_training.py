@@ -22,8 +22,8 @@ import pytest
 from labkit.data import open_data
 from labkit.data.host_batches import HostBatches
 from labkit.data.order import EpochOrder
-from labkit.engines import keras_gate, keras_support
-from labkit.engines.keras_support import why_unsupported
+from labkit.engines.in_keras import gate, support
+from labkit.engines.in_keras.support import why_unsupported
 from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
 from labkit.frameworks import KNOWN
 from labkit.host import ROOT
@@ -223,14 +223,14 @@ def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_sh
 def test_what_each_framework_can_train_on_a_cpu_and_why_not_the_rest(
     framework: str, fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keras_support, "find_spec", lambda name: name)  # everything is installed
+    monkeypatch.setattr(support, "find_spec", lambda name: name)  # everything is installed
     said = why_unsupported(Trial(framework=framework, **(ON_CPU | fields)))
     assert said is None if reason is None else said is not None and reason in said
     assert not (said or "").endswith(".")
 
 
 def test_a_package_that_is_missing_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras_support, "find_spec", lambda name: None if name == "jax" else name)
+    monkeypatch.setattr(support, "find_spec", lambda name: None if name == "jax" else name)
     asked = Trial(framework="keras-jax", engine="xla", **ON_CPU)
     assert why_unsupported(asked) == "jax is not installed in the Python that this ran with"
     with pytest.raises(Unsupported, match="jax is not installed"):
@@ -248,8 +248,8 @@ def test_a_package_that_is_missing_is_the_reason(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_device_that_cannot_is_the_reason(capability: Any, precision: str, reason: str | None) -> None:
     asked = Trial(framework="keras-tensorflow", engine="xla", precision=precision)
-    assert keras_support.why_not_here(asked, capability) == reason
-    assert keras_support.why_not_here(replace(asked, device="cpu"), None) is None
+    assert support.why_not_here(asked, capability) == reason
+    assert support.why_not_here(replace(asked, device="cpu"), None) is None
 
 
 @pytest.mark.parametrize("engine", ["function", "xla"])
@@ -271,7 +271,7 @@ def test_only_training_is_done_in_keras_and_a_framework_has_a_name() -> None:
 
 def test_importing_what_workers_import_imports_no_framework() -> None:
     script = (
-        "import sys, labkit.run.worker, labkit.workloads._train_in_keras, labkit.engines.keras_reference\n"
+        "import sys, labkit.run.worker, labkit.workloads._train_in_keras, labkit.engines.in_keras.reference\n"
         "print(sorted({'torch', 'tensorflow', 'jax', 'keras'} & set(sys.modules)))"
     )
     process = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -283,7 +283,7 @@ def test_importing_what_workers_import_imports_no_framework() -> None:
 
 def judged(first: float, **about: Any) -> dict[str, Any]:
     usual: dict[str, Any] = {"expected": 7.0, "undropped": None, "precision": "fp32", "classes": 1000}
-    return keras_gate.judge(first, **(usual | about))
+    return gate.judge(first, **(usual | about))
 
 
 def test_the_gate_lets_rounding_pass_and_nothing_else() -> None:

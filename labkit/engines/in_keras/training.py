@@ -15,7 +15,7 @@ import numpy as np
 
 from labkit.data.dataset import Levels
 from labkit.data.host_batches import HostBatch
-from labkit.engines.keras_support import POLICIES
+from labkit.engines.in_keras.support import POLICIES
 from labkit.models.in_keras import build
 from labkit.models.in_keras.carried import carry_to_keras
 from labkit.recipes import LOSS_SCALE
@@ -44,7 +44,7 @@ class KerasTraining(ABC):
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
         import keras
 
-        from labkit.engines.keras_sgd import TorchSGD
+        from labkit.engines.in_keras.sgd import TorchSGD
 
         self.trial, self._pixels, self.steps = trial, pixels, 0
         self.traces = None if trial.engine == "eager" else 0
@@ -151,18 +151,3 @@ class KerasTraining(ABC):
 def count_parameters(model: Any) -> int:
     """Values that training changes."""
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-
-
-def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
-    """The training of a trial, in a process that has Keras on its back end. Unsupported for what this device lacks."""
-    if trial.framework == "keras-tensorflow":
-        from labkit.engines.keras_on_tensorflow import TrainingOnTensorFlow
-
-        return TrainingOnTensorFlow(trial, pixels)
-    if trial.framework == "keras-jax":
-        from labkit.engines.keras_on_jax import TrainingOnJax
-
-        return TrainingOnJax(trial, pixels)
-    from labkit.engines.keras_on_torch import TrainingOnTorch
-
-    return TrainingOnTorch(trial, pixels)

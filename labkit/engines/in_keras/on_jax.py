@@ -18,8 +18,8 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from labkit.data.host_batches import HostBatch
-from labkit.engines.keras_support import why_not_here
-from labkit.engines.keras_training import KerasTraining, Pixels
+from labkit.engines.in_keras.support import why_not_here
+from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.errors import Unsupported
 from labkit.trial import Trial
 

@@ -4,7 +4,7 @@ It is computed on the CPU, in FP32, in a process of its own: PyTorch's threads, 
 the process that is timed. The weights are Keras's, carried over by name. Nothing is dropped, since two frameworks draw
 different numbers.
 
-    python -m labkit.engines.keras_reference ARRAYS SPECIFICATION     one line of JSON
+    python -m labkit.engines.in_keras.reference ARRAYS SPECIFICATION     one line of JSON
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from labkit.data.host_batches import HostBatch
-from labkit.engines.keras_training import Pixels
+from labkit.engines.in_keras.training import Pixels
 from labkit.errors import GateError
 from labkit.frameworks import RUNNER_PYTHON, path_of_workers
 from labkit.models.in_keras.carried import Array
@@ -64,7 +64,7 @@ def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch:
 
 def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
     process = subprocess.run(
-        [_python(), "-m", "labkit.engines.keras_reference", str(path), json.dumps(specification)],
+        [_python(), "-m", "labkit.engines.in_keras.reference", str(path), json.dumps(specification)],
         env={**os.environ, "PYTHONPATH": path_of_workers(), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,

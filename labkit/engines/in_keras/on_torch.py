@@ -16,8 +16,8 @@ import torch
 
 from labkit.data.host_batches import HostBatch
 from labkit.engines import precision
-from labkit.engines.keras_support import why_not_here
-from labkit.engines.keras_training import KerasTraining, Pixels
+from labkit.engines.in_keras.support import why_not_here
+from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
 
