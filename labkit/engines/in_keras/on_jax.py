@@ -162,7 +162,7 @@ def _devices(kind: str) -> list[Any]:
 
 def _capability(devices: list[Any]) -> tuple[int, int] | None:
     """The first one's compute capability, of GPUs; None without any."""
-    if not devices:
+    if not devices or devices[0].platform == "cpu":
         return None
-    major, _, minor = str(getattr(devices[0], "compute_capability", "0.0")).partition(".")
+    major, _, minor = str(devices[0].compute_capability).partition(".")
     return int(major), int(minor or 0)

@@ -93,4 +93,4 @@ class TrainingOnTensorFlow(KerasTraining):
 
 def _capability() -> tuple[int, int] | None:
     gpus = tf.config.list_physical_devices("GPU")
-    return tf.config.experimental.get_device_details(gpus[0]).get("compute_capability", (0, 0)) if gpus else None
+    return tf.config.experimental.get_device_details(gpus[0])["compute_capability"] if gpus else None

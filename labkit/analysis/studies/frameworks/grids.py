@@ -5,36 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from labkit import recipes
+from labkit.analysis.studies.lab import Lab
 from labkit.models import MODELS
 from labkit.models.catalogue import input_sizes
 from labkit.papers import Paper, PublishedRun, load_papers
-from labkit.profile import Profile
 from labkit.trial import Trial
 
 PAPER = "dell_p100"  # whose table 2 is run again
-
-
-class Lab(Protocol):
-    """What a notebook holds in its hand, as far as it is needed here (`labkit.study.OpenStudy`)."""
-
-    profile: Profile
-
-    @property
-    def sweep(self) -> dict[str, Any]:
-        """Sizes by name."""
-        ...
-
-    @property
-    def device_counts(self) -> list[int]:
-        """Numbers of devices, one first."""
-        ...
-
-    def trials(self, **axes: Any) -> list[Trial]:
-        """A grid of trials on this profile and data."""
-        ...
 
 
 def beside(lab: Lab) -> list[Trial]:

@@ -8,25 +8,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from labkit import recipes
+from labkit.analysis.studies.lab import Lab
 from labkit.models import MODELS
-from labkit.profile import Profile
 from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
 
 
-class Lab(Protocol):
-    """What a notebook holds in its hand, as far as it is needed here (`labkit.study.OpenStudy`)."""
-
-    profile: Profile
-
-    @property
-    def sweep(self) -> dict[str, Any]:
-        """Sizes by name."""
-        ...
-
-    @property
-    def device_counts(self) -> list[int]:
-        """Numbers of devices, one first."""
-        ...
+class SeveralDevices(Lab, Protocol):
+    """The same, with what processes of several devices share."""
 
     @property
     def threads_of_each(self) -> int:
@@ -43,12 +31,8 @@ class Lab(Protocol):
         """How many nodes there are."""
         ...
 
-    def trials(self, **axes: Any) -> list[Trial]:
-        """A grid of trials on this profile and data."""
-        ...
 
-
-def scaling(lab: Lab) -> list[Trial]:
+def scaling(lab: SeveralDevices) -> list[Trial]:
     """On every number of devices, by every engine: each device's batch held, and the total where it can be shared."""
     found: list[Trial] = []
     for n in lab.device_counts:
@@ -61,7 +45,7 @@ def scaling(lab: Lab) -> list[Trial]:
     return found
 
 
-def runs(lab: Lab) -> list[Trial]:
+def runs(lab: SeveralDevices) -> list[Trial]:
     """Training runs to an accuracy that is fixed before, on one device and on all."""
     sweep, most = lab.sweep, _most(lab)
     about = {name: sweep[name] for name in ("epochs", "learning_rate", "target_top1")}
@@ -73,7 +57,7 @@ def runs(lab: Lab) -> list[Trial]:
     return [trial for recipe in [{"devices": 1}, *several] for trial in lab.trials(**(about | recipe))]
 
 
-def jobs(lab: Lab) -> list[Trial]:
+def jobs(lab: SeveralDevices) -> list[Trial]:
     """Two jobs at once, in turns, and one alone: on all devices where they can be halved, and on one.
 
     On a CPU not on one: two processes share it, however many devices they are called.
@@ -87,7 +71,7 @@ def jobs(lab: Lab) -> list[Trial]:
     return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
 
 
-def links(lab: Lab) -> list[Trial]:
+def links(lab: SeveralDevices) -> list[Trial]:
     """What goes between all devices by every way, a training by each, and in narrower precisions beside one device."""
     sweep, most = lab.sweep, _most(lab)
     if most == 1:
@@ -102,7 +86,7 @@ def links(lab: Lab) -> list[Trial]:
     return found
 
 
-def over_nodes(lab: Lab) -> list[Trial]:
+def over_nodes(lab: SeveralDevices) -> list[Trial]:
     """The same on all devices of each number of nodes, where the report runs as a job of several."""
     found: list[Trial] = []
     for nodes in range(2, lab.nodes + 1):
@@ -116,28 +100,28 @@ def over_nodes(lab: Lab) -> list[Trial]:
     return found
 
 
-def _most(lab: Lab) -> int:
+def _most(lab: SeveralDevices) -> int:
     return lab.device_counts[-1]
 
 
-def _each(lab: Lab) -> dict[str, int]:
+def _each(lab: SeveralDevices) -> dict[str, int]:
     return {"threads": lab.threads_of_each}
 
 
-def _plain(lab: Lab) -> recipes.Recipe:
+def _plain(lab: SeveralDevices) -> recipes.Recipe:
     return recipes.recipes(lab.profile.device.kind)["plain"]
 
 
-def _by_engines(lab: Lab, names: str, devices: int) -> list[recipes.Recipe]:
+def _by_engines(lab: SeveralDevices, names: str, devices: int) -> list[recipes.Recipe]:
     known = recipes.recipes(lab.profile.device.kind)
     return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
 
 
-def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
+def _small(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
     return lab.trials(model=models, batch=lab.sweep["scaled_batch"], **_each(lab), **about)
 
 
-def _large(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
+def _large(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
     """Images of the size that each network was made for."""
     sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
     return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]
