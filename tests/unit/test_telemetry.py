@@ -36,7 +36,7 @@ from labkit.record_store import Store
 from labkit.records import Blocks, Record, short_hash
 from labkit.run import watch as watch_module
 from labkit.run.progress import Progress
-from labkit.sensors import EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name
+from labkit.sensors import CORE_PERIOD_S, EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name
 from labkit.series import Series
 from labkit.series_store import SeriesStore
 from labkit.telemetry import machine as machine_module
@@ -1097,8 +1097,18 @@ def test_series_that_cannot_be_kept_cost_no_telemetry(watch: watch_module.Watch,
 # ---- through the runner ---------------------------------------------------------------------------------------------
 
 
-def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path) -> None:
+def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    show, held = Progress.show, []
+
+    def shown(progress: Progress, what: str, remaining_s: float) -> None:
+        if not held and "preparing" in what:
+            time.sleep(CORE_PERIOD_S + 0.5)  # a core tells its first share after one period
+            held.append(what)
+        show(progress, what, remaining_s)
+
+    monkeypatch.setattr(Progress, "show", shown)
     run(sound(1), tmp_path / "cpu")
+    assert held
     (record,) = records(tmp_path / "cpu")
     telemetry = record.telemetry
     assert telemetry is not None
