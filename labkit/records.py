@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from labkit.frameworks import version_of
 from labkit.observed import Telemetry
 from labkit.scored import Scored
+from labkit.traced import Trace
 from labkit.trial import Trial, trial_from_dict
 
 SCHEMA = 1
@@ -97,6 +98,7 @@ class Blocks(_Part):
     warmup_loss: list[float | None] = []
     queries: Queries | None = None  # after the timed blocks
     scored: Scored | None = None  # after the queries
+    trace: Trace | None = None  # after everything else that is timed
 
     @property
     def timed_s(self) -> float:

@@ -194,6 +194,12 @@ METRICS: dict[str, Metric] = {
         Metric("launch_api_share", "API time in kernel launches", "%", "neither", 1e2, share=True),
         Metric("cleanup_api_share", "API time in clean-up (events, frees)", "%", "neither", 1e2, share=True),
         Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2, share=True),
+        Metric("backward_launch_api_share", "API time of the way back in launches", "%", "neither", 1e2, share=True),
+        Metric("backward_cleanup_api_share", "API time of the way back in clean-up", "%", "neither", 1e2, share=True),
+        Metric(
+            "backward_memory_api_share", "API time of the way back in memory calls", "%", "neither", 1e2, share=True
+        ),
+        Metric("trace_slowdown", "Time of a traced step over a timed one", "x", "neither"),
         Metric("exchange_s", "Time of a step in which gradients are exchanged (trace)", "ms", "less", 1e3),
         Metric("exposed_exchange_s", "Of it, time in which nothing computes (trace)", "ms", "less", 1e3),
         Metric("hidden_exchange_share", "Exchange behind computation (trace)", "%", "more", 1e2, share=True),
@@ -226,8 +232,6 @@ FRAMEWORK_TITLES: dict[str, str] = {
 # Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
 # sees to it that a field leaves this list when it becomes one.
 PLANNED_FIELDS: dict[str, str] = {
-    "parallel": "09_profile: distributed data parallel, or one process for all devices",
-    "section": "09_profile: of a step, step, forward, backward or optimiser",
     "cache": "12_data_pipeline: the page cache, cold or warm",
 }
 

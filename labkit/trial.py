@@ -44,9 +44,14 @@ UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: aver
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
 # two jobs that take turns on all of them.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
+# Of training on several devices of a machine. `ranks`: a process a device, gradients averaged; `one_process`: one
+# process that copies the weights to all devices in each step (PyTorch's DataParallel).
+PARALLELS = ("ranks", "one_process")
+# Of a WGAN: what keeps the critic's slope bounded, the clipping of its weights or a penalty on its gradients.
+CONSTRAINTS = ("clipping", "gradient_penalty")
 NO_DATA = "none"  # of workloads that take no images
 # What is done once a trial was timed makes no other trial of it where trials are compared.
-ASKED_AFTER = ("queries", "traced_iterations")
+ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +101,11 @@ class Trial:
     nodes: int = 1
     network: str = "any"
     traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
+    traced_s: int = 0  # the steps under the profiler end after so many seconds; 0: after the usual limit
+    steps_before: int = 0  # what is asked after the timed blocks begins after so many steps at least
+    parallel: str = "ranks"
+    constraint: str = "clipping"
+    samples: int = 0  # of a WGAN: after everything else, so many generated images
     scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
 
     def __post_init__(self) -> None:
@@ -122,6 +132,8 @@ class Trial:
             ("interconnect", INTERCONNECTS),
             ("network", NETWORKS),
             ("gradient_precision", GRADIENT_PRECISIONS),
+            ("parallel", PARALLELS),
+            ("constraint", CONSTRAINTS),
         ):
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", str(getattr(self, name)), valid)
@@ -130,7 +142,7 @@ class Trial:
         for name in ("batch", "devices", "nodes", "image_px", "classes"):
             if getattr(self, name) < 1:
                 raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs", "queries", "threads", "scored", "traced_iterations"):
+        for name in ("energy_windows", "epochs", "queries", "threads", "scored", *ASKED_AFTER[1:]):
             if getattr(self, name) < 0:
                 raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
         if self.devices % self.nodes:
@@ -166,7 +178,7 @@ class Trial:
     @property
     def processes(self) -> int:
         """That run it together: one a device, and two where two jobs share one. Keras's have all devices in one."""
-        if self.framework.startswith("keras-"):
+        if self.framework.startswith("keras-") or self.parallel == "one_process":
             return 1
         return 2 if self.arrangement == "at_once" and self.devices == 1 else self.devices
 
@@ -204,6 +216,8 @@ class Trial:
             "updates",
             "interconnect",
             "gradient_precision",
+            "parallel",
+            "constraint",
             "device",
             "framework",
         ):

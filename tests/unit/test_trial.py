@@ -89,6 +89,8 @@ def test_every_field_that_differs_is_in_the_key():
         "weights": "trained",
         "scaling": "strong",
         "arrangement": "in_sequence",
+        "parallel": "one_process",
+        "constraint": "gradient_penalty",
         "updates": "asynchronous",
         "interconnect": "host",
         "gradient_precision": "bf16",
