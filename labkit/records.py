@@ -105,6 +105,11 @@ class Blocks(_Part):
         """Seconds in timed blocks, stalls included."""
         return sum(self.host_s)
 
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step over the whole timed part."""
+        return self.timed_s / (self.steps_per_block * len(self.host_s))
+
     def rate(self, per_step: int | None) -> float | None:
         """Units per second over the whole timed part (`per_step` units a step); None where there is no such unit."""
         return None if per_step is None else per_step * self.steps_per_block * len(self.host_s) / self.timed_s

@@ -12,9 +12,9 @@ from statistics import fmean
 
 import pandas as pd
 
-from labkit.analysis import traffic
+from labkit.analysis import traced, traffic
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import OF_TRACE, Results, value_of
+from labkit.analysis.results import Results, value_of
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.observed import Metrics, Telemetry
@@ -188,8 +188,8 @@ def why_not(results: Results, metric: str, device: str | None = None, *, trial: 
     records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
     if records and metric in traffic.FIGURES:
         return listing(sorted({reason for record in records if (reason := traffic.why_not(record, metric))}))
-    if records and metric in OF_TRACE:
-        return listing(sorted({_why_no_trace(record) for record in records}))
+    if records and metric in traced.METRICS:
+        return listing(sorted({traced.why_no_trace(record) for record in records}))
     told = [record.telemetry for record in results.records if record.telemetry]
     lost = {one.reason or "unknown" for one in told if one.status == "lost"}
     if lost and all(one.status == "lost" for one in told):
@@ -205,11 +205,6 @@ def why_not(results: Results, metric: str, device: str | None = None, *, trial: 
     if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
     return "nothing was read" if results else "nothing was measured"
-
-
-def _why_no_trace(record: Record) -> str:
-    trace = record.facts.get("trace")
-    return "no steps were traced" if trace is None else trace.get("reason", "nothing was exchanged in the traced steps")
 
 
 def _flagged(results: Results, trials: Iterable[Trial]) -> list[tuple[Trial, str, int, int]]:

@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
 
+from labkit.analysis import traced
 from labkit.profile import Profile
 from labkit.records import Blocks, Epoch, Record
 from labkit.registry import Study, find_metric
@@ -205,21 +206,6 @@ def _first_prediction_s(record: Record) -> float | None:
     return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
 
 
-# What a trace after the timed part says: seconds of all its steps, and a share.
-OF_TRACE = ("exchange_s", "exposed_exchange_s", "hidden_exchange_share")
-
-
-def _of_trace(name: str) -> Callable[[Record], float | None]:
-    """Seconds a step, or the share; None without a trace."""
-
-    def of(record: Record) -> float | None:
-        trace = record.facts.get("trace", {})
-        value: float | None = trace.get(name)
-        return value / trace["steps"] if value is not None and name.endswith("_s") else value
-
-    return of
-
-
 def first_step_s(record: Record) -> float | None:
     """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
 
@@ -261,7 +247,8 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
-    "step_s": lambda record: _blocks(record).timed_s / (_blocks(record).steps_per_block * len(_blocks(record).host_s)),
+    "step_s": lambda record: _blocks(record).step_s,
+    "flop_per_step": lambda record: _as_float(_blocks(record).flop_per_step),
     "epoch_s": _epoch_s,
     "run_s": _run_s,
     "first_prediction_s": _first_prediction_s,
@@ -270,8 +257,12 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "top1": lambda record: _share(record, "top1"),
     "top5": lambda record: _share(record, "top5"),
     **{name: _latency_s(share) for name, share in PERCENTILES.items()},
-    **{name: _of_trace(name) for name in OF_TRACE},
+    **{name: partial(traced.value, metric=name) for name in traced.METRICS},
 }
+
+
+def _as_float(count: int | None) -> float | None:
+    return None if count is None else float(count)
 
 
 def _share(record: Record, accuracy: Accuracy) -> float | None:

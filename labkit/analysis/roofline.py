@@ -12,7 +12,7 @@ the page says so when it happens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labkit.analysis.results import Results
 from labkit.models import count, input_bytes
@@ -67,6 +67,13 @@ def measured(results: Results, device: str | None = None) -> Ceilings:
     arithmetic = results.ceiling("matmul", "flop_per_s", device=kind)
     memory = results.ceiling("memory_copy", "bytes_per_s", device=kind)
     return Ceilings(arithmetic.point if arithmetic else None, memory.point if memory else None, "measured")
+
+
+def fp32_peak(results: Results, trial: Trial) -> tuple[float | None, str]:
+    """FP32 FLOP/s of a device of a trial, and whose word it is: the vendor's, else what was measured here."""
+    vendor = nominal_of(results.profile, replace(trial, precision="fp32"))
+    found = vendor if vendor.flop_per_s else measured(results, trial.device)
+    return found.flop_per_s, found.source
 
 
 def work_of(results: Results, trial: Trial) -> Work | None:

@@ -12,6 +12,7 @@ from labkit.analysis.verdicts.evidence import in_pass
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records import Record
 from labkit.sensors import rate_name
+from labkit.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records, run
 
@@ -171,31 +172,40 @@ def test_a_page_of_one_device_does_not_lament_what_goes_between_several() -> Non
 # ---- from a trace ---------------------------------------------------------------------------------------------------
 
 
-def traced(trace: dict[str, Any] | None) -> Record:
+def traced(trace: Trace | None) -> Record:
     record = made(FOUR, None)
-    return record if trace is None else record.model_copy(update={"facts": {**record.facts, "trace": trace}})
+    assert record.blocks is not None
+    return record.model_copy(update={"result": record.blocks.model_copy(update={"trace": trace})})
+
+
+def of_five_steps(exchange_s: float, exposed_exchange_s: float) -> Traced:
+    piece = Piece(steps=5, elapsed_s=0.1, busy_s=0.05, kernel_s={"convolution": 0.05})
+    return Traced(
+        **{"of": "kernels", "steps": 5, "asked_for": 5, "pieces": [piece], "longest": []},
+        **{"elapsed_s": 0.1, "busy_s": 0.05, "active_s": 0.05},
+        kernels={"convolution": Total(seconds=0.05, count=50)},
+        exchange_s=exchange_s,
+        exposed_exchange_s=exposed_exchange_s,
+    )
 
 
 def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
-    record = traced({"steps": 5, "exchange_s": 0.01, "exposed_exchange_s": 0.004, "hidden_exchange_share": 0.6})
+    record = traced(of_five_steps(0.01, 0.004))
     results = of_records("multi_gpu", [record])
     found = {name: in_pass(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
     assert found == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
-    assert in_pass(results, record, "hidden_exchange_share") == 0.6
+    assert in_pass(results, record, "hidden_exchange_share") == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
     ("trace", "reason"),
     [
         (None, "no steps were traced"),
-        ({"reason": "the profiler saw no kernels"}, "the profiler saw no kernels"),
-        (
-            {"steps": 5, "exchange_s": 0.0, "exposed_exchange_s": 0.0, "hidden_exchange_share": None},
-            "nothing was exchanged in the traced steps",
-        ),
+        (Untraced(reason="the profiler saw no kernels"), "the profiler saw no kernels"),
+        (of_five_steps(0.0, 0.0), "nothing of the kind ran in the traced steps"),
     ],
 )
-def test_a_share_that_no_trace_has_is_none_with_its_reason(trace: dict[str, Any] | None, reason: str) -> None:
+def test_a_share_that_no_trace_has_is_none_with_its_reason(trace: Trace | None, reason: str) -> None:
     record = traced(trace)
     results = of_records("multi_gpu", [record])
     assert in_pass(results, record, "hidden_exchange_share") is None

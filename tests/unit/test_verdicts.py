@@ -399,7 +399,7 @@ def test_what_is_equal_in_every_pass_is_neither_more_nor_less(test: dict[str, An
 
 def test_a_bound_that_is_no_equality_may_be_met_exactly() -> None:
     exactly = found_by(
-        a_test(shape="level", metric="copy_share", at_most=0.05), shown({R50: (0.05,) * 3}, "copy_share")
+        a_test(shape="level", metric="reread_share", at_most=0.05), shown({R50: (0.05,) * 3}, "reread_share")
     )
     assert exactly.verdict == YES, "at most 5 % is at most 5 %"
     data = {B64: (0.6877,) * 3, B256: (0.6895,) * 3}  # 0.0018 apart, but for the last binary digit
@@ -473,7 +473,7 @@ def test_a_level_is_a_geometric_mean_and_that_of_a_share_an_arithmetic_one() -> 
     assert interval(case) == pytest.approx((math.exp(ends.low), stats.gmean(FAST), math.exp(ends.high)))
     shares = (0.0, 0.02, 0.01)
     case = only_case(
-        found_by(a_test(shape="level", metric="copy_share", at_most=0.5), shown({R50: shares}, "copy_share"))
+        found_by(a_test(shape="level", metric="reread_share", at_most=0.5), shown({R50: shares}, "reread_share"))
     )
     high = stats.ttest_1samp(shares, 0).confidence_interval(0.95).high
     assert interval(case) == pytest.approx((0.0, 0.01, high)), "no share lies below 0"
@@ -930,15 +930,15 @@ def test_the_small_gain_that_was_published_is_held_to_a_tenth_of_it() -> None:
 
 
 def test_a_published_level_is_held_to_ten_percent_of_itself() -> None:
-    test = {"shape": "level", "metric": "fp32_utilisation", "published": [published(0.5)]}
+    test = {"shape": "level", "metric": "throughput_variation", "published": [published(0.5)]}
     for measured, verdict in ((0.46, YES), (0.54, YES), (0.6, NO), (0.4, NO), (0.45, OPEN)):
-        found = shown({R50: tight(measured)}, "fp32_utilisation", hw="v100_sxm2")
+        found = shown({R50: tight(measured)}, "throughput_variation", hw="v100_sxm2")
         assert found_by(test, found, view="v100_sxm2").verdict == verdict
 
 
 def test_a_mere_magnitude_of_other_hardware_is_not_testable_but_shown() -> None:
-    test = {"shape": "level", "metric": "fp32_utilisation", "published": [published(0.5)]}
-    finding = found_by(test, shown({R50: near(0.5)}, "fp32_utilisation"))
+    test = {"shape": "level", "metric": "throughput_variation", "published": [published(0.5)]}
+    finding = found_by(test, shown({R50: near(0.5)}, "throughput_variation"))
     assert finding.verdict == UNTESTED
     assert "v100_sxm2" in finding.reason
     case = only_case(finding)
@@ -1091,12 +1091,14 @@ def test_an_order_of_profiles_that_are_not_there_says_which_are() -> None:
 
 def test_a_value_of_zero_has_no_ratio_and_no_crash() -> None:
     data = {B64: (0.0, 0.1, 0.1), B256: near(0.2)}
-    finding = found_by(a_test(shape="ratio", metric="copy_share", at_least=1, **OVER_64), shown(data, "copy_share"))
+    finding = found_by(a_test(shape="ratio", metric="reread_share", at_least=1, **OVER_64), shown(data, "reread_share"))
     assert finding.verdict == UNTESTED
     assert "0 has no ratio" in finding.reason
-    assert found_by(a_test(**ALONG, metric="copy_share", trend="rises"), shown(data, "copy_share")).verdict == UNTESTED
+    assert (
+        found_by(a_test(**ALONG, metric="reread_share", trend="rises"), shown(data, "reread_share")).verdict == UNTESTED
+    )
     assert found_by(
-        a_test(shape="difference", metric="copy_share", at_least=0, **OVER_64), shown(data, "copy_share")
+        a_test(shape="difference", metric="reread_share", at_least=0, **OVER_64), shown(data, "reread_share")
     ).cases
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from labkit.analysis import roofline
+from labkit.analysis import roofline, traced
 from labkit.analysis.observations import of_pass
 from labkit.analysis.results import Results, value_of, without_data_identity
 from labkit.claims import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
@@ -50,7 +50,8 @@ class Side:
 
     def labels(self, name: str) -> set[str]:
         """What the passes say of a label."""
-        return {str(record.facts[name]) for record in self.results.ok(self.trial) if name in record.facts}
+        found = (traced.label(record, name) for record in self.results.ok(self.trial))
+        return {one for one in found if one is not None}
 
     def field(self, name: str) -> Any:
         """A field of the trial, or whose records these are."""
@@ -156,12 +157,22 @@ def _roofline_fraction(results: Results, record: Record) -> float | None:
     return rate / limit.images_per_s if rate is not None and limit else None
 
 
+def _fp32_utilisation(results: Results, record: Record) -> float | None:
+    """FLOP done over peak FLOP/s and elapsed time (CERN, 3.2), in FP32. The peak is nominal, else measured."""
+    rate, trial = value_of(record, "flop_per_s"), record.as_trial
+    if rate is None or trial.precision != "fp32":
+        return None
+    peak, _ = roofline.fp32_peak(results, trial)
+    return rate / (peak * record.devices_used) if peak else None
+
+
 _DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
     "power_fraction": _power_fraction,
     "late_over_early": _late_over_early,
     "training_90_epochs_s": _training_90_epochs_s,
     "roofline_fraction": _roofline_fraction,
     "cost_per_million_images": _cost_per_million_images,
+    "fp32_utilisation": _fp32_utilisation,
 }
 
 

@@ -15,6 +15,7 @@ from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.multi_gpu.scaling import counted, scaled, sent_bytes, setting_name, share_words, wire_rate
 from labkit.analysis.table import Table, Text
+from labkit.analysis.traced import why_no_trace
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import exchanged_in
@@ -227,7 +228,7 @@ def hidden_table(results: Results) -> Table | Text:
         if level(Side(results, trial), "hidden_exchange_share")
     ]
     if not known:
-        reasons = [found["reason"] for trial in traced if (found := results.fact(trial, "trace")) and "reason" in found]
+        reasons = [why_no_trace(record) for trial in traced for record in results.ok(trial)]
         why = f": {reasons[0]}" if reasons else " on these records"
         return Text(f"How much of the exchange is hidden behind computation, no trace says{why}.")
     rows = [

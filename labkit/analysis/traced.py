@@ -1,0 +1,199 @@
+"""What a trace says of a trial, in the metrics of the registry.
+
+A GPU's kernels take as long under a profiler as without one; what the profiler slows is the host that launches them. So
+the busy time of a traced step is set against the time of a *timed* step. On a CPU the operators themselves are slowed,
+and their share is of the traced time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from labkit.records import Record
+from labkit.traced import CallClass, Direction, KernelClass, Section, Traced, Untraced
+
+# What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
+WAY_BACK = ("backward", "optimiser")
+HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
+
+
+def trace_of(record: Record) -> Traced | None:
+    """The trace of a record; None where there is none."""
+    found = record.blocks.trace if record.blocks else None
+    return found if isinstance(found, Traced) else None
+
+
+def why_no_trace(record: Record) -> str:
+    """Why a record has no trace, or not what was looked for in it."""
+    found = record.blocks.trace if record.blocks else None
+    if found is None:
+        return "no steps were traced"
+    if isinstance(found, Untraced):
+        return found.reason
+    return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
+
+
+def class_shares(traced: Traced) -> dict[KernelClass, float]:
+    """Each class's share of the kernels' time; of a CPU, of the operators'. They add up to 1."""
+    whole = traced.kernel_s
+    return {name: total.seconds / whole for name, total in traced.kernels.items()} if whole else {}
+
+
+def _active_share(record: Record, traced: Traced, seconds: float) -> float | None:
+    """Seconds of all traced steps as a share of these steps' time."""
+    if traced.of == "operators":
+        return min(seconds / traced.elapsed_s, 1.0)
+    step_s = record.blocks.step_s if record.blocks else None
+    return min(seconds / traced.steps / step_s, 1.0) if step_s else None
+
+
+def _compute_utilisation(record: Record, traced: Traced) -> float | None:
+    return _active_share(record, traced, traced.busy_s)
+
+
+def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
+    """Shares of a timed step in which a GPU did nothing: waiting for a launch, and though one was queued.
+
+    How the time without work divides is the trace's; how much of it there is without the profiler is the timed step's.
+    """
+    active = _active_share(record, traced, traced.active_s)
+    if active is None or traced.launch_gap_s is None or traced.queue_gap_s is None:
+        return None
+    gaps_s = traced.launch_gap_s + traced.queue_gap_s
+    launch = traced.launch_gap_s / gaps_s if gaps_s else 0.0
+    return (1 - active) * launch, (1 - active) * (1 - launch)
+
+
+def _launch_gap_share(record: Record, traced: Traced) -> float | None:
+    shares = idle_shares(record, traced)
+    return shares[0] if shares else None
+
+
+def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
+    whole = traced.kernel_s + sum(one.seconds for one in traced.copies.values())
+    return seconds / whole if whole and traced.of == "kernels" else None
+
+
+def _copy_share(_: Record, traced: Traced) -> float | None:
+    return _of_kernels_and_copies(sum(one.seconds for one in traced.copies.values()), traced)
+
+
+def _broadcast_share(_: Record, traced: Traced) -> float | None:
+    return _of_kernels_and_copies(traced.broadcast_s, traced)
+
+
+def _winograd_share(_: Record, traced: Traced) -> float | None:
+    if not traced.algorithms:  # no convolution ran
+        return None
+    found = traced.algorithms.get("winograd")
+    return _of_kernels_and_copies(found.seconds if found else 0.0, traced)
+
+
+def _maxpool_backward_share(_: Record, traced: Traced) -> float | None:
+    return traced.max_pool_backward_s / traced.kernel_s if traced.kernel_s else None
+
+
+def _api_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
+    def of(_: Record, traced: Traced) -> float | None:
+        whole = sum(one.seconds for one in traced.calls.values())
+        return traced.calls[kind].seconds / whole if whole and kind in traced.calls else 0.0 if whole else None
+
+    return of
+
+
+def way_back(traced: Traced) -> list[Section]:
+    """The sections that the NYU paper profiled as the backward pass; [] where the trace has none."""
+    found = [traced.sections[name] for name in WAY_BACK if name in traced.sections]
+    return found if len(found) == len(WAY_BACK) else []
+
+
+def _way_back_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
+    def of(_: Record, traced: Traced) -> float | None:
+        sections = way_back(traced)
+        whole = sum(one.seconds for section in sections for one in section.calls.values())
+        part = sum(section.calls[kind].seconds for section in sections if kind in section.calls)
+        return part / whole if whole else None
+
+    return of
+
+
+def _kernel_overlap_share(_: Record, traced: Traced) -> float | None:
+    return traced.overlapping_s / traced.busy_s if traced.busy_s and traced.of == "kernels" else None
+
+
+def _copy_overlap_share(_: Record, traced: Traced) -> float | None:
+    return traced.copy_beside_kernel_s / traced.copy_s if traced.copy_s else None
+
+
+def _copy_bytes(_: Record, traced: Traced) -> float | None:
+    """The median of the direction between host and device that has most copies."""
+    found = [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
+    return float(max(found, key=lambda one: one.count).median_bytes) if found else None
+
+
+def _copy_bytes_per_s(_: Record, traced: Traced) -> float | None:
+    found = [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
+    seconds = sum(one.seconds for one in found)
+    return sum(one.bytes for one in found) / seconds if seconds else None
+
+
+def _traced_step_s(_: Record, traced: Traced) -> float | None:
+    return traced.elapsed_s / traced.steps
+
+
+def _trace_slowdown(record: Record, traced: Traced) -> float | None:
+    step_s = record.blocks.step_s if record.blocks else None
+    return traced.elapsed_s / traced.steps / step_s if step_s else None
+
+
+def _exchange_s(_: Record, traced: Traced) -> float | None:
+    return traced.exchange_s / traced.steps
+
+
+def _exposed_exchange_s(_: Record, traced: Traced) -> float | None:
+    return traced.exposed_exchange_s / traced.steps
+
+
+def _hidden_exchange_share(_: Record, traced: Traced) -> float | None:
+    return traced.hidden_exchange_share
+
+
+_METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
+    "compute_utilisation": _compute_utilisation,
+    "launch_gap_share": _launch_gap_share,
+    "copy_share": _copy_share,
+    "broadcast_share": _broadcast_share,
+    "winograd_share": _winograd_share,
+    "maxpool_backward_share": _maxpool_backward_share,
+    "launch_api_share": _api_share("launch"),
+    "cleanup_api_share": _api_share("clean_up"),
+    "memory_api_share": _api_share("memory"),
+    "backward_launch_api_share": _way_back_share("launch"),
+    "backward_cleanup_api_share": _way_back_share("clean_up"),
+    "backward_memory_api_share": _way_back_share("memory"),
+    "kernel_overlap_share": _kernel_overlap_share,
+    "copy_overlap_share": _copy_overlap_share,
+    "copy_bytes": _copy_bytes,
+    "copy_bytes_per_s": _copy_bytes_per_s,
+    "traced_step_s": _traced_step_s,
+    "trace_slowdown": _trace_slowdown,
+    "exchange_s": _exchange_s,
+    "exposed_exchange_s": _exposed_exchange_s,
+    "hidden_exchange_share": _hidden_exchange_share,
+}
+METRICS = frozenset(_METRICS)
+
+
+def value(record: Record, metric: str) -> float | None:
+    """A metric of a record's trace in SI units; None where there is no trace, or nothing of the kind in it."""
+    traced = trace_of(record)
+    return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
+
+
+def label(record: Record, name: str) -> str | None:
+    """What a record says in words, of its trace (`convolution_kernel`) or by its workload; None where it doesn't."""
+    traced = trace_of(record)
+    if name == "convolution_kernel" and traced is not None:
+        return traced.convolution_kernel
+    said = record.facts.get(name)
+    return None if said is None else str(said)
