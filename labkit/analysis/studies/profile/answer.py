@@ -1,0 +1,213 @@
+"""Where the time goes, in words: what bounds each network, what of it a tuned engine removes, and what is not known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from labkit.analysis import engines, summary
+from labkit.analysis.format import listing, percent
+from labkit.analysis.observations import label
+from labkit.analysis.results import Results
+from labkit.analysis.studies.profile import limits, seen, shared
+from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LATENCY, LAUNCH, OPEN, PYTHON, Limit
+from labkit.analysis.table import Text
+from labkit.analysis.verdicts import Findings
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.recipes import is_plain
+from labkit.trial import Trial
+
+KeyNumbers = list[list[str]]
+MEMORY_BOUND = "wisconsin-memory-bound"
+WORDS = {
+    LAUNCH: "launching kernels",
+    COPY: "copies",
+    DRAM: "memory",
+    COMPUTE: "arithmetic",
+    LATENCY: "the latency of small kernels",
+    PYTHON: "what lies between operators",
+}
+UNDECIDED = "not told by any counter"
+MANY_BATCHES = 3  # in a row are named by their ends
+
+
+def headline(results: Results, verdicts: Findings | None = None) -> Text:
+    """The answer first: what bounds how many trainings, whether memory does, and what tuned engines remove."""
+    if not any(results.ok(trial) for trial in results.by_trial):
+        return engines.nothing(results)
+    trials = seen.alone(results)
+    found = limits.limits(results, trials)
+    if not found:
+        return Text(f"Where the time goes can't be said here: {seen.why_none(results, seen.trainings(results))}.")
+    loop = {trial: limit for trial, limit in found.items() if is_plain(trial)}
+    said = [_counted(loop), memory_bound(results, loop, verdicts), removed(results, list(found))]
+    return Text("\n\n".join(part for part in said if part))
+
+
+def networks(results: Results) -> Text:
+    """Each network over its batches; several GPUs where there are any; and what has no trace."""
+    trials = seen.alone(results)
+    said = [
+        *_networks(results, limits.limits(results, seen.plain(results))),
+        shared.sentence(results),
+        seen.lacking_sentence(results, trials).strip(),
+    ]
+    return Text("\n\n".join(part for part in said if part))
+
+
+def _counted(found: dict[Trial, Limit]) -> str:
+    """How many of the papers' trainings are bound by what, and which share of their steps that is."""
+    if not found:
+        return ""
+    words = Counter(limit.word for limit in found.values())
+    ordered = [word for word in (*WORDS, OPEN) if words[word]]
+    told = [_how_many(word, words[word], [one for one in found.values() if one.word == word]) for word in ordered]
+    whole = f"Of {len(found)} plain FP32 trainings" if len(found) > 1 else "Of one plain FP32 training"
+    return f"{whole} {listing(told)}."
+
+
+def _how_many(word: str, count: int, alike: Sequence[Limit]) -> str:
+    if word not in WORDS:
+        return f"of {count} no counter here tells what bounds {'it' if count == 1 else 'them'}"
+    return f"{count} {'is' if count == 1 else 'are'} bound by {WORDS[word]}{_because(sorted(alike, key=_by_share))}"
+
+
+def _by_share(limit: Limit) -> float:
+    return limit.share or 0.0
+
+
+def _because(alike: Sequence[Limit]) -> str:
+    """` (the device waits for launches for 72 % to 31 % of the step)`: the first and the last of some limits."""
+    shares = [one.share for one in (alike[0], alike[-1]) if one.share is not None]
+    said = list(dict.fromkeys(percent(share) for share in shares))
+    sentences = {one.because for one in alike}
+    if not said:
+        return ""
+    return f" ({(sentences.pop() if len(sentences) == 1 else '{}').format(' to '.join(said))})"
+
+
+def memory_bound(results: Results, found: dict[Trial, Limit], verdicts: Findings | None) -> str:
+    """Whether training ResNet-50 is bound by memory, as the Wisconsin paper concludes: verdict and numbers."""
+    claim = next((one for one in verdicts.findings if one.claim.id == MEMORY_BOUND), None) if verdicts else None
+    selected = claim.tests[0].test.select if claim else {"model": "resnet50", "image_px": 32}
+    trials = [trial for trial in found if all(getattr(trial, name) == selected[name] for name in ("model", "image_px"))]
+    told = [_memory_words(results, trial, found[trial]) for trial in trials]
+    if claim is None:
+        return ""
+    why = f" ({claim.reason})" if claim.reason else ""
+    said = f"That memory bounds training, as the Wisconsin paper concludes: {claim.verdict}{why}"
+    return f"{said}; {'; '.join(told)}." if told else f"{said}."
+
+
+def _memory_words(results: Results, trial: Trial, limit: Limit) -> str:
+    shown = [
+        f"{label(metric)} {percent(value.point)}"
+        for metric in ("dram_activity", "fp32_activity", "sm_activity")
+        if (value := seen.metric(results, trial, metric))
+    ]
+    waits = seen.metric(results, trial, "launch_gap_share")
+    shown += [f"waiting for launches {percent(waits.point)}"] if waits else []
+    bound = WORDS.get(limit.word, UNDECIDED)
+    numbers = f"{', '.join(shown)}, so " if shown else ""
+    return f"{seen.name(trial)}: {numbers}{'bound by ' if limit.word in WORDS else ''}{bound}"
+
+
+def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
+    """Each network and input over its batches: what bounds it where, and which kernels take most."""
+    said = []
+    for setting in dict.fromkeys(seen.setting(trial) for trial in found):
+        mine = sorted((trial for trial in found if seen.setting(trial) == setting), key=lambda trial: trial.batch)
+        runs: list[list[Trial]] = []
+        for trial in mine:
+            alike = runs and found[runs[-1][0]].word == found[trial].word
+            runs[-1].append(trial) if alike else runs.append([trial])
+        told = [_run_words([(trial, found[trial]) for trial in run]) for run in runs]
+        said.append(f"{setting}: {'; '.join(told)}.{_most(results, mine)}")
+    return said
+
+
+def _run_words(run: Sequence[tuple[Trial, Limit]]) -> str:
+    """`batch 4 to 16 bound by launching kernels (the device waits for launches for 71 % to 34 % of the step)`."""
+    batches = [f"{trial.batch:,}" for trial, _ in run]
+    where = listing(batches) if len(batches) < MANY_BATCHES else f"{batches[0]} to {batches[-1]}"
+    word = run[0][1].word
+    bound = f"bound by {WORDS[word]}" if word in WORDS else UNDECIDED
+    return f"batch {where} {bound}{_because([limit for _, limit in run])}"
+
+
+def _most(results: Results, trials: Sequence[Trial]) -> str:
+    """Which kernels (or operators) take most of a step, at the smallest and at the largest batch."""
+    said: dict[str, list[str]] = {}
+    for trial in dict.fromkeys((trials[0], trials[-1])):
+        parts = seen.shares(results, trial, lambda _, trace: seen.groups(trace))
+        if parts:
+            group = max(parts, key=lambda name: parts[name].point)
+            said.setdefault(group, []).append(f"{percent(parts[group].point)} at batch {trial.batch:,}")
+    what = "operators" if trials[0].device == "cpu" else "kernels"
+    told = "; to ".join(f"{group} ({', '.join(where)})" for group, where in said.items())
+    return f" Of the time of its {what} most goes to {told}." if told else ""
+
+
+def removed(results: Results, trials: Sequence[Trial]) -> str:
+    """What tuned engines leave of the waiting, and what that buys."""
+    told = []
+    for trial, before in engines.over_plain(results, trials):
+        gaps = [seen.shares(results, one, seen.step_parts) for one in (trial, before)]
+        waits = [found[name].point for found in gaps for name in (seen.WAITING, seen.BETWEEN) if name in found]
+        ratio = engines.ratio(results, trial, before, "images_per_s")
+        if len(waits) == 2 and ratio:
+            gain = shown_effect(ratio, "images_per_s", "ratio")
+            told.append(
+                f"{seen.name(trial)} waits {percent(waits[0])} instead of {percent(waits[1])} ({gain} images/s)"
+            )
+    if not told:
+        return ""
+    precisions = {trial.precision for trial in trials if not is_plain(trial)}
+    part = " Part of the gain is precision and layout." if precisions - {"fp32"} else ""
+    return f"What a tuned engine removes: {'; '.join(told)}.{part}"
+
+
+def limitations(results: Results) -> Text:
+    """What these numbers do not say."""
+    trials = seen.trainings(results)
+    said = []
+    if seen.any_trace(results, trials):
+        said += [
+            "A profiler slows the host. The kernels' durations are the device's own and hold; gaps under the profiler "
+            "are longer than without it, so only how they divide is taken from the trace. What is launched without "
+            "the profiler just in time may be counted as waiting."
+            if any(trial.device == "cuda" for trial in trials)
+            else "A profiler slows the operators themselves, small ones most: shares on a CPU are of the traced time.",
+            "Kernels are sorted by their names (the rules stand in the code, what no rule knows is 'other'). A kernel "
+            "that a compiler fused does several things and is counted as one.",
+            "Bounds go by thresholds: a step just above and one just below are alike. They are of whole steps, in "
+            "which single kernels may be bound otherwise.",
+        ]
+    said.append(summary.limitations(results, trials).body)
+    return Text("\n\n".join(part for part in said if part))
+
+
+def key_numbers(results: Results) -> KeyNumbers:
+    """For the index: the most and the least waiting, and the largest share of time in one class of kernels."""
+    found = []
+    parts = {trial: seen.shares(results, trial, seen.step_parts) for trial in seen.plain(results)}
+    rest = {
+        trial: (name, share[name].point)
+        for trial, share in parts.items()
+        for name in (seen.WAITING, seen.BETWEEN)
+        if name in share
+    }
+    if rest:
+        for which, pick in (("most", max), ("least", min)):
+            trial = pick(rest, key=lambda one: rest[one][1])
+            found.append([percent(rest[trial][1]), f"of the step {rest[trial][0]}, the {which}: {seen.name(trial)}"])
+    kernels = [
+        (share.point, group, trial)
+        for trial, one in parts.items()
+        for group, share in one.items()
+        if group not in seen.REST
+    ]
+    if kernels:
+        share, group, trial = max(kernels, key=lambda one: one[0])
+        found.append([percent(share), f"of the step in {group}, the most of a class: {seen.name(trial)}"])
+    return found if len(rest) > 1 else found[-1:]

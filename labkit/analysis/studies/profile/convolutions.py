@@ -1,0 +1,133 @@
+"""How convolutions are done: which algorithm at which batch, and the kernel that takes most of their time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis import engines
+from labkit.analysis.figure import Figure
+from labkit.analysis.format import listing, number, percent
+from labkit.analysis.results import Results
+from labkit.analysis.studies.profile import seen
+from labkit.analysis.studies.profile.bars import Bars, Look
+from labkit.analysis.studies.profile.figures import frame_of
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.evidence import Side
+from labkit.recipes import engine_name
+from labkit.records import Record
+from labkit.statistics import Interval
+from labkit.traced import Algorithm, Traced
+from labkit.trial import Trial
+
+NAMES: dict[Algorithm, str] = {
+    "implicit_gemm": "implicit matrix product",
+    "winograd": "Winograd",
+    "fft": "FFT",
+    "direct": "direct",
+    "tensor_core": "on tensor cores",
+    "helper": "helpers",
+    "library": "the library's own",
+}
+LOOKS = {
+    "implicit matrix product": Look(0),
+    "Winograd": Look(1),
+    "FFT": Look(2),
+    "direct": Look(5),
+    "on tensor cores": Look(3),
+    "helpers": Look(shade=0.35),
+    "the library's own": Look(shade=0.6),
+}
+assert set(NAMES.values()) == set(LOOKS)
+
+
+def _shares(_: Record, trace: Traced) -> seen.Shares:
+    """Of the convolutions' time, by algorithm."""
+    whole = sum(one.seconds for one in trace.algorithms.values())
+    return {NAMES[name]: one.seconds / whole for name, one in trace.algorithms.items()} if whole else {}
+
+
+def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
+    """The algorithms of the convolutions against the batch, as shares of their time."""
+    shares = {trial: found for trial in trials if (found := seen.shares(results, trial, _shares))}
+    if not shares:
+        return Text(f"No trace tells how convolutions were done: {seen.why_none(results, trials)}.")
+    if {part for found in shares.values() for part in found} == {NAMES["library"]}:
+        return Text(
+            "How convolutions are done can't be seen on a CPU: one operator of the library does each, by whatever "
+            "algorithm it chooses, and its name does not say which."
+        )
+
+    def over(trial: Trial) -> str:
+        """The share of the convolutions in all kernels."""
+        parts = seen.shares(results, trial, lambda _, trace: seen.groups(trace))
+        return number(parts["convolution"].point * 100, 2) if "convolution" in parts else ""
+
+    bars = Bars(
+        trials=trials,
+        parts={trial: {part: one.point * 100 for part, one in found.items()} for trial, found in shares.items()},
+        looks=LOOKS,
+        along="batch; over each bar what the convolutions are of all kernel time, in %",
+        label="share of the convolutions' time (%)",
+        over=over,
+        highest=100.0,
+    )
+    return Figure(
+        name="profile-convolutions",
+        draw=bars.draw,
+        again=results.again,
+        caption="How the convolutions of a step were done, forward and back, by the names of their kernels. cuDNN "
+        "times its algorithms before the first step and takes the fastest (PyTorch's benchmark mode), so a choice can "
+        "differ between passes. Helpers bring operands into an algorithm's form and back. "
+        f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
+        f"{seen.spread_words(results, list(shares), _shares)}. {engines.conditions(results, list(trials))}.",
+        alt=f"Stacked bars, a panel a network and input size, a bar a batch: shares of the convolutions' time by "
+        f"{listing(bars.shown)}. {_winograd(shares)}",
+        data=frame_of(shares),
+        size_in=bars.size_in,
+    )
+
+
+def _winograd(shares: dict[Trial, dict[str, Interval]]) -> str:
+    of_winograd = {
+        trial: found[NAMES["winograd"]].point for trial, found in shares.items() if NAMES["winograd"] in found
+    }
+    if not of_winograd:
+        return "No kernel of these is a Winograd convolution."
+    most = max(of_winograd, key=lambda trial: of_winograd[trial])
+    return f"The most Winograd: {percent(of_winograd[most])} of the convolutions' time ({seen.name(most)})."
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """The kernel that most convolution time is spent in: a row for each that a network has, with its batches."""
+    chosen: dict[tuple[str, str, str], list[Trial]] = {}
+    for trial in trials:
+        kernels = sorted(Side(results, trial).labels("convolution_kernel"))
+        if kernels:
+            engine = f"{engine_name(trial)}, {trial.precision.upper()}"
+            chosen.setdefault((seen.setting(trial), engine, "; or ".join(kernels)), []).append(trial)
+    if not chosen:
+        return Text(f"No trace names a kernel of convolutions: {seen.why_none(results, trials)}.")
+    rows = [
+        {
+            "": setting,
+            "engine": engine,
+            "at batch": listing([f"{trial.batch:,}" for trial in alike]),
+            "Winograd": _listed([seen.metric(results, trial, "winograd_share") for trial in alike]),
+            "most convolution time": kernel,
+        }
+        for (setting, engine, kernel), alike in chosen.items()
+    ]
+    what = "operator" if all(trial.device == "cpu" for trial in trials) else "kernel"
+    return Table(
+        engines.concise(pd.DataFrame(rows, dtype=object), ("Winograd",)),
+        f"The {what} in which most of the convolutions' time was spent, its name shortened; where passes chose "
+        f"different ones, each of them. Winograd: of the time of all kernels and copies together, at each batch. "
+        f"{engines.conditions(results, list(trials))}.",
+    )
+
+
+def _listed(shares: Sequence[Interval | None]) -> str | None:
+    """`3.0 %, 7.5 %`; None where none is known."""
+    return ", ".join(percent(one.point if one else None) for one in shares) if any(shares) else None

@@ -1,0 +1,152 @@
+"""Three ways to say how busy a device was, side by side, why they differ by definition, and how much work there was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.analysis import engines, roofline
+from labkit.analysis.format import listing, number, percent, quantity
+from labkit.analysis.observations import label, why_not
+from labkit.analysis.results import Results
+from labkit.analysis.speed import title
+from labkit.analysis.studies.profile import seen
+from labkit.analysis.table import Table, Text
+from labkit.models import MODELS, count
+from labkit.recipes import engine_name
+from labkit.trial import Trial
+
+GPM = ("sm_activity", "fp32_activity", "tensor_activity")
+# What the fact `nsight` may hold beside its reason: shares of the time of the kernels that Nsight Compute looked at.
+NSIGHT = {"fp32_activity": "ncu: FP32", "tensor_activity": "ncu: tensor", "dram_activity": "ncu: DRAM"}
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Busy time of the trace, activities of the counters, and FLOP over peak and elapsed time."""
+    known = [trial for trial in trials if results.ok(trial)]
+    if not known:
+        return Text("No trial gave a result, so there are no counters to compare.")
+    rows = [_row(results, trial) for trial in known]
+    frame = pd.DataFrame(rows, dtype=object)
+    seldom = tuple(name for name in frame.columns if name not in ("", "batch", "engine"))
+    return Table(
+        engines.concise(frame.where(frame.notna(), None), seldom),
+        f"How busy the same steps were, by {_sources(results, known)}.{_missing(results, known)} "
+        f"{engines.conditions(results, known)}.",
+    )
+
+
+def _row(results: Results, trial: Trial) -> dict[str, Any]:
+    def shown(name: str) -> str | None:
+        found = seen.metric(results, trial, name)
+        return percent(found.point) if found else None
+
+    nsight = nsight_of(results, trial)
+    return {
+        "": f"{title(trial)}, {trial.image_px} px",
+        "batch": trial.batch,
+        "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
+        "any kernel (trace)": shown("compute_utilisation"),
+        "any kernel (driver)": shown("utilisation"),
+        "SMs active": shown("sm_activity"),
+        "FP32 pipes": shown("fp32_activity"),
+        "tensor cores": shown("tensor_activity"),
+        "FLOP over peak": shown("fp32_utilisation"),
+        **{
+            head: percent(nsight[name]) if isinstance(nsight.get(name), float) else None
+            for name, head in NSIGHT.items()
+        },
+    }
+
+
+def nsight_of(results: Results, trial: Trial) -> dict[str, Any]:
+    """What Nsight Compute said of a trial's kernels, or the reason why it said nothing; {} where it was not asked."""
+    found = results.fact(trial, "nsight")
+    return found if isinstance(found, dict) else {}
+
+
+def _sources(results: Results, trials: Sequence[Trial]) -> str:
+    """What the columns are."""
+    peak, source = roofline.fp32_peak(results, trials[0])
+    told = f" ({quantity(peak, 'flop_per_s')}, {source})" if peak else ""
+    if all(trial.device == "cpu" for trial in trials):
+        return (
+            "the trace (time in any of PyTorch's operators, of the traced time) and by the arithmetic: FLOP of direct "
+            f"convolutions over the FP32 peak{told} and the timed time"
+        )
+    return (
+        "the trace (time in which any kernel ran, over the timed step), the driver (the same, as it samples it), the "
+        "counters (SMs: the share of multiprocessors with at least one warp, averaged over time; pipes: the share of "
+        "cycles in which they worked) and the arithmetic: FLOP of direct convolutions over the FP32 peak"
+        f"{told} and elapsed time, where the trial computes in FP32"
+    )
+
+
+def _missing(results: Results, trials: Sequence[Trial]) -> str:
+    """Which of the three are not there, with the reason."""
+    if all(trial.device == "cpu" for trial in trials):
+        return " GPM and Nsight Compute count GPUs only."
+    said = []
+    lacking = [name for name in GPM if not any(seen.metric(results, trial, name) for trial in trials)]
+    if lacking:
+        said.append(f"{listing([label(name) for name in lacking])}: {why_not(results, lacking[0])}")
+    told = [nsight_of(results, trial) for trial in trials]
+    if not any(isinstance(one.get(name), float) for one in told for name in NSIGHT):
+        reasons = listing(sorted({str(one["reason"]) for one in told if "reason" in one}))
+        said.append(f"Nsight Compute: {reasons if reasons != 'none' else 'it was not asked'}")
+    return f" Not here: {'; '.join(said)}." if said else ""
+
+
+def difference(results: Results, trials: Sequence[Trial]) -> Text:
+    """Why busy time and SM activity differ by definition, with the trials where they differ least and most."""
+    pairs = [
+        (busy.point, active.point, trial)
+        for trial in trials
+        if (busy := seen.metric(results, trial, "compute_utilisation"))
+        and (active := seen.metric(results, trial, "sm_activity"))
+    ]
+    if not pairs:
+        return Text("")
+    said = (
+        "Time in which any kernel ran counts a kernel that fills one multiprocessor like one that fills all; SM "
+        "activity counts how many had a warp. So the second is at most the first, but for the noise of sampling, and "
+        "what lies between them is multiprocessors without work while a kernel runs."
+    )
+    most, least = max(pairs, key=lambda one: one[0] - one[1]), min(pairs, key=lambda one: one[0] - one[1])
+    ends = [most] if most is least else [most, least]
+    told = [f"{seen.name(trial)}: {percent(busy)} and {percent(active)}" for busy, active, trial in ends]
+    above = [seen.name(trial) for busy, active, trial in pairs if active > busy]
+    also = f" Above it: {listing(above)}." if above else " It is nowhere above it."
+    return Text(f"{said} Furthest apart and nearest: {'; '.join(told)}.{also}")
+
+
+def flop(trials: Sequence[Trial]) -> Table | Text:
+    """The arithmetic of a step, forward and back, by network and input over the batch."""
+    rows = []
+    for setting in dict.fromkeys(seen.setting(trial) for trial in trials):
+        mine = sorted((trial for trial in trials if seen.setting(trial) == setting), key=lambda trial: trial.batch)
+        one = mine[0]
+        if one.model not in MODELS:
+            continue
+        facts = count(one.model, image_px=one.image_px, classes=one.classes, stem=one.stem, head=one.head)
+        back = facts.flop_training - facts.flop_forward
+        rows.append(
+            {
+                "": setting,
+                "forward (GFLOP/image)": facts.flop_forward / 1e9,
+                "back (GFLOP/image)": back / 1e9,
+                "back over forward": f"{number(back / facts.flop_forward)}x",
+                "batch": ", ".join(f"{trial.batch:,}" for trial in mine),
+                "GFLOP a step": ", ".join(number(facts.flop_training * trial.batch / 1e9) for trial in mine),
+            }
+        )
+    if not rows:
+        return Text("There are no trainings of networks, so there is no arithmetic to count.")
+    return Table(
+        pd.DataFrame(rows, dtype=object),
+        "The arithmetic of training, counted from the networks: two FLOP a multiply-add of convolutions and linear "
+        "layers, direct convolutions, whatever algorithm the library takes. It is proportional to the batch. The NYU "
+        "paper's nvprof counted what kernels did instead, which a faster algorithm makes fewer.",
+    )

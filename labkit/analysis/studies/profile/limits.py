@@ -1,0 +1,185 @@
+"""What bounds a training step: launching, copies, memory or arithmetic, by a rule that is the same for all trials.
+
+A device that waits for launches does not get faster by faster kernels, whatever the rest of the step is; so waiting is
+asked first, then copies. Where neither takes much, the step is its kernels, and what bounds those is the unit that is
+busy while they run. The threshold for that is Nsight Compute's (Kernel Profiling Guide, Speed of Light): below 60 % of
+the peak of both arithmetic and memory, latency is what a kernel waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from labkit.analysis import engines, roofline
+from labkit.analysis.format import listing, percent, with_interval
+from labkit.analysis.observations import label, why_not
+from labkit.analysis.results import Results
+from labkit.analysis.speed import title
+from labkit.analysis.studies.profile import seen
+from labkit.analysis.table import Table, Text
+from labkit.recipes import engine_name
+from labkit.trial import Trial
+
+STANDS_STILL = 0.2  # of a step in which the device waits for launches (or copies alone run): that bounds it
+NEAR_PEAK = 0.6  # of the time in which kernels run: a unit so busy bounds them
+LAUNCH, COPY, DRAM, COMPUTE, LATENCY, PYTHON, OPEN = (
+    *("launch", "copy", "DRAM", "compute", "latency", "Python"),
+    "not told",
+)
+UNITS = {
+    "fp32_activity": "FP32 pipes are",
+    "tensor_activity": "tensor cores are",
+    "fp16_activity": "FP16 pipes are",
+}
+ACTIVITIES = {"sm_activity": "SM", "dram_activity": "DRAM", "fp32_activity": "FP32", "tensor_activity": "tensor"}
+
+
+class Limit(NamedTuple):
+    """What bounds a trial, in a word; the share that says so, where one does, and a sentence with a place for it."""
+
+    word: str
+    because: str
+    share: float | None = None
+
+
+def limit_of(results: Results, trial: Trial) -> Limit | None:
+    """What bounds a trial's step; None without a trace."""
+    parts = {name: share.point for name, share in seen.shares(results, trial, seen.step_parts).items()}
+    if not parts:
+        return None
+    waiting, copying = parts.get(seen.WAITING, 0.0), parts.get(seen.COPIES, 0.0)
+    between = parts.get(seen.BETWEEN, 0.0)
+    if max(waiting, copying, between) >= STANDS_STILL:
+        if between:
+            return Limit(PYTHON, "{} of the step lies between operators", between)
+        if waiting >= copying:
+            return Limit(LAUNCH, "the device waits for launches for {} of the step", waiting)
+        return Limit(COPY, "nothing but copies runs for {} of the step", copying)
+    busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST)
+    counted = _by_counters(results, trial, busy)
+    return counted or _by_roofline(results, trial, busy)
+
+
+def _by_counters(results: Results, trial: Trial, busy: float) -> Limit | None:
+    """By what the units did while kernels ran; None where the device does not tell."""
+    memory = seen.metric(results, trial, "dram_activity")
+    pipes = {name: found.point for name in UNITS if (found := seen.metric(results, trial, name))}
+    if memory is None or not pipes or not busy:
+        return None
+    pipe = max(pipes, key=lambda name: pipes[name])
+    dram, arithmetic = min(memory.point / busy, 1.0), min(pipes[pipe] / busy, 1.0)
+    name, share = ("DRAM is", dram) if dram > arithmetic else (UNITS[pipe], arithmetic)
+    said = f"{name} active for {{}} of the time in which kernels run"
+    if share < NEAR_PEAK:
+        return Limit(LATENCY, f"{said}, no unit more", share)
+    return Limit(DRAM if dram > arithmetic else COMPUTE, said, share)
+
+
+def _by_roofline(results: Results, trial: Trial, busy: float) -> Limit:
+    """By the work over the ceilings: what no cache saves is the least that memory did, so it can only confirm."""
+    work, step = roofline.work_of(results, trial), seen.metric(results, trial, "step_s")
+    ceilings = ceilings_of(results, trial)
+    if work is None or step is None or not busy:
+        return Limit(OPEN, "neither counters nor work are known")
+    seconds = step.point * busy
+    arithmetic = work.flop / seconds / ceilings.flop_per_s if ceilings.flop_per_s else None
+    memory = work.unavoidable_bytes / seconds / ceilings.bytes_per_s if ceilings.bytes_per_s else None
+    if arithmetic is not None and arithmetic >= max(NEAR_PEAK, memory or 0.0):
+        return Limit(COMPUTE, f"{{}} of the {ceilings.source} peak is reached while it computes", arithmetic)
+    if memory is not None and memory >= NEAR_PEAK:
+        return Limit(DRAM, f"bytes that no cache saves take {{}} of the {ceilings.source} bandwidth", memory)
+    return Limit(OPEN, f"{{}} of the {ceilings.source} peak is reached while it computes", arithmetic)
+
+
+def ceilings_of(results: Results, trial: Trial) -> roofline.Ceilings:
+    """Measured ceilings for FP32, which is what they were measured in; the vendor's for narrower arithmetic."""
+    measured = roofline.measured(results, trial.device)
+    if trial.precision == "fp32" and measured.flop_per_s:
+        return measured
+    return roofline.nominal_of(results.profile, trial)
+
+
+def limits(results: Results, trials: Sequence[Trial]) -> dict[Trial, Limit]:
+    """The trials that have one, with what bounds them."""
+    found = {trial: limit_of(results, trial) for trial in trials}
+    return {trial: limit for trial, limit in found.items() if limit}
+
+
+def rule(*, on_cpu: bool = False) -> str:
+    """The rule in words."""
+    if on_cpu:
+        return (
+            f"Bound by Python where {percent(STANDS_STILL)} of the step or more lie between operators; else by compute "
+            f"or DRAM where the arithmetic, or the bytes that no cache saves, reach {percent(NEAR_PEAK)} of the "
+            "measured ceiling; else not told, since a CPU's memory is not counted here."
+        )
+    return (
+        f"Bound by launch (or copy) where the device waits for launches (or does nothing but copy) for "
+        f"{percent(STANDS_STILL)} of the step or more; else by the unit, DRAM or arithmetic, that is active for "
+        f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else by latency. "
+        f"Where units are not counted: by compute or DRAM where the arithmetic, or the bytes that no cache saves, "
+        f"reach {percent(NEAR_PEAK)} of the ceiling, else not told."
+    )
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """What bounds each trial, and what says so; a trial without a result is a row."""
+    if not trials:
+        return Text(f"There are no traced trainings of {results.profile.title} yet: nothing to show here.")
+    on_cpu, found = all(trial.device == "cpu" for trial in trials), limits(results, trials)
+    frame = pd.DataFrame([_row(results, trial, found.get(trial), on_cpu=on_cpu) for trial in trials], dtype=object)
+    seldom = ("waits", "queued", "copies", "kernels", *ACTIVITIES.values(), "of roofline", "no result")
+    absent = [metric for metric, head in ACTIVITIES.items() if frame[head].isna().all()]
+    return Table(
+        engines.concise(frame.where(frame.notna(), None), seldom),
+        f"{rule(on_cpu=on_cpu)} {_columns(on_cpu=on_cpu)}{_absent(results, absent, on_cpu=on_cpu)} "
+        f"{seen.steps_words(results, trials)}, {seen.spread_words(results, trials, seen.step_parts)}."
+        f"{seen.lacking_sentence(results, trials)} {engines.conditions(results, list(trials))}.",
+    )
+
+
+def _row(results: Results, trial: Trial, limit: Limit | None, *, on_cpu: bool) -> dict[str, object]:
+    parts = {name: share.point for name, share in seen.shares(results, trial, seen.step_parts).items()}
+    busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST) if parts else None
+    fraction, step = seen.metric(results, trial, "roofline_fraction"), results.interval(trial, "step_s")
+    units = {head: seen.metric(results, trial, name) for name, head in ACTIVITIES.items()}
+    return {
+        "": f"{title(trial)}, {trial.image_px} px",
+        "batch": trial.batch,
+        "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
+        "step (ms)": with_interval(step, "step_s", unit=False) if step else None,
+        "waits": percent(parts.get(seen.BETWEEN if on_cpu else seen.WAITING)),
+        "queued": percent(parts.get(seen.QUEUED)) if parts.get(seen.QUEUED) else None,
+        "copies": percent(parts.get(seen.COPIES)) if seen.COPIES in parts else None,
+        "kernels": percent(busy),
+        **{head: percent(found.point) if found else None for head, found in units.items()},
+        "of roofline": percent(fraction.point) if fraction and trial.precision == "fp32" else None,
+        "bound by": limit.word if limit else None,
+        "no result": engines.status_without_result(results, trial),
+    }
+
+
+def _columns(*, on_cpu: bool) -> str:
+    if on_cpu:
+        return (
+            "Waits: of a traced step outside of all operators; kernels: in them. Of roofline: of what the measured "
+            "ceilings allow."
+        )
+    return (
+        "Of a timed step: waits, the device has nothing that was launched; queued, it stands still though something "
+        "was; copies, while no kernel ran; kernels, while any ran. SM, DRAM, FP32 and tensor: how much of the whole "
+        "timed part these units were active. Of roofline: images/s over what the measured FP32 ceilings allow."
+    )
+
+
+def _absent(results: Results, absent: Sequence[str], *, on_cpu: bool) -> str:
+    if on_cpu or not absent:
+        return ""
+    by_reason: dict[str, list[str]] = {}
+    for metric in absent:
+        by_reason.setdefault(why_not(results, metric), []).append(label(metric))
+    said = "; ".join(f"{listing(names)}: {why}" for why, names in by_reason.items())
+    return f" Not readable here: {said}."

@@ -1,0 +1,152 @@
+"""What a step keeps in memory, how often it asks the allocator, and what is copied: sizes, rate, overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis import engines
+from labkit.analysis.figure import Figure
+from labkit.analysis.format import listing, number, percent, quantity
+from labkit.analysis.results import Results
+from labkit.analysis.speed import title
+from labkit.analysis.studies.profile import seen
+from labkit.analysis.studies.profile.bars import Bars, Look
+from labkit.analysis.table import Table, Text
+from labkit.recipes import engine_name
+from labkit.registry import METRICS
+from labkit.traced import Direction, Memory
+from labkit.trial import Trial
+
+LOOKS = {
+    "weights": Look(0),
+    "gradients": Look(1),
+    "optimiser": Look(3),
+    "activations": Look(2),
+    "inputs": Look(5),
+    "workspace": Look(shade=0.4),
+}
+GIB = METRICS["memory_bytes"].scale
+KIB = 2.0**-10
+DIRECTIONS: dict[Direction, str] = {
+    "host_to_device": "to the device",
+    "device_to_host": "to the host",
+    "device_to_device": "within the device",
+    "peer_to_peer": "between devices",
+}
+
+
+def memory_of(results: Results, trial: Trial) -> Memory | None:
+    """What the first pass that says it says of a step's memory: allocations are the same in every pass."""
+    return next((trace.memory for _, trace in seen.traces(results, trial) if trace.memory), None)
+
+
+def _parts(memory: Memory) -> dict[str, float]:
+    """GiB by what they hold, as far as it is known."""
+    found = {name: getattr(memory, name) for name in LOOKS}
+    return {name: held * GIB for name, held in found.items() if held}
+
+
+def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
+    """The memory of a step by what it holds, against the batch."""
+    held = {trial: found for trial in trials if (found := memory_of(results, trial))}
+    if not held:
+        why = "their traces hold none" if seen.any_trace(results, trials) else seen.why_none(results, trials)
+        return Text(f"What a step keeps in memory can't be said here: {why}.")
+    data = pd.DataFrame(
+        [
+            {
+                "network": seen.setting(trial),
+                "batch": trial.batch,
+                "engine": engine_name(trial),
+                **{f"{name} (GiB)": _scaled(getattr(memory, name)) for name in (*LOOKS, "peak")},
+                "allocator calls a step": memory.allocations,
+                "asked for in a step (GiB)": _scaled(memory.allocated_bytes),
+            }
+            for trial, memory in held.items()
+        ]
+    )
+    bars = Bars(
+        trials=list(held),
+        parts={trial: _parts(memory) for trial, memory in held.items()},
+        looks=LOOKS,
+        along="batch; over each bar how often a step asks the allocator",
+        label="GiB",
+        over=lambda trial: f"{held[trial].allocations:,}" if held[trial].allocations is not None else "",
+    )
+    methods = listing(list(dict.fromkeys(memory.method for memory in held.values())))
+    untold = [
+        name for name in ("activations", "workspace", "peak") if any(getattr(m, name) is None for m in held.values())
+    ]
+    lacking = f" Not told of all of them: {listing(untold)}." if untold else ""
+    most = max(held, key=lambda trial: sum(_parts(held[trial]).values()))
+    return Figure(
+        name="profile-memory",
+        draw=bars.draw,
+        again=results.again,
+        caption="Memory of one step by what it holds: weights, gradients and the optimiser's momenta do not depend on "
+        "the batch; activations that the forward pass keeps for the way back do. Workspace is what is left of the "
+        f"peak. Each panel has its own scale. By: {methods}.{lacking} First pass; "
+        f"{engines.conditions(results, list(held))}.",
+        alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
+        f"The most: {number(sum(_parts(held[most]).values()))} GiB ({seen.name(most)}).",
+        data=data.dropna(axis=1, how="all"),
+        size_in=bars.size_in,
+    )
+
+
+def _scaled(held: int | None) -> float | None:
+    return None if held is None else held * GIB
+
+
+def copies(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Copies by direction, their sizes and rate, and what ran at the same time, at the smallest and largest batch."""
+    known = [trial for trial in seen.ends(trials) if seen.traces(results, trial)]
+    if not known:
+        return Text(f"Of copies and concurrency nothing can be said here: {seen.why_none(results, trials)}.")
+    if all(trace.of == "operators" for trial in known for _, trace in seen.traces(results, trial)):
+        return Text(
+            "A CPU copies nothing to itself and has no kernels that could run at the same time: copies, their overlap "
+            "and concurrency are questions of a GPU."
+        )
+    frame = pd.DataFrame([row for trial in known for row in _copy_rows(results, trial)], dtype=object)
+    return Table(
+        engines.concise(frame.where(frame.notna(), None), ("copies", "copies beside kernels", "kernels overlap")),
+        "Copies in a step by direction: how many, their median size, their bytes together, and bytes over the time of "
+        "the copies themselves. Copies beside kernels: of the time in which anything was copied, with a kernel running "
+        "too. Kernels overlap: of the time in which kernels ran, with two or more. No direction: nothing was copied. "
+        f"{seen.steps_words(results, known).capitalize()}, means of passes. {engines.conditions(results, known)}.",
+    )
+
+
+def _copy_rows(results: Results, trial: Trial) -> list[dict[str, object]]:
+    beside, overlap = (seen.metric(results, trial, name) for name in ("copy_overlap_share", "kernel_overlap_share"))
+    about: dict[str, object] = {
+        "": f"{title(trial)}, {trial.image_px} px",
+        "batch": trial.batch,
+        "engine": engine_name(trial),
+    }
+    at_once: dict[str, object] = {
+        "copies beside kernels": percent(beside.point) if beside else None,
+        "kernels overlap": percent(overlap.point) if overlap else None,
+    }
+    found = seen.traces(results, trial)
+    there = [way for way in DIRECTIONS if any(way in trace.copies for _, trace in found)]
+    rows = []
+    for way in there:
+        mine = [(trace.copies[way], trace.steps) for _, trace in found if way in trace.copies]
+        moved, seconds = sum(one.bytes for one, _ in mine), sum(one.seconds for one, _ in mine)
+        steps = sum(count for _, count in mine)
+        rows.append(
+            {
+                **about,
+                "copies": DIRECTIONS[way],
+                "a step": sum(one.count for one, _ in mine) / steps,
+                "median (KiB)": sum(one.median_bytes for one, _ in mine) / len(mine) * KIB,
+                "KiB a step": moved / steps * KIB,
+                "rate": quantity(moved / seconds, "copy_bytes_per_s") if seconds else None,
+                **at_once,
+            }
+        )
+    return rows or [{**about, "copies": None, **at_once}]
