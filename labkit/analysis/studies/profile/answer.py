@@ -9,7 +9,7 @@ from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, percent
 from labkit.analysis.observations import label
 from labkit.analysis.results import Results
-from labkit.analysis.studies.profile import limits, seen, shared
+from labkit.analysis.studies.profile import gpus, limits, seen
 from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LATENCY, LAUNCH, OPEN, PYTHON, Limit
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts import Findings
@@ -40,7 +40,11 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
     if not found:
         return Text(f"Where the time goes can't be said here: {seen.why_none(results, seen.trainings(results))}.")
     loop = {trial: limit for trial, limit in found.items() if is_plain(trial)}
-    said = [_counted(loop), memory_bound(results, loop, verdicts), removed(results, list(found))]
+    said = [
+        f"{_counted(loop)} {_most_of_all(results, loop)}".strip(),
+        memory_bound(results, loop, verdicts),
+        removed(results, list(found)),
+    ]
     return Text("\n\n".join(part for part in said if part))
 
 
@@ -49,7 +53,7 @@ def networks(results: Results) -> Text:
     trials = seen.alone(results)
     said = [
         *_networks(results, limits.limits(results, seen.plain(results))),
-        shared.sentence(results),
+        gpus.sentence(results),
         seen.lacking_sentence(results, trials).strip(),
     ]
     return Text("\n\n".join(part for part in said if part))
@@ -112,6 +116,23 @@ def _memory_words(results: Results, trial: Trial, limit: Limit) -> str:
     return f"{seen.name(trial)}: {numbers}{'bound by ' if limit.word in WORDS else ''}{bound}"
 
 
+def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
+    """Which class of kernels takes most of a step, in how many trainings."""
+    most: dict[str, list[float]] = {}
+    for trial in found:
+        parts = seen.shares(results, trial, seen.step_parts)
+        kernels = {name: share.point for name, share in parts.items() if name not in seen.REST}
+        group = max(kernels, key=lambda name: kernels[name])
+        most.setdefault(group, []).append(kernels[group])
+    told = [
+        f"{group} in {len(shares)} of them ({' to '.join(dict.fromkeys(map(percent, (min(shares), max(shares)))))} of "
+        "the step)"
+        for group, shares in sorted(most.items(), key=lambda pair: -len(pair[1]))
+    ]
+    what = "operators" if all(trial.device == "cpu" for trial in found) else "kernels"
+    return f"Of the time in {what} most goes to {listing(told)}." if told else ""
+
+
 def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
     """Each network and input over its batches: what bounds it where, and which kernels take most."""
     said = []
@@ -149,22 +170,25 @@ def _most(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def removed(results: Results, trials: Sequence[Trial]) -> str:
-    """What tuned engines leave of the waiting, and what that buys."""
+    """Of each tuned trial the part that it takes most from the step of the papers' loop, and what that buys."""
     told = []
     for trial, before in engines.over_plain(results, trials):
-        gaps = [seen.shares(results, one, seen.step_parts) for one in (trial, before)]
-        waits = [found[name].point for found in gaps for name in (seen.WAITING, seen.BETWEEN) if name in found]
+        after, first = (seen.shares(results, one, seen.step_parts) for one in (trial, before))
         ratio = engines.ratio(results, trial, before, "images_per_s")
-        if len(waits) == 2 and ratio:
-            gain = shown_effect(ratio, "images_per_s", "ratio")
-            told.append(
-                f"{seen.name(trial)} waits {percent(waits[0])} instead of {percent(waits[1])} ({gain} images/s)"
-            )
+        if not after or not first or not ratio:
+            continue
+        left = {name: after[name].point if name in after else 0.0 for name in first}
+        part = max(first, key=lambda name: first[name].point - left[name])
+        gain = shown_effect(ratio, "images_per_s", "ratio")
+        told.append(
+            f"{seen.name(trial)}: {part} {percent(left[part])} instead of {percent(first[part].point)} of the step, "
+            f"{gain} images/s"
+        )
     if not told:
         return ""
-    precisions = {trial.precision for trial in trials if not is_plain(trial)}
-    part = " Part of the gain is precision and layout." if precisions - {"fp32"} else ""
-    return f"What a tuned engine removes: {'; '.join(told)}.{part}"
+    narrower = any(trial.precision != "fp32" for trial in trials)
+    part_of = " Part of the gain is precision and layout." if narrower else ""
+    return f"What a tuned engine removes most: {'; '.join(told)}.{part_of}"
 
 
 def limitations(results: Results) -> Text:

@@ -3,7 +3,8 @@
 A device that waits for launches does not get faster by faster kernels, whatever the rest of the step is; so waiting is
 asked first, then copies. Where neither takes much, the step is its kernels, and what bounds those is the unit that is
 busy while they run. The threshold for that is Nsight Compute's (Kernel Profiling Guide, Speed of Light): below 60 % of
-the peak of both arithmetic and memory, latency is what a kernel waits for.
+the peak of both arithmetic and memory, latency is what a kernel waits for. Where nothing counts units, the roofline has
+to do: how much of the time the work would take at the ceilings.
 """
 
 from __future__ import annotations
@@ -79,19 +80,23 @@ def _by_counters(results: Results, trial: Trial, busy: float) -> Limit | None:
 
 
 def _by_roofline(results: Results, trial: Trial, busy: float) -> Limit:
-    """By the work over the ceilings: what no cache saves is the least that memory did, so it can only confirm."""
+    """By how long the work would take at the ceilings: one after the other, since convolving and updating are.
+
+    Of the bytes only those count that no cache saves, so memory can be what bounds a step without being told.
+    """
     work, step = roofline.work_of(results, trial), seen.metric(results, trial, "step_s")
     ceilings = ceilings_of(results, trial)
-    if work is None or step is None or not busy:
-        return Limit(OPEN, "neither counters nor work are known")
+    if work is None or step is None or not busy or not (ceilings.flop_per_s or ceilings.bytes_per_s):
+        return Limit(OPEN, "neither counters nor work and ceilings are known")
     seconds = step.point * busy
-    arithmetic = work.flop / seconds / ceilings.flop_per_s if ceilings.flop_per_s else None
-    memory = work.unavoidable_bytes / seconds / ceilings.bytes_per_s if ceilings.bytes_per_s else None
-    if arithmetic is not None and arithmetic >= max(NEAR_PEAK, memory or 0.0):
-        return Limit(COMPUTE, f"{{}} of the {ceilings.source} peak is reached while it computes", arithmetic)
-    if memory is not None and memory >= NEAR_PEAK:
-        return Limit(DRAM, f"bytes that no cache saves take {{}} of the {ceilings.source} bandwidth", memory)
-    return Limit(OPEN, f"{{}} of the {ceilings.source} peak is reached while it computes", arithmetic)
+    arithmetic = work.flop / ceilings.flop_per_s / seconds if ceilings.flop_per_s else 0.0
+    memory = work.unavoidable_bytes / ceilings.bytes_per_s / seconds if ceilings.bytes_per_s else 0.0
+    if arithmetic + memory < NEAR_PEAK:
+        said = f"arithmetic and bytes that no cache saves would take {{}} of the time at {ceilings.source} ceilings"
+        return Limit(OPEN, said, arithmetic + memory)
+    if arithmetic >= memory:
+        return Limit(COMPUTE, f"arithmetic alone would take {{}} of the time at {ceilings.source} ceilings", arithmetic)
+    return Limit(DRAM, f"bytes that no cache saves would take {{}} of the time at {ceilings.source} ceilings", memory)
 
 
 def ceilings_of(results: Results, trial: Trial) -> roofline.Ceilings:
@@ -110,18 +115,20 @@ def limits(results: Results, trials: Sequence[Trial]) -> dict[Trial, Limit]:
 
 def rule(*, on_cpu: bool = False) -> str:
     """The rule in words."""
+    ceilings = (
+        f"by compute or DRAM, whichever is more, where arithmetic and the bytes that no cache saves would together "
+        f"take {percent(NEAR_PEAK)} or more of the time of the {'operators' if on_cpu else 'kernels'} at the ceilings; "
+        "else not told"
+    )
     if on_cpu:
         return (
-            f"Bound by Python where {percent(STANDS_STILL)} of the step or more lie between operators; else by compute "
-            f"or DRAM where the arithmetic, or the bytes that no cache saves, reach {percent(NEAR_PEAK)} of the "
-            "measured ceiling; else not told, since a CPU's memory is not counted here."
+            f"Bound by Python where {percent(STANDS_STILL)} of the step or more lie between operators; else {ceilings}."
         )
     return (
         f"Bound by launch (or copy) where the device waits for launches (or does nothing but copy) for "
         f"{percent(STANDS_STILL)} of the step or more; else by the unit, DRAM or arithmetic, that is active for "
         f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else by latency. "
-        f"Where units are not counted: by compute or DRAM where the arithmetic, or the bytes that no cache saves, "
-        f"reach {percent(NEAR_PEAK)} of the ceiling, else not told."
+        f"Where units are not counted: {ceilings}."
     )
 
 

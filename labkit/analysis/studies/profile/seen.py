@@ -107,7 +107,7 @@ def why_none(results: Results, trials: Sequence[Trial]) -> str:
         reasons += [traced.why_no_trace(record) for record in lacking]
         failed = engines.failure(results, trial)
         reasons += [failed] if failed else []
-    return "; ".join(dict.fromkeys(reasons)) or "no trial asked for a trace"
+    return "; ".join(dict.fromkeys(reasons)) or "there is no such training among these records"
 
 
 def metric(results: Results, trial: Trial, name_: str) -> Interval | None:

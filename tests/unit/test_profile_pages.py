@@ -1,0 +1,468 @@
+"""The page of where the time goes says what the records say, whatever is missing from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from labkit.analysis.figure import DARK, LIGHT, Figure
+from labkit.analysis.results import Results
+from labkit.analysis.studies.profile import (
+    answer,
+    calls,
+    convolutions,
+    counters,
+    figures,
+    gpus,
+    grids,
+    limits,
+    memory,
+    sample,
+    seen,
+)
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts import Findings, judge_all
+from labkit.analysis.verdicts.evidence import Evidence
+from labkit.papers import load_papers
+from labkit.profile import load_profile
+from labkit.recipes import CAPTURED, COMPILED, FUSED_ON_CPU
+from labkit.records import Record
+from labkit.traced import Traced, Untraced
+from labkit.trial import Trial, grid
+from tests.unit.made_records import NOISE, PASSES, failed, of_records
+from tests.unit.made_traces import MIXES, STUDY, ceiling, kernel_s, step_s, trace, traced
+from tests.unit.reading import row_of, said
+
+STEPS = 20
+ASKED: dict[str, Any] = {"traced_iterations": STEPS}
+LARGE: dict[str, Any] = {"image_px": 224, **ASKED}
+BATCHES = [4, 8, 16, 32, 64]
+CEILINGS = [Trial(workload="matmul", size=8192), Trial(workload="memory_copy", size=2**32)]
+
+
+def loop() -> list[Trial]:
+    small = [Trial(model="resnet50", batch=batch, **ASKED) for batch in (64, 256)]
+    return [*grid(model=["alexnet", "resnet18", "vgg16"], batch=BATCHES, **LARGE), *small]
+
+
+def tuned() -> list[Trial]:
+    large = [Trial(model="resnet18", batch=4, **LARGE, **recipe) for recipe in (CAPTURED, COMPILED)]
+    return [*large, Trial(model="resnet50", batch=64, **ASKED, **CAPTURED)]
+
+
+def sampled(device: str = "cuda") -> list[Trial]:
+    return [Trial(model="resnet18", traced_iterations=n, steps_before=300, device=device) for n in (5, 200)]
+
+
+def everything() -> list[Trial]:
+    return [*loop(), *tuned(), *sampled(), Trial(model="alexnet", learning_rate=0.1, **LARGE)]
+
+
+def shared() -> list[Trial]:
+    about: dict[str, Any] = {"devices": 2, "parallel": "one_process", "scaling": "strong", **LARGE}
+    return grid(model=["alexnet", "resnet18", "vgg16"], batch=BATCHES, **about)
+
+
+def records(trials: list[Trial], passes: tuple[int, ...] = PASSES, **other: Any) -> list[Record]:
+    return [traced(trial, n, **other) for n in passes for trial in trials]
+
+
+def ceilings(device: str = "cuda") -> list[Record]:
+    found = [Trial(**{**one.as_dict(), "device": device}) for one in CEILINGS]
+    return [ceiling(trial, n) for n in PASSES for trial in found]
+
+
+def on_cpu() -> list[Record]:
+    found = grid(model=["alexnet", "resnet18", "vgg16"], batch=[4, 32], device="cpu", **ASKED)
+    found += [Trial(model="alexnet", batch=4, device="cpu", **ASKED, **FUSED_ON_CPU), *sampled("cpu")]
+    return [*records(found), *ceilings("cpu")]
+
+
+def some_failed() -> list[Record]:
+    lost = [trial for trial in everything() if trial.model == "vgg16" and trial.batch == 64]
+    return [record for record in records(everything()) if record.as_trial not in lost] + [
+        failed(STUDY, trial, n) for trial in lost for n in PASSES
+    ]
+
+
+def without(*names: str) -> list[Record]:
+    """The same, but a trace without some of its parts."""
+    empty: dict[str, Any] = {"sections": {}, "memory": None, "calls": {}, "calls_by_name": {}, "copies": {}}
+    update: dict[str, Any] = {name: empty.get(name) for name in names}
+    return [traced(trial, n, found=trace(trial, n, **update)) for n in PASSES for trial in everything()]
+
+
+UNTRACED = Untraced(reason="the profiler saw no kernels: the driver may keep its tracing from users")
+CASES: dict[str, Callable[[], Results]] = {
+    "a GPU": lambda: of_records(STUDY, [*records(everything()), *ceilings()]),
+    "one pass": lambda: of_records(STUDY, records(everything(), (1,))),
+    "several GPUs": lambda: of_records(STUDY, records([*loop(), *shared()]), hw="h200_x2"),
+    "some failed": lambda: of_records(STUDY, some_failed()),
+    "all failed": lambda: of_records(STUDY, [failed(STUDY, one, n) for n in PASSES for one in everything()]),
+    "untraced": lambda: of_records(STUDY, records(everything(), found=UNTRACED)),
+    "captured only": lambda: of_records(STUDY, records(tuned())),
+    "no counters": lambda: of_records(
+        STUDY, [one.model_copy(update={"telemetry": None}) for one in records(everything())] + ceilings()
+    ),
+    "bare traces": lambda: of_records(STUDY, without("sections", "memory", "calls", "calls_by_name", "copies")),
+    "no gaps": lambda: of_records(STUDY, without("launch_gap_s", "queue_gap_s")),
+    "a CPU": lambda: of_records(STUDY, on_cpu(), hw="cpu"),
+    "no records": lambda: of_records(STUDY, []),
+    "no records of a CPU": lambda: of_records(STUDY, [], hw="cpu"),
+}
+
+
+@cache
+def case_of(name: str) -> Results:
+    return CASES[name]()
+
+
+def verdicts(results: Results) -> Findings:
+    hw = results.profile.name
+    return Findings(judge_all(load_papers(), Evidence(hw, (hw,), frozenset({STUDY}), lambda *_: results), STUDY))
+
+
+PARTS: dict[str, Callable[[Results], Any]] = {
+    "headline": lambda r: answer.headline(r, verdicts(r)),
+    "networks": answer.networks,
+    "steps": lambda r: figures.steps(r, seen.alone(r)),
+    "bounds": lambda r: limits.table(r, seen.alone(r)),
+    "roofline": lambda r: figures.roofline(r, seen.plain(r)),
+    "algorithms": lambda r: convolutions.picture(r, seen.plain(r)),
+    "convolutions": lambda r: convolutions.table(r, seen.alone(r)),
+    "calls": lambda r: calls.table(r, seen.alone(r)),
+    "sections": lambda r: calls.sections(r, seen.plain(r)),
+    "memory": lambda r: memory.picture(r, seen.plain(r)),
+    "copies": lambda r: memory.copies(r, seen.alone(r)),
+    "gpus": gpus.table,
+    "flop": lambda r: counters.flop(seen.plain(r)),
+    "counters": lambda r: counters.table(r, seen.alone(r)),
+    "difference": lambda r: counters.difference(r, seen.alone(r)),
+    "sample": sample.sentence,
+    "sample picture": sample.picture,
+    "slowdown": lambda r: sample.slowdown(r, seen.alone(r)),
+    "longest": lambda r: sample.longest(r, seen.plain(r)),
+    "limitations": answer.limitations,
+}
+
+
+def part_of(case: str, part: str) -> Any:
+    return PARTS[part](case_of(case))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("case", CASES)
+def test_no_part_of_the_page_fails_or_shows_nan_or_none(case: str, part: str) -> None:
+    made = part_of(case, part)
+    assert isinstance(made, Figure | Table | Text)
+    if isinstance(made, Figure):
+        assert made.caption and made.alt and len(made.data)
+        text = made.caption + made.alt + Table(made.data, "")._repr_mimebundle_()["text/html"]
+        made.svg(LIGHT)
+    else:
+        text = made._repr_mimebundle_()["text/html"]
+    for odd in ("nan", "None", "NaN", "inf ", "{}", "..", "  "):
+        assert odd not in text, text
+
+
+@pytest.mark.parametrize("part", ["steps", "roofline", "algorithms", "sections", "memory", "sample picture"])
+def test_each_figure_draws_in_both_schemes(part: str) -> None:
+    figure = part_of("a GPU", part)
+    assert isinstance(figure, Figure) and "NVIDIA H200" in figure.caption and "n = 3" in figure.caption
+    for theme in (LIGHT, DARK):
+        assert figure.svg(theme).startswith("<")
+
+
+def the(results: Results, model: str, batch: int, **fields: Any) -> Trial:
+    (found,) = [one for one in seen.alone(results) if (one.model, one.batch) == (model, batch) and _has(one, fields)]
+    return found
+
+
+def _has(trial: Trial, fields: dict[str, Any]) -> bool:
+    return all(getattr(trial, name) == value for name, value in ({"engine": "eager"} | fields).items())
+
+
+@pytest.mark.parametrize("case", ["a GPU", "a CPU", "no gaps", "several GPUs"])
+def test_the_parts_of_a_step_add_up_to_all_of_it(case: str) -> None:
+    results = case_of(case)
+    for trial in seen.trainings(results):
+        for record, found in seen.traces(results, trial):
+            parts = seen.step_parts(record, found)
+            assert sum(parts.values()) == pytest.approx(1.0, abs=1e-9)
+            assert min(parts.values()) >= 0
+
+
+def test_kernels_are_set_against_the_timed_step_and_not_the_slower_traced_one() -> None:
+    results = case_of("a GPU")
+    trial = the(results, "resnet18", 4)
+    (record, found), *_ = seen.traces(results, trial)
+    parts = seen.step_parts(record, found)
+    busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST)
+    assert busy == pytest.approx(kernel_s(trial) / step_s(trial), rel=0.01)
+    assert found.busy_s / found.elapsed_s < 0.7 * busy, "the profiler slows the host, which leaves longer gaps"
+    assert parts["convolution"] == pytest.approx(busy * MIXES["resnet18"]["convolution"])
+
+
+def test_on_a_cpu_shares_are_of_the_traced_step() -> None:
+    results = case_of("a CPU")
+    (record, found), *_ = seen.traces(results, the(results, "vgg16", 4))
+    parts = seen.step_parts(record, found)
+    assert parts[seen.BETWEEN] == pytest.approx(1 - found.busy_s / found.elapsed_s)
+    assert not set(parts) & {seen.WAITING, seen.COPIES, seen.QUEUED}
+
+
+def test_each_word_of_the_rule_is_reached_by_what_it_says() -> None:
+    results = case_of("a GPU")
+    words = {
+        ("resnet18", 4): limits.LAUNCH,
+        ("alexnet", 8): limits.DRAM,
+        ("vgg16", 4): limits.LATENCY,
+        ("vgg16", 64): limits.COMPUTE,
+    }
+    for (model, batch), word in words.items():
+        found = limits.limit_of(results, the(results, model, batch))
+        assert found is not None and found.word == word
+    launch = limits.limit_of(results, the(results, "resnet18", 4))
+    assert launch is not None and launch.share is not None and launch.share >= limits.STANDS_STILL
+
+
+def test_a_step_that_only_copies_is_bound_by_copying() -> None:
+    trial = the(case_of("a GPU"), "vgg16", 64)
+    usual = trace(trial)
+    copying = usual.busy_s * 0.5
+    values = {"busy_s": usual.busy_s * 0.5, "active_s": usual.busy_s * 0.5 + copying, "copy_s": copying}
+    found = trace(trial, **values, launch_gap_s=0.0, queue_gap_s=0.0)
+    limit = limits.limit_of(of_records(STUDY, [traced(trial, 1, found=found)]), trial)
+    assert limit is not None and limit.word == limits.COPY
+
+
+def test_without_counters_the_roofline_decides_or_nothing_does() -> None:
+    results = case_of("no counters")
+    compute, launch = the(results, "vgg16", 64), the(results, "resnet18", 4)
+    for trial, word in ((compute, limits.COMPUTE), (launch, limits.LAUNCH)):
+        found = limits.limit_of(results, trial)
+        assert found is not None and found.word == word
+    faster = of_records(STUDY, [one for one in results.records if one.trial["workload"] == "train"])
+    small = limits.limit_of(faster, the(faster, "alexnet", 64))
+    assert small is not None and small.word == limits.OPEN, "beside the vendor's peak it is a third"
+
+
+def test_python_between_operators_bounds_a_step_on_a_cpu() -> None:
+    trial = Trial(model="resnet18", batch=4, device="cpu", **ASKED)
+    usual = trace(trial)
+    found = trace(trial, elapsed_s=usual.busy_s / 0.7)
+    limit = limits.limit_of(of_records(STUDY, [traced(trial, 1, found=found)], hw="cpu"), trial)
+    assert limit is not None and limit.word == limits.PYTHON and limit.share == pytest.approx(0.3)
+
+
+def test_the_headline_counts_what_bounds_and_judges_memory_by_its_claim() -> None:
+    results = case_of("a GPU")
+    text = said(part_of("a GPU", "headline"))
+    counted = sum(limit.word == limits.LAUNCH for limit in limits.limits(results, seen.plain(results)).values())
+    assert f"{counted} are bound by launching kernels (the device waits for launches for " in text
+    assert "as the Wisconsin paper concludes: not replicated" in text
+    assert "ResNet-50, 32 px, batch 64: DRAM activity" in text
+    assert "compile+graph in BF16: waiting for launches" in text and "Part of the gain is precision" in text
+
+
+def test_a_verdict_that_nobody_formed_is_not_told() -> None:
+    assert "Wisconsin" not in said(answer.headline(case_of("a GPU")))
+
+
+def test_networks_name_batches_alike_in_what_bounds_them_together() -> None:
+    text = said(part_of("a GPU", "networks"))
+    assert "ResNet-18, 224 px: batch 4 and 8 bound by launching kernels" in text
+    assert "batch 16 to 64 bound by arithmetic" in text
+    assert "convolution (55 % at batch 4, 55 % at batch 64)" in text
+
+
+def test_what_has_no_trace_is_named_with_its_reason() -> None:
+    assert "Without a trace: VGG-16, 224 px, batch 64 (oom: CUDA out of memory)" in said(
+        part_of("some failed", "steps")
+    )
+    row = row_of(part_of("some failed", "bounds").frame, **{"": "VGG-16, 224 px", "batch": 64})
+    assert (row["bound by"], row["no result"]) == (None, "oom")
+    assert UNTRACED.reason in said(part_of("untraced", "headline"))
+    for part in ("steps", "algorithms", "calls", "sections", "memory", "copies", "slowdown", "longest"):
+        assert UNTRACED.reason in said(part_of("untraced", part)), part
+
+
+def test_trials_that_only_test_the_sample_stand_in_no_other_picture() -> None:
+    for case in ("a GPU", "a CPU"):
+        for trial in seen.trainings(case_of(case)):
+            assert trial.traced_iterations == STEPS and trial.steps_before == 0
+
+
+def test_few_steps_stand_for_many_only_where_every_interval_lies_within_two_points() -> None:
+    assert "a sample of 5 traced steps stands for 200 traced steps" in said(part_of("a GPU", "sample"))
+    few, many = sampled()
+
+    def with_more_convolution(points: float) -> Results:
+        usual = trace(few)
+        shifted = {
+            kind: one.model_copy(update={"seconds": one.seconds + sign * points / 100 * usual.kernel_s})
+            for (kind, one), sign in zip(usual.kernels.items(), (1, -1, 0, 0, 0), strict=True)
+        }
+        found = usual.model_copy(update={"kernels": shifted})
+        return of_records(STUDY, [*(traced(few, n, found=found) for n in PASSES), *records([many])])
+
+    assert "stands for" in said(sample.sentence(with_more_convolution(1.5)))
+    text = said(sample.sentence(with_more_convolution(4)))
+    assert "does not stand for" in text and "4 points" in text and "At least 300 steps" in text
+
+
+def test_an_interval_across_the_tolerance_decides_nothing() -> None:
+    few, many = sampled()
+    made = []
+    for n, shift in zip(PASSES, (0.0, 0.03, 0.0), strict=True):
+        usual = trace(few, n)
+        kernels = dict(usual.kernels)
+        kernels["convolution"] = kernels["convolution"].model_copy(
+            update={"seconds": kernels["convolution"].seconds + shift * usual.kernel_s}
+        )
+        made.append(traced(few, n, found=usual.model_copy(update={"kernels": kernels})))
+    assert "can't be told to stand for" in said(sample.sentence(of_records(STUDY, [*made, *records([many])])))
+
+
+def test_the_way_back_stands_beside_the_whole_step() -> None:
+    frame = part_of("a GPU", "calls").frame
+    small = row_of(frame, **{"": "ResNet-18, 224 px", "batch": 4, "engine": "plain"})
+    large = row_of(frame, **{"": "ResNet-18, 224 px", "batch": 64, "engine": "plain"})
+    assert (small["launch"], small["way back: launch"], small["way back: clean-up"]) == ("88 %", "89 %", "1.0 %")
+    assert large["way back: clean-up"] == "5.0 %"
+    captured = row_of(frame, **{"": "ResNet-50, 32 px", "batch": 64, "engine": "graph"})
+    assert captured["way back: launch"] is None, "a captured step has no sections"
+    results = case_of("captured only")
+    assert "a captured step, which is one launch" in said(calls.sections(results, seen.alone(results)))
+    assert "no such training" in said(part_of("captured only", "sections")), "plain ones there are none of"
+
+
+def test_a_kernel_of_convolutions_has_one_row_with_its_batches() -> None:
+    found = [
+        traced(trial, n, found=trace(trial, n, convolution_kernel="one" if trial.batch < 32 else "two"))
+        for n in PASSES
+        for trial in grid(model="alexnet", batch=BATCHES, **LARGE)
+    ]
+    frame = convolutions.table(of_records(STUDY, found), seen.alone(of_records(STUDY, found))).frame  # type: ignore[union-attr]
+    assert list(frame["at batch"]) == ["4, 8 and 16", "32 and 64"]
+    assert list(frame["most convolution time"]) == ["one", "two"]
+
+
+def test_a_kernel_that_differs_between_passes_is_said_to() -> None:
+    trial = Trial(model="alexnet", batch=4, **LARGE)
+    found = [traced(trial, n, found=trace(trial, n, convolution_kernel=f"kernel {n % 2}")) for n in PASSES]
+    results = of_records(STUDY, found)
+    frame = convolutions.table(results, [trial]).frame  # type: ignore[union-attr]
+    assert frame["most convolution time"].iloc[0] == "kernel 0; or kernel 1"
+
+
+def test_memory_is_of_one_step_in_gibibytes_and_what_is_unknown_is_said() -> None:
+    figure = part_of("a GPU", "memory")
+    row = row_of(figure.data, network="VGG-16, 224 px", batch=64)
+    assert row["weights (GiB)"] == row["gradients (GiB)"] == pytest.approx(4 * 138_357_544 / 2**30)
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    known = trace(trial).memory
+    assert known is not None
+    partly = known.model_copy(update={"activations": None, "workspace": None})
+    results = of_records(STUDY, [traced(trial, 1, found=trace(trial, memory=partly))])
+    assert "Not told of all of them: activations and workspace." in said(memory.picture(results, [trial]))
+
+
+def test_several_gpus_say_what_broadcasting_takes_and_one_gpu_that_it_has_none() -> None:
+    frame = part_of("several GPUs", "gpus").frame
+    shares = [float(text.removesuffix(" %")) for text in frame[frame[""] == "AlexNet, 224 px"]["in broadcasts"]]
+    assert shares == sorted(shares, reverse=True) and len(shares) == len(BATCHES)
+    assert "AlexNet on 2 " in said(part_of("several GPUs", "networks"))
+    assert "nobody to send to" in said(part_of("a GPU", "gpus"))
+
+
+def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named() -> None:
+    text = said(part_of("a GPU", "difference"))
+    assert "counts a kernel that fills one multiprocessor like one that fills all" in text
+    assert "It is nowhere above it." in text
+    assert "Nsight Compute is not installed" in said(part_of("a GPU", "counters"))
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    found = of_records(STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41}) for n in PASSES])
+    assert counters.table(found, [trial]).frame["ncu: FP32"].iloc[0] == "41 %"  # type: ignore[union-attr]
+
+
+def test_flop_are_counted_forward_and_back_over_the_batch() -> None:
+    row = row_of(part_of("a GPU", "flop").frame, **{"": "VGG-16, 224 px"})
+    assert row["forward (GFLOP/image)"] == pytest.approx(30.94, abs=0.01)
+    assert row["GFLOP a step"].split(", ")[0] == "371"
+
+
+def test_the_longest_kernels_are_of_the_first_network_at_its_largest_batch() -> None:
+    table = part_of("a GPU", "longest")
+    assert "AlexNet, 224 px, batch 64" in said(table)
+    assert table.frame["of all"].iloc[0] == "15 %", "half of the convolutions'"
+
+
+def test_on_a_cpu_the_page_speaks_of_operators() -> None:
+    assert "operators" in said(part_of("a CPU", "headline"))
+    assert "PyTorch's operators" in said(part_of("a CPU", "steps"))
+    assert "one operator of the library" in said(part_of("a CPU", "algorithms"))
+    assert "an operator calls the library itself" in said(part_of("a CPU", "calls"))
+    assert "copies nothing to itself" in said(part_of("a CPU", "copies"))
+    assert "GPM and Nsight Compute count GPUs only" in said(part_of("a CPU", "counters"))
+
+
+def test_key_numbers_are_the_ends_of_waiting_and_the_largest_class() -> None:
+    found = answer.key_numbers(case_of("a GPU"))
+    assert [what.split(":")[0] for _, what in found] == [
+        "of the step waiting for launches, the most",
+        "of the step waiting for launches, the least",
+        "of the step in convolution, the most of a class",
+    ]
+    assert answer.key_numbers(case_of("no records")) == []
+
+
+class FakeLab:
+    """An opened study, as far as its trials need it."""
+
+    def __init__(self, hw: str, scale: str) -> None:
+        self.profile = load_profile(hw)
+        self.sweep: dict[str, Any] = self.profile.sweep(STUDY, scale)
+        self.device_counts = [n for n in (1, 2, 4, 8) if n <= self.profile.device.count]
+
+    def trials(self, **axes: Any) -> list[Trial]:
+        return grid(device=self.profile.device.kind, **axes)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
+@pytest.mark.parametrize("hw", ["cpu", "h200", "h200_x8", "p100_16gb_x4"])
+def test_trials_are_each_once_traced_and_valid(hw: str, scale: str) -> None:
+    lab = FakeLab(hw, scale)
+    parts = (grids.plain(lab), grids.tuned(lab), grids.rated(lab), grids.shared(lab))
+    found = [*grids.traced(lab, [trial for part in parts for trial in part]), *grids.sampled(lab)]
+    assert len({trial.key for trial in found}) == len(found) > 0
+    assert all(trial.traced_iterations and not trial.epochs for trial in found)
+    assert bool(grids.shared(lab)) == (lab.profile.device.count > 1 and scale != "smoke")
+    for trial in grids.shared(lab):
+        assert trial.batch % trial.devices == 0 and trial.processes == 1
+
+
+def test_what_claims_select_is_among_the_trials_of_quick_on_several_gpus() -> None:
+    lab = FakeLab("h200_x8", "quick")
+    found = grids.traced(lab, [*grids.plain(lab), *grids.rated(lab), *grids.shared(lab)])
+    results = of_records(STUDY, records([*found, *grids.sampled(lab)]), hw="h200_x8")
+    judged = {finding.claim.id: finding for finding in verdicts(results).findings}
+    untested = {name for name, one in judged.items() if one.verdict == "not testable here"}
+    assert untested == {"nyu-algorithm"}, "half of it compares devices"
+    assert len(judged["nyu-learning-rate"].cases) == 1
+
+
+def test_samples_stand_in_nothing_that_a_claim_selects() -> None:
+    lab = FakeLab("h200", "full")
+    results = of_records(STUDY, records(grids.sampled(lab)))
+    assert all(not finding.cases for finding in verdicts(results).findings)
+
+
+def test_a_trace_of_the_made_up_kind_is_a_trace_of_the_record() -> None:
+    for trial in everything():
+        found = trace(trial, 2)
+        assert Traced.model_validate_json(found.model_dump_json()) == found
+        assert found.kernel_s == pytest.approx(kernel_s(trial) * NOISE[1] * found.steps)
