@@ -311,7 +311,7 @@ def test_few_steps_stand_for_many_only_where_every_interval_lies_within_two_poin
 
     assert "stands for" in said(sample.sentence(with_more_convolution(1.5)))
     text = said(sample.sentence(with_more_convolution(4)))
-    assert "does not stand for" in text and "4 points" in text and "At least 300 steps" in text
+    assert "does not stand for" in text and "4 points" in text and "300 steps of the trial at least" in text
 
 
 def test_an_interval_across_the_tolerance_decides_nothing() -> None:
@@ -385,8 +385,10 @@ def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named()
     assert "It is nowhere above it." in text
     assert "Nsight Compute is not installed" in said(part_of("a GPU", "counters"))
     trial = Trial(model="vgg16", batch=4, **LARGE)
-    found = of_records(STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41}) for n in PASSES])
-    assert counters.table(found, [trial]).frame["ncu: FP32"].iloc[0] == "41 %"  # type: ignore[union-attr]
+    found = of_records(STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41, "kernels": 300}) for n in PASSES])
+    table = counters.table(found, [trial])
+    assert isinstance(table, Table) and table.frame["ncu: FP32"].iloc[0] == "41 %"
+    assert "of 300 kernels at most" in said(table)
 
 
 def test_flop_are_counted_forward_and_back_over_the_batch() -> None:

@@ -27,7 +27,7 @@ WORDS = {
     LATENCY: "the latency of small kernels",
     PYTHON: "what lies between operators",
 }
-UNDECIDED = "not told by any counter"
+UNDECIDED = "what nothing here counts"
 MANY_BATCHES = 3  # in a row are named by their ends
 
 
@@ -71,9 +71,8 @@ def _counted(found: dict[Trial, Limit]) -> str:
 
 
 def _how_many(word: str, count: int, alike: Sequence[Limit]) -> str:
-    if word not in WORDS:
-        return f"of {count} no counter here tells what bounds {'it' if count == 1 else 'them'}"
-    return f"{count} {'is' if count == 1 else 'are'} bound by {WORDS[word]}{_because(sorted(alike, key=_by_share))}"
+    what = WORDS.get(word, UNDECIDED)
+    return f"{count} {'is' if count == 1 else 'are'} bound by {what}{_because(sorted(alike, key=_by_share))}"
 
 
 def _by_share(limit: Limit) -> float:
@@ -111,9 +110,8 @@ def _memory_words(results: Results, trial: Trial, limit: Limit) -> str:
     ]
     waits = seen.metric(results, trial, "launch_gap_share")
     shown += [f"waiting for launches {percent(waits.point)}"] if waits else []
-    bound = WORDS.get(limit.word, UNDECIDED)
     numbers = f"{', '.join(shown)}, so " if shown else ""
-    return f"{seen.name(trial)}: {numbers}{'bound by ' if limit.word in WORDS else ''}{bound}"
+    return f"{seen.name(trial)}: {numbers}bound by {WORDS.get(limit.word, UNDECIDED)}"
 
 
 def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
@@ -151,9 +149,8 @@ def _run_words(run: Sequence[tuple[Trial, Limit]]) -> str:
     """`batch 4 to 16 bound by launching kernels (the device waits for launches for 71 % to 34 % of the step)`."""
     batches = [f"{trial.batch:,}" for trial, _ in run]
     where = listing(batches) if len(batches) < MANY_BATCHES else f"{batches[0]} to {batches[-1]}"
-    word = run[0][1].word
-    bound = f"bound by {WORDS[word]}" if word in WORDS else UNDECIDED
-    return f"batch {where} {bound}{_because([limit for _, limit in run])}"
+    bound = WORDS.get(run[0][1].word, UNDECIDED)
+    return f"batch {where} bound by {bound}{_because([limit for _, limit in run])}"
 
 
 def _most(results: Results, trials: Sequence[Trial]) -> str:

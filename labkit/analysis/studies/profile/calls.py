@@ -134,15 +134,23 @@ def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         name="profile-sections",
         draw=draw,
         again=results.again,
-        caption="Sections of one and the same traced step: how long the host was in each, and how long the device ran "
-        "what was launched in it, whenever that was. Where the host takes longer than the device, in all sections "
-        "together, the device waits for it. Host times are the profiler's, which slows them. "
+        caption=f"Sections of one and the same traced step: {_what(on_cpu=_on_cpu(trials))} "
         f"{seen.steps_words(results, trials).capitalize()}, means of passes. "
         f"{engines.conditions(results, list(trials))}.",
         alt=f"Paired bars, a panel a trial, of the host's and the device's time in {', '.join(names)}. The longest for "
         f"the host: {longest['section']} of {longest['network']}, {number(longest['host (ms)'])} ms.",
         data=data,
         size_in=(8.0, 1.2 + 1.75 * -(-len(settings) // COLUMNS)),
+    )
+
+
+def _what(*, on_cpu: bool) -> str:
+    if on_cpu:
+        return "how long each took, and how much of that was in operators."
+    return (
+        "how long the host was in each, and how long the device ran what was launched in it, whenever that was. Where "
+        "the host takes longer than the device, in all sections together, the device waits for it. Host times are the "
+        "profiler's, which slows them."
     )
 
 

@@ -48,7 +48,7 @@ def _row(results: Results, trial: Trial) -> dict[str, Any]:
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
         "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
-        "any kernel (trace)": shown("compute_utilisation"),
+        "any operator (trace)" if trial.device == "cpu" else "any kernel (trace)": shown("compute_utilisation"),
         "any kernel (driver)": shown("utilisation"),
         "SMs active": shown("sm_activity"),
         "FP32 pipes": shown("fp32_activity"),
@@ -85,7 +85,7 @@ def _sources(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def _missing(results: Results, trials: Sequence[Trial]) -> str:
-    """Which of the three are not there, with the reason."""
+    """What Nsight Compute's columns are of; which of the three are not there, with the reason."""
     if all(trial.device == "cpu" for trial in trials):
         return " GPM and Nsight Compute count GPUs only."
     said = []
@@ -93,9 +93,16 @@ def _missing(results: Results, trials: Sequence[Trial]) -> str:
     if lacking:
         said.append(f"{listing([label(name) for name in lacking])}: {why_not(results, lacking[0])}")
     told = [nsight_of(results, trial) for trial in trials]
-    if not any(isinstance(one.get(name), float) for one in told for name in NSIGHT):
-        reasons = listing(sorted({str(one["reason"]) for one in told if "reason" in one}))
-        said.append(f"Nsight Compute: {reasons if reasons != 'none' else 'it was not asked'}")
+    if counts := [one["kernels"] for one in told if "kernels" in one]:
+        return (
+            f" ncu: Nsight Compute's, of {max(counts):,} kernels at most, over their own time alone.{_not_here(said)}"
+        )
+    reasons = sorted({str(one["reason"]) for one in told if "reason" in one})
+    said.append(f"Nsight Compute: {'; '.join(reasons) or 'it was not asked'}")
+    return _not_here(said)
+
+
+def _not_here(said: Sequence[str]) -> str:
     return f" Not here: {'; '.join(said)}." if said else ""
 
 

@@ -158,10 +158,10 @@ def _row(results: Results, trial: Trial, limit: Limit | None, *, on_cpu: bool) -
         "batch": trial.batch,
         "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
         "step (ms)": with_interval(step, "step_s", unit=False) if step else None,
-        "waits": percent(parts.get(seen.BETWEEN if on_cpu else seen.WAITING)),
+        "between" if on_cpu else "waits": percent(parts.get(seen.BETWEEN if on_cpu else seen.WAITING)),
         "queued": percent(parts.get(seen.QUEUED)) if parts.get(seen.QUEUED) else None,
         "copies": percent(parts.get(seen.COPIES)) if seen.COPIES in parts else None,
-        "kernels": percent(busy),
+        "operators" if on_cpu else "kernels": percent(busy),
         **{head: percent(found.point) if found else None for head, found in units.items()},
         "of roofline": percent(fraction.point) if fraction and trial.precision == "fp32" else None,
         "bound by": limit.word if limit else None,
@@ -172,7 +172,7 @@ def _row(results: Results, trial: Trial, limit: Limit | None, *, on_cpu: bool) -
 def _columns(*, on_cpu: bool) -> str:
     if on_cpu:
         return (
-            "Waits: of a traced step outside of all operators; kernels: in them. Of roofline: of what the measured "
+            "Between: of a traced step outside of all operators; operators: in them. Of roofline: of what the measured "
             "ceilings allow."
         )
     return (

@@ -101,8 +101,8 @@ def _steps(results: Results, trial: Trial) -> str:
 
 
 def _before(sample: Sample) -> str:
-    before = sample.few.steps_before
-    return f" At least {before:,} steps of the trial came before them." if before else ""
+    before = min(trial.steps_before for trial in sample)
+    return f" Before either came {before:,} steps of the trial at least." if before else ""
 
 
 def picture(results: Results) -> Figure | Text:
