@@ -29,6 +29,7 @@ from labkit.report.execute import Execution
 from labkit.report.html import external_urls
 from labkit.report.make import Request, make_render
 from labkit.report.status import read_runs
+from labkit.traced import Traced
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
 from tests.unit.test_site import (
@@ -47,7 +48,10 @@ from tests.unit.test_telemetry_pages import PAPERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-STUDIES_GONE_THROUGH = ("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "07_precision", "08_quantization")
+STUDIES_GONE_THROUGH = (
+    *("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "07_precision"),
+    *("08_quantization", "09_profile"),
+)
 
 
 def lines(report: Path, study: str = "*") -> list[str]:
@@ -206,6 +210,16 @@ def test_several_devices_go_the_whole_way_as_two_processes(smoke: Report) -> Non
     assert all(record.facts["gate"]["steps"] and record.facts["exchanged_bytes_per_step"] > 0 for record in trained)
     text = smoke.page("03_multi_gpu", figures=3)
     assert "This profile has no GPU" in text and "the profile cpu has none" in text
+
+
+def test_tracing_goes_the_whole_way(smoke: Report) -> None:
+    """Operators, sections and memory of a CPU's steps; few steps beside many; what a CPU has not is said."""
+    made = smoke.made("09_profile")
+    assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
+    traces = [one.blocks.trace for one in made if one.blocks and one.trial["workload"] == "train"]
+    assert traces and all(isinstance(one, Traced) and one.of == "operators" and one.busy_s > 0 for one in traces)
+    text = smoke.page("09_profile", figures=5)
+    assert "PyTorch's operators" in text and "an operator calls the library itself" in text
 
 
 # ---- reports that are rendered --------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
             [
                 "10_gan",
                 "available: 01_training, 02_batch_size, 03_multi_gpu, 04_power, 05_inference, 06_cpu_vs_gpu, "
-                "07_precision, 08_quantization, 11_frameworks",
+                "07_precision, 08_quantization, 09_profile, 11_frameworks",
             ],
         ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),

@@ -206,6 +206,14 @@ def test_kernels_are_set_against_the_timed_step_and_not_the_slower_traced_one() 
     assert parts["convolution"] == pytest.approx(busy * MIXES["resnet18"]["convolution"])
 
 
+def test_kernels_that_no_rule_knows_are_shown_and_the_most_of_them_is_said() -> None:
+    caption = said(part_of("a GPU", "steps"))
+    assert "Unknown to every rule is 2.0 % of the kernels' time at most (ResNet-50, 32 px, batch 64)" in caption
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    known = said(figures.steps(of_records(STUDY, records([trial])), [trial]))
+    assert "Every kernel's name is known to a rule." in known
+
+
 def test_on_a_cpu_shares_are_of_the_traced_step() -> None:
     results = case_of("a CPU")
     (record, found), *_ = seen.traces(results, the(results, "vgg16", 4))

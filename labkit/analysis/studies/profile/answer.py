@@ -128,7 +128,7 @@ def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
         for group, shares in sorted(most.items(), key=lambda pair: -len(pair[1]))
     ]
     what = "operators" if all(trial.device == "cpu" for trial in found) else "kernels"
-    return f"Of the time in {what} most goes to {listing(told)}." if told else ""
+    return f"The class of {what} that takes most is {listing(told)}." if told else ""
 
 
 def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
@@ -199,8 +199,8 @@ def limitations(results: Results) -> Text:
             "the profiler just in time may be counted as waiting."
             if any(trial.device == "cuda" for trial in trials)
             else "A profiler slows the operators themselves, small ones most: shares on a CPU are of the traced time.",
-            "Kernels are sorted by their names (the rules stand in the code, what no rule knows is 'other'). A kernel "
-            "that a compiler fused does several things and is counted as one.",
+            "Kernels are sorted by their names (the rules stand in the code, what none knows is 'unknown'). A kernel that "
+            "a compiler fused does several things and is counted as one.",
             "Bounds go by thresholds: a step just above and one just below are alike. They are of whole steps, in "
             "which single kernels may be bound otherwise.",
         ]

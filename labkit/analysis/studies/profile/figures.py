@@ -31,7 +31,8 @@ LOOKS = {
     "element-wise": Look(4),
     "optimiser": Look(3),
     "between devices": Look(6),
-    "other": Look(shade=0.55),
+    "loss, layout, loader": Look(shade=0.55),
+    "unknown": Look(shade=0.3, hatch="xxxx"),
     seen.COPIES: Look(shade=0.85),
     seen.QUEUED: Look(shade=0.25),
     seen.WAITING: Look(hatch="////"),
@@ -66,7 +67,8 @@ def steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         draw=bars.draw,
         again=results.again,
         caption=f"{_what(on_cpu=on_cpu)} {seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
-        f"{seen.spread_words(results, list(shares), seen.step_parts)}.{seen.lacking_sentence(results, trials)} "
+        f"{seen.spread_words(results, list(shares), seen.step_parts)}.{seen.unknown_sentence(results, list(shares))}"
+        f"{seen.lacking_sentence(results, trials)} "
         f"{engines.conditions(results, list(trials))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of the shares of a step spent in "
         f"{listing(bars.shown)}. {_extremes(shares)}",

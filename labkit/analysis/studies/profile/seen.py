@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from labkit.analysis import engines, traced
-from labkit.analysis.format import listing
+from labkit.analysis.format import listing, percent
 from labkit.analysis.results import Results, value_of
 from labkit.analysis.speed import title
 from labkit.analysis.verdicts.evidence import Side, level
@@ -30,7 +30,8 @@ GROUPS: dict[str, tuple[KernelClass, ...]] = {
     "element-wise": ("element_wise", "reduction"),
     "optimiser": ("optimiser",),
     "between devices": ("collective",),
-    "other": ("loss", "layout", "loader", "other"),
+    "loss, layout, loader": ("loss", "layout", "loader"),
+    "unknown": ("other",),
 }
 # What is no kernel: copies and fills while no kernel ran; waiting though something was launched already; waiting for
 # a launch. Of a CPU the last is Python and the framework between operators.
@@ -149,6 +150,16 @@ def groups(trace: Traced) -> Shares:
     of_class = traced.class_shares(trace)
     found = {group: sum(of_class.get(kind, 0.0) for kind in kinds) for group, kinds in GROUPS.items()}
     return {group: share for group, share in found.items() if share}
+
+
+def unknown_sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """How much of the kernels' time no rule knows, where it is most."""
+    found = {trial: shares(results, trial, lambda _, trace: groups(trace)) for trial in trials}
+    known = {trial: one["unknown"].point for trial, one in found.items() if "unknown" in one}
+    if not known:
+        return " Every kernel's name is known to a rule." if any_trace(results, trials) else ""
+    most = max(known, key=lambda trial: known[trial])
+    return f" Unknown to every rule is {percent(known[most])} of the kernels' time at most ({name(most)})."
 
 
 def lacking_sentence(results: Results, trials: Sequence[Trial]) -> str:
