@@ -199,8 +199,8 @@ def limitations(results: Results) -> Text:
             "the profiler just in time may be counted as waiting."
             if any(trial.device == "cuda" for trial in trials)
             else "A profiler slows the operators themselves, small ones most: shares on a CPU are of the traced time.",
-            "Kernels are sorted by their names (the rules stand in the code, what none knows is 'unknown'). A kernel that "
-            "a compiler fused does several things and is counted as one.",
+            "Kernels are sorted by their names (what no rule in the code knows is 'unknown'). A kernel that a "
+            "compiler fused does several things and is counted as one.",
             "Bounds go by thresholds: a step just above and one just below are alike. They are of whole steps, in "
             "which single kernels may be bound otherwise.",
         ]
