@@ -3,9 +3,11 @@
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import AwaitedClock, Clock, CudaClock, HostClock
 from labkit.measure.keras_state import free_keras, peak_memory_of_keras, reset_peak_of_keras
+from labkit.measure.memory import Held, memory_of_step
 from labkit.measure.queries import time_queries
 from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
-from labkit.measure.trace import UntracedError, overlap, trace_steps
+from labkit.measure.taking import take_trace
+from labkit.measure.trace import UntracedError
 
 __all__ = [
     "ENERGY_WINDOW_S",
@@ -13,18 +15,19 @@ __all__ = [
     "AwaitedClock",
     "Clock",
     "CudaClock",
+    "Held",
     "HostClock",
     "UntracedError",
     "free_keras",
     "free_memory",
-    "overlap",
+    "memory_of_step",
     "peak_memory",
     "peak_memory_of_keras",
     "quiet_collector",
     "reset_compiler",
     "reset_peak_memory",
     "reset_peak_of_keras",
+    "take_trace",
     "time_blocks",
     "time_queries",
-    "trace_steps",
 ]

@@ -18,6 +18,7 @@ from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.network import network_of
 from labkit.run.nodes import Nodes
 from labkit.run.process import Spawned, WorkerProcess
+from labkit.run.protocol import TRACES
 from labkit.trial import Trial
 
 
@@ -25,12 +26,13 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
     """What trials that share processes have in common.
 
     What NCCL may use is settled when a process begins, and so are Keras's back end and its device. Over several nodes
-    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's.
+    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's. A
+    process that has all devices has them without ranks beside it.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Processes:
     timing: Timing
     nodes: Nodes
     log: Path
+    traces: Path | None = None  # where they are kept
 
     def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
         """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
@@ -52,9 +55,10 @@ class Processes:
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
         first = trials[0]
+        kept = {TRACES: str(self.traces)} if self.traces else {}
         about: dict[str, Any] = {
             "log": self.log,
-            "environment": self._environment() | network_of(first) | environment_of(first.framework, first.device),
+            "environment": self._environment() | kept | network_of(first) | environment_of(first.framework, first.device),
             "gap_seed": gap_seed,
             "pass_number": pass_number,
         }
