@@ -31,6 +31,9 @@ Weights = Annotated[
 ]
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
+KeepTraces = Annotated[
+    str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
+]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; 1 without it.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
@@ -38,13 +41,35 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 INTERRUPTED = 130
 
 
-def _request(hw: str, study: str, scale: str, data: str, force: str = "", weights: str = "", reuters: str = "") -> Any:
+def _request(
+    hw: str,
+    study: str,
+    scale: str,
+    data: str,
+    force: str = "",
+    weights: str = "",
+    reuters: str = "",
+    keep_traces: str = "",
+) -> Any:
     from labkit.report.make import Request
 
-    if force not in ("", "0", "1"):
-        raise unknown("FORCE", force, ["0", "1"])
     wanted = check_scale(scale or "quick")
-    return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights, reuters=reuters)
+    return Request(
+        hw=hw,
+        study=study,
+        scale=wanted,
+        data=data,
+        force=_is_on("FORCE", force),
+        weights=weights,
+        reuters=reuters,
+        keep_traces=_is_on("KEEP_TRACES", keep_traces),
+    )
+
+
+def _is_on(name: str, value: str) -> bool:
+    if value not in ("", "0", "1"):
+        raise unknown(name, value, ["0", "1"])
+    return value == "1"
 
 
 def _nodes(on: str, nodes: str) -> int:
@@ -66,13 +91,14 @@ def report(
     force: Force = "",
     weights: Weights = "",
     reuters: Reuters = "",
+    keep_traces: KeepTraces = "",
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
     """Measure what is missing on this machine and render the site."""
     from labkit.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights, reuters)
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces)
     number = _nodes(on, nodes)
     if on:
         from labkit.cluster import report_on_slurm
@@ -164,7 +190,9 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE"):
+    for name in (
+        *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
+    ):
         if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)

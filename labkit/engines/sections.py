@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.traced.SECTIONS`, a test compares
-PREFIX = "labkit section "  # of the names of ranges, so that nobody else's `backward` is taken for ours
+PREFIX = "labkit section: "  # of the names of ranges, so that nobody else's `backward` is taken for ours
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 _marking = False

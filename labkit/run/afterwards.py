@@ -16,9 +16,11 @@ from typing import Any
 
 from labkit.engines.sections import marked
 from labkit.measure import Clock, UntracedError, memory_of_step, take_trace, time_queries
+from labkit.measure.nsight import counters
 from labkit.measure.taking import LIMIT_S, WARM_UP_STEPS
 from labkit.profile import Timing
 from labkit.records import Blocks, Queries, short_hash
+from labkit.run.few_steps import command_for
 from labkit.run.protocol import TRACES, Events
 from labkit.traced import Trace, Traced, Untraced
 from labkit.trial import Trial
@@ -93,6 +95,10 @@ def asked_of_steps(
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
         close_phase("trace")
+        if _is_counted(trial, pass_number):
+            events.progress("counting in kernels", 0.0)
+            facts["nsight"] = counters(command_for(trial, pass_number), os.environ)
+            close_phase("nsight")
     return blocks, facts
 
 
@@ -148,6 +154,11 @@ def _trace(
     if "graph" in trial.engine:
         notes.append("a captured step is one call: nothing of the host tells its sections apart")
     return found.model_copy(update={"notes": notes})
+
+
+def _is_counted(trial: Trial, pass_number: int) -> bool:
+    """Whether Nsight Compute is asked: once, since what single kernels do differs little from pass to pass."""
+    return trial.device == "cuda" and trial.devices == 1 and trial.framework in BY_PYTORCH and pass_number == 1
 
 
 def _kept_at(trial: Trial, pass_number: int) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from labkit.run.nodes import Nodes
 from labkit.run.process import Spawned, WorkerProcess
 from labkit.run.protocol import TRACES
 from labkit.trial import Trial
+
+
+KEEP_TRACES = "KEEP_TRACES"  # in the environment: 1 keeps a file of each traced trial
 
 
 def processes_of(trial: Trial) -> tuple[object, ...]:
@@ -44,7 +48,7 @@ class Processes:
     timing: Timing
     nodes: Nodes
     log: Path
-    traces: Path | None = None  # where they are kept
+    traces: Path  # where they are kept, if they are
 
     def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
         """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
@@ -55,7 +59,7 @@ class Processes:
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
         first = trials[0]
-        kept = {TRACES: str(self.traces)} if self.traces else {}
+        kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         about: dict[str, Any] = {
             "log": self.log,
             "environment": self._environment() | kept | network_of(first) | environment_of(first.framework, first.device),

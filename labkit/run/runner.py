@@ -8,7 +8,6 @@ A worker's trials are of one framework: those of another have the next one, in i
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from labkit.run.watch import Watch
 from labkit.selection import done
 from labkit.trial import Trial
 
-KEEP_TRACES = "KEEP_TRACES"  # in the environment: 1 keeps a file of each traced trial
 STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
 
 
@@ -122,7 +120,7 @@ class _Run:
         self.passes_left = profile.passes(scale)
         self.clock = Stopwatch()
         self.log = store.report / "logs" / f"{study}.log"
-        traces = store.report / "traces" / host.id / study if os.environ.get(KEEP_TRACES) == "1" else None
+        traces = store.report / "traces" / host.id / study
         self.processes = Processes(profile, host, timing, nodes, self.log, traces)
 
     def one_pass(self, pending: list[Trial], number: int, planned: Planned) -> None:
