@@ -17,7 +17,8 @@ COMMANDS = ("sbatch", "squeue", "scontrol")
 # A job inherits the environment it is submitted from. What `make` was told must not come with it: the job is told anew.
 NOT_INHERITED = (
     *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
-    *("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON", "PYTHON", "LABKIT_PYTHON", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"),
+    *("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON", "PYTHON", "LABKIT_PYTHON"),
+    *("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"),
 )
 
 

@@ -109,4 +109,3 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
     if process.stdout:
         process.stdout.close()
-

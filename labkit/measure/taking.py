@@ -31,7 +31,7 @@ OnShare = Callable[[float], None]
 class Takes(Protocol):
     """What the files of a trace's pieces are given to."""
 
-    def add(self, path: Path, *, steps: int) -> object:
+    def add(self, path: Path, /, *, steps: int) -> object:
         """Take in a piece of so many steps; UntracedError where the file says nothing of them."""
         ...
 

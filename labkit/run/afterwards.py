@@ -102,9 +102,7 @@ def asked_of_steps(
     return blocks, facts
 
 
-def _go_on(
-    workload: Workload, clock: Clock, taken: int, wanted: int, events: Events
-) -> list[tuple[int, float | None]]:
+def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:
     """Further steps until `wanted` are taken: after how many of the trial's steps the mean loss since was what."""
     first, part = taken, math.ceil((wanted - taken) / LOSSES)
     losses: list[tuple[int, float | None]] = []
@@ -121,7 +119,7 @@ def _go_on(
 def _trace(
     trial: Trial, workload: Workload, clock: Clock, blocks: Blocks, taken: int, keep: Path | None, events: Events
 ) -> Trace:
-    """A trace of the trial's next steps on this process's device, with what their memory holds; or why there is none."""
+    """A trace of the next steps on this process's device, with what their memory holds; or why there is none."""
     from labkit.measure.trace import Analysis
 
     on_gpu = trial.device == "cuda"

@@ -22,7 +22,6 @@ from labkit.run.process import Spawned, WorkerProcess
 from labkit.run.protocol import TRACES
 from labkit.trial import Trial
 
-
 KEEP_TRACES = "KEEP_TRACES"  # in the environment: 1 keeps a file of each traced trial
 
 
@@ -62,7 +61,10 @@ class Processes:
         kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         about: dict[str, Any] = {
             "log": self.log,
-            "environment": self._environment() | kept | network_of(first) | environment_of(first.framework, first.device),
+            "environment": self._environment()
+            | kept
+            | network_of(first)
+            | environment_of(first.framework, first.device),
             "gap_seed": gap_seed,
             "pass_number": pass_number,
         }

@@ -238,7 +238,9 @@ class TrainWorkload:
     def _check_first_step(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
         model, shapes = self.training.model, []
-        hook = self.training.network.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
+        hook = self.training.network.register_forward_hook(
+            lambda _module, _inputs, output: shapes.append(tuple(output.shape))
+        )
         assert isinstance(self.run, HostedStep)
         self.step()
         loss = float(self.run.losses[-1])

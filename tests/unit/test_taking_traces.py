@@ -15,8 +15,9 @@ from typing import Any, get_args
 import psutil
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -24,8 +25,7 @@ from labkit.data import DataSet, open_data
 from labkit.engines import sections
 from labkit.engines.regions import loss_function
 from labkit.errors import Unsupported, UserError
-from labkit.measure import Held, HostClock, UntracedError, memory_of_step, take_trace
-from labkit.measure import nsight
+from labkit.measure import Held, HostClock, UntracedError, memory_of_step, nsight, take_trace
 from labkit.measure.taking import FIRST_STEPS, MOST_STEPS
 from labkit.traced import SECTIONS
 from labkit.trial import Trial
@@ -335,18 +335,21 @@ def test_a_training_says_what_it_holds(data: DataSet) -> None:
 
 # ---- counters of Nsight Compute -------------------------------------------------------------------------------------
 
-HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section Name","Metric Name","Metric Unit","Metric Value"'
+COLUMNS = ("ID", "Process ID", "Kernel Name", "Stream", "Section Name", "Metric Name", "Metric Unit", "Metric Value")
+HEADER = ",".join(f'"{name}"' for name in COLUMNS)
 
 
 def counted(kernel: int, metric: str, value: str) -> str:
     """A row as ncu prints it."""
-    return f'"{kernel}","12","python","127.0.0.1","void gemm<1, 2>","1","7","Metrics","{metric}","%","{value}"'
+    return f'"{kernel}","12","void gemm<1, 2>","7","Metrics","{metric}","%","{value}"'
 
 
 def said_of(*kernels: tuple[str, str, str, str, str]) -> str:
     """Nanoseconds, FP32, FP16, tensor and DRAM of each."""
     metrics = [nsight.TIME, *nsight.METRICS.values()]
-    rows = [counted(i, metric, value) for i, one in enumerate(kernels) for metric, value in zip(metrics, one, strict=True)]
+    rows = [
+        counted(i, metric, value) for i, one in enumerate(kernels) for metric, value in zip(metrics, one, strict=True)
+    ]
     return "\n".join(["==PROF== Connected to process 12", "a word of the process", HEADER, *rows])
 
 
