@@ -24,6 +24,7 @@ from labkit.trial import Trial
 from labkit.workloads import build_workload
 
 MEMORY_BYTES, ANALYSIS_S = 2e9, 30.0
+PLAIN_STEPS = 20  # before the trace
 
 
 class Timed:
@@ -62,7 +63,7 @@ def main() -> int:
     workload = build_workload(Trial(**about, data=data.name, data_checksum=data.checksum), data)
     workload.check()
     clock = CudaClock() if on_gpu else HostClock()
-    plain_s, _ = clock.time_block(workload.step, 20)
+    plain_s, _ = clock.time_block(workload.step, PLAIN_STEPS)
     analysis = Timed(Analysis(of="kernels" if on_gpu else "operators"))
     before = psutil.Process().memory_info().rss
     highest_bytes(forget=True)
@@ -74,15 +75,16 @@ def main() -> int:
             analysis,
             asked_for=arguments.steps,
             limit_s=arguments.seconds,
+            step_s=plain_s / PLAIN_STEPS,
             on_gpu=on_gpu,
             after_piece=workload.read_loss or (lambda: None),
         )
     whole_s = time.perf_counter() - began
     began = time.perf_counter()
-    traced = analysis.analysis.traced(asked_for=arguments.steps, steps_before=21)
+    traced = analysis.analysis.traced(asked_for=arguments.steps, steps_before=PLAIN_STEPS + 1)
     analysis.seconds += time.perf_counter() - began
     grown = highest_bytes() - before
-    slower = traced.elapsed_s / traced.steps / (plain_s / 20)
+    slower = traced.elapsed_s / traced.steps / (plain_s / PLAIN_STEPS)
     print(
         f"AlexNet 224 px, batch 4, {arguments.device}: {taken.steps} steps in {analysis.pieces} pieces, "
         f"{taken.elapsed_s:.1f} s under the profiler, {whole_s:.1f} s in all; files of {analysis.bytes / 1e6:,.0f} MB; "

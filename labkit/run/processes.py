@@ -58,13 +58,9 @@ class Processes:
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
         first = trials[0]
-        kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         about: dict[str, Any] = {
             "log": self.log,
-            "environment": self._environment()
-            | kept
-            | network_of(first)
-            | environment_of(first.framework, first.device),
+            "environment": self._environment() | network_of(first) | environment_of(first.framework, first.device),
             "gap_seed": gap_seed,
             "pass_number": pass_number,
         }
@@ -82,8 +78,9 @@ class Processes:
         return why_not(trial.framework, trial.device, gpu=self._environment()["CUDA_VISIBLE_DEVICES"])
 
     def _environment(self) -> dict[str, str]:
-        """The worker sees the profile's devices and no others."""
+        """The worker sees the profile's devices and no others; where traces are kept it knows in which folder."""
+        kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         if self.profile.device.kind == "cpu":
-            return {"CUDA_VISIBLE_DEVICES": ""}
+            return {"CUDA_VISIBLE_DEVICES": "", **kept}
         indices = ",".join(map(str, device_indices(self.profile, self.host)))
-        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **kept}

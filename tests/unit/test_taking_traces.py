@@ -27,9 +27,14 @@ from labkit.engines.regions import loss_function
 from labkit.errors import Unsupported, UserError
 from labkit.measure import Held, HostClock, UntracedError, memory_of_step, nsight, take_trace
 from labkit.measure.taking import FIRST_STEPS, MOST_STEPS
-from labkit.traced import SECTIONS
+from labkit.records import Blocks, Record, short_hash
+from labkit.run.afterwards import asked_of_steps
+from labkit.traced import SECTIONS, Traced, Untraced
 from labkit.trial import Trial
 from labkit.workloads import build_workload
+from tests.commands import apart
+from tests.faulty.campaign import records, run
+from tests.faulty.campaign import trial as workload_trial
 
 STEP = "labkit step"
 
@@ -331,6 +336,150 @@ def test_a_training_says_what_it_holds(data: DataSet) -> None:
     assert found.inputs == 2 * 3 * 32 * 32 * 4 + 2 * 8
     assert found.activations is not None and found.activations > 2 * 64 * 16 * 16 * 4
     assert found.peak is not None and found.peak > 2 * found.weights
+
+
+# ---- after the timed blocks -----------------------------------------------------------------------------------------
+
+
+class Falling:
+    """A training whose loss is one over the step."""
+
+    images_per_step = flop_per_step = bytes_per_step = None
+
+    def __init__(self) -> None:
+        self.steps, self._unread, self.facts = 0, list[float](), dict[str, Any]()
+
+    def check(self) -> None:
+        """It trains."""
+
+    def step(self) -> None:
+        self.steps += 1
+        self._unread.append(1 / self.steps)
+        torch.ones(4) + 1
+
+    def read_loss(self) -> float | None:
+        losses, self._unread = self._unread, []
+        return sum(losses) / len(losses) if losses else None
+
+
+class Told:
+    """Where progress goes."""
+
+    def __init__(self) -> None:
+        self.shares: dict[str, list[float]] = {}
+
+    def progress(self, phase: str, share: float) -> None:
+        self.shares.setdefault(phase, []).append(share)
+
+
+def after_blocks(workload: Any, trial: Trial, told: Told, *, steps: int = 50) -> tuple[Blocks, dict[str, Any]]:
+    for _ in range(steps):
+        workload.step()
+    workload.read_loss()
+    blocks = Blocks(
+        steps_per_block=(steps - 10) // 4,
+        host_s=[0.1] * 4,
+        warmup_s=[0.1, 0.1],
+        warmup_steps=[5, 5],
+        steady=True,
+        stopped_by="time",
+    )
+    return asked_of_steps(trial, workload, HostClock(), blocks, 1, told, lambda _name: None)
+
+
+@pytest.mark.parametrize(("traced", "until"), [(0, 300), (5, 299)])
+def test_steps_go_on_until_a_trace_may_begin_and_their_losses_are_kept(traced: int, until: int) -> None:
+    workload, told = Falling(), Told()
+    trial = Trial(workload="tests.falling", device="cpu", steps_before=300, traced_iterations=traced)
+    blocks, facts = after_blocks(workload, trial, told)
+    losses = facts["later_loss"]
+    assert len(losses) == 20
+    assert losses[-1][0] == until
+    first, (second, mean) = losses[0][0], losses[1]
+    assert mean == pytest.approx(sum(1 / step for step in range(first + 1, second + 1)) / (second - first))
+    shares = told.shares["steps before the trace"]
+    assert shares == sorted(shares) and shares[-1] == 1
+    if traced:
+        assert isinstance(blocks.trace, Traced)
+        assert (blocks.trace.steps_before, blocks.trace.steps, workload.steps) == (300, 5, 305)
+    else:
+        assert (blocks.trace, workload.steps) == (None, 300)
+
+
+def test_steps_that_were_taken_already_are_not_taken_again() -> None:
+    workload = Falling()
+    trial = Trial(workload="tests.falling", device="cpu", steps_before=30, traced_iterations=5)
+    blocks, facts = after_blocks(workload, trial, Told())
+    assert "later_loss" not in facts
+    assert isinstance(blocks.trace, Traced)
+    assert blocks.trace.steps_before == 51
+
+
+@pytest.fixture(scope="module")
+def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Record]]]:
+    """One pass of trials that are traced and one that is not, in processes of their own, and where its report is."""
+    folder = tmp_path_factory.mktemp("traced")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in apart(folder, shared_cache).items():
+            patch.setenv(name, value)
+        patch.setenv("KEEP_TRACES", "1")
+        digits = open_data("digits")
+        plain = Trial(
+            model="resnet18", batch=4, classes=10, device="cpu", data=digits.name, data_checksum=digits.checksum
+        )
+        wanted = {
+            "plain": plain,
+            "traced": replace(plain, traced_iterations=6, steps_before=40),
+            "without operators": replace(workload_trial("ok", size=1), traced_iterations=2),
+        }
+        run(list(wanted.values()), folder / "cpu")
+        found = {one.key: one for one in records(folder / "cpu")}
+    yield folder / "cpu", {name: found[one.key] for name, one in wanted.items()}
+
+
+def test_a_trial_is_traced_after_everything_timed(made: tuple[Path, dict[str, Record]]) -> None:
+    _, found = made
+    assert {name: (one.status, one.reason) for name, one in found.items()} == dict.fromkeys(found, ("ok", None))
+    record = found["traced"]
+    assert record.blocks is not None
+    trace = record.blocks.trace
+    assert isinstance(trace, Traced)
+    assert (trace.of, trace.steps, trace.asked_for, trace.steps_before) == ("operators", 6, 6, 40)
+    assert [piece.steps for piece in trace.pieces] == [5, 1]
+    assert set(trace.sections) == set(SECTIONS)
+    assert 0 < trace.busy_s <= trace.elapsed_s
+    assert trace.kernels["convolution"].seconds > 0
+    assert trace.memory is not None and trace.memory.weights == record.facts["parameter_bytes"]
+    assert record.facts["later_loss"][-1][0] == 39
+    assert {"steps_before", "trace"} <= set(record.phases_s)
+    assert record.telemetry is not None and record.telemetry.windows["after"].start_s > record.phases_s["timed"]
+
+
+def test_a_trial_that_is_not_traced_knows_nothing_of_it(made: tuple[Path, dict[str, Record]]) -> None:
+    record = made[1]["plain"]
+    assert record.blocks is not None and record.blocks.trace is None
+    assert not {"later_loss", "trace_file", "nsight"} & set(record.facts)
+    assert "trace" not in record.phases_s
+
+
+def test_what_cannot_be_traced_says_why_and_is_no_failure(made: tuple[Path, dict[str, Record]]) -> None:
+    record = made[1]["without operators"]
+    assert record.blocks is not None
+    assert record.blocks.trace == Untraced(reason="the profiler saw no operators of PyTorch")
+    framework = Trial(framework="keras-jax", device="cpu", traced_iterations=2)
+    blocks, facts = after_blocks(Falling(), framework, Told())
+    assert blocks.trace == Untraced(reason="the profiler is PyTorch's, and the trial runs on keras-jax")
+    assert facts == {}
+
+
+def test_a_kept_trace_stands_where_the_record_says(made: tuple[Path, dict[str, Record]]) -> None:
+    report, found = made
+    record = found["traced"]
+    name = record.facts["trace_file"]
+    assert name == f"traces/{record.host}/{record.study}/{short_hash(record.key)}-pass1.json.gz"
+    with gzip.open(report / name, "rt") as packed:
+        assert any(row.get("cat") == "cpu_op" for row in json.load(packed)["traceEvents"])
+    assert "trace_file" not in found["without operators"].facts
 
 
 # ---- counters of Nsight Compute -------------------------------------------------------------------------------------
