@@ -1,0 +1,29 @@
+"""A trace of a few steps: how it is taken, what stands in its file, and what that says.
+
+`Analysis` takes pieces of a few steps each, from files or from events, and gives `labkit.traced.Traced`. Only `taking`
+runs a profiler.
+"""
+
+from labkit.measure.trace.analysis import Analysis
+from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
+from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
+from labkit.measure.trace.reading import read_trace
+from labkit.measure.trace.taking import trace_steps
+
+__all__ = [
+    "SECTION",
+    "STEP",
+    "Analysis",
+    "Event",
+    "Events",
+    "Kind",
+    "UntracedError",
+    "events_of",
+    "length_s",
+    "of_steps",
+    "overlap",
+    "read_trace",
+    "trace_steps",
+    "union",
+    "without",
+]
