@@ -18,8 +18,7 @@ import torch
 
 from labkit.data import open_data
 from labkit.engines.sections import marked
-from labkit.measure import CudaClock, HostClock, take_trace
-from labkit.measure.trace import Analysis
+from labkit.measure import Analysis, CudaClock, HostClock, take_trace
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 

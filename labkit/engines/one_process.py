@@ -37,6 +37,6 @@ def split_over_devices(model: nn.Module, trial: Trial) -> tuple[nn.Module, dict[
     facts: dict[str, Any] = {"data_parallel": {"of": "the network", "devices": trial.devices}}
     if not trial.model.startswith(SPLIT_IN_FEATURES):
         return nn.DataParallel(model, device_ids=devices), facts
-    model.features = nn.DataParallel(model.features, device_ids=devices)  # type: ignore[arg-type]
+    model.features = nn.DataParallel(model.features, device_ids=devices)
     facts["data_parallel"]["of"] = "the convolutions (features)"
     return model, facts

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
-Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.traced.SECTIONS`, a test compares
-PREFIX = "labkit section: "  # of the names of ranges, so that nobody else's `backward` is taken for ours
+from labkit.measure.trace import SECTION
 
+Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.traced.SECTIONS`, a test compares
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 _marking = False
 
@@ -25,7 +25,7 @@ def section(name: Name) -> AbstractContextManager[Any]:
 def _range(name: Name) -> AbstractContextManager[Any]:
     from torch.profiler import record_function
 
-    mark: AbstractContextManager[Any] = record_function(PREFIX + name)
+    mark: AbstractContextManager[Any] = record_function(SECTION + name)
     return mark
 
 

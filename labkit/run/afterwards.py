@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit.engines.sections import marked
-from labkit.measure import Clock, UntracedError, memory_of_step, take_trace, time_queries
-from labkit.measure.nsight import counters
-from labkit.measure.taking import LIMIT_S, WARM_UP_STEPS
+from labkit.measure import Analysis, Clock, UntracedError, memory_of_step, take_trace, time_queries
+from labkit.measure.trace.nsight import counters
+from labkit.measure.trace.taking import LIMIT_S, WARM_UP_STEPS
 from labkit.profile import Timing
 from labkit.records import Blocks, Queries, short_hash
 from labkit.run.few_steps import command_for
@@ -120,8 +120,6 @@ def _trace(
     trial: Trial, workload: Workload, clock: Clock, blocks: Blocks, taken: int, keep: Path | None, events: Events
 ) -> Trace:
     """A trace of the next steps on this process's device, with what their memory holds; or why there is none."""
-    from labkit.measure.trace import Analysis
-
     on_gpu = trial.device == "cuda"
     if trial.framework not in BY_PYTORCH and "." not in trial.workload:
         return Untraced(reason=f"the profiler is PyTorch's, and the trial runs on {trial.framework}")

@@ -25,8 +25,9 @@ from labkit.data import DataSet, open_data
 from labkit.engines import sections
 from labkit.engines.regions import loss_function
 from labkit.errors import Unsupported, UserError
-from labkit.measure import Held, HostClock, UntracedError, memory_of_step, nsight, take_trace
-from labkit.measure.taking import FIRST_STEPS, MOST_STEPS
+from labkit.measure import Held, HostClock, UntracedError, memory_of_step, take_trace
+from labkit.measure.trace import SECTION, STEP, nsight
+from labkit.measure.trace.taking import FIRST_STEPS, MOST_STEPS
 from labkit.records import Blocks, Record, short_hash
 from labkit.run.afterwards import asked_of_steps
 from labkit.traced import SECTIONS, Traced, Untraced
@@ -35,8 +36,6 @@ from labkit.workloads import build_workload
 from tests.commands import apart
 from tests.faulty.campaign import records, run
 from tests.faulty.campaign import trial as workload_trial
-
-STEP = "labkit step"
 
 
 class Pieces:
@@ -213,7 +212,7 @@ def sections_of(step: Callable[[], object]) -> list[str]:
         take_trace(step, HostClock(), seen, asked_for=1, on_gpu=False)
     (names,) = seen.ranges
     assert names[0] == STEP
-    return [name.removeprefix(sections.PREFIX) for name in names[1:]]
+    return [name.removeprefix(SECTION) for name in names[1:]]
 
 
 def test_the_names_of_sections_are_those_of_the_record() -> None:

@@ -6,24 +6,28 @@ runs a profiler.
 
 from labkit.measure.trace.analysis import Analysis
 from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
+from labkit.measure.trace.memory import Held, memory_of_step
 from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
 from labkit.measure.trace.reading import read_trace
-from labkit.measure.trace.taking import trace_steps
+from labkit.measure.trace.taking import WARM_UP_STEPS, take_trace
 
 __all__ = [
     "SECTION",
     "STEP",
+    "WARM_UP_STEPS",
     "Analysis",
     "Event",
     "Events",
+    "Held",
     "Kind",
     "UntracedError",
     "events_of",
     "length_s",
+    "memory_of_step",
     "of_steps",
     "overlap",
     "read_trace",
-    "trace_steps",
+    "take_trace",
     "union",
     "without",
 ]
