@@ -105,6 +105,20 @@ def test_the_time_limit_ends_a_trace_and_says_so() -> None:
     assert found.notes == [f"{found.steps} of 100 steps were traced, then 40 s were over"]
 
 
+def test_an_analysis_that_takes_too_long_ends_a_trace_too() -> None:
+    clock = SlowClock()
+
+    class Slow(Pieces):
+        def add(self, path: Path, *, steps: int) -> None:
+            super().add(path, steps=steps)
+            clock.time_block(lambda: None, 35)
+
+    found = take_trace(small_step, clock, Slow(), asked_for=100, limit_s=40, on_gpu=False)
+    assert (found.steps, found.analysed_s) == (25, 70)
+    assert found.elapsed_s < 40
+    assert found.notes == ["25 of 100 steps were traced, then 40 s were over"]
+
+
 def test_a_step_longer_than_the_limit_is_traced_once() -> None:
     seen = Pieces()
     found = take_trace(small_step, SlowClock(50), seen, asked_for=5, limit_s=30, step_s=45, on_gpu=False)

@@ -199,7 +199,7 @@ def _on_cpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
         with profiler.record_function(_STEP):
             step()
 
-    tracer = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+    tracer = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
     with tempfile.TemporaryDirectory(prefix="labkit-memory-") as folder:
         file = Path(folder) / "steps.json"
         with tracer:

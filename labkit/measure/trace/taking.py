@@ -38,10 +38,13 @@ class Takes(Protocol):
 
 
 class Taken:
-    """How far a trace got: `steps` that were traced, of those `asked_for`, in `elapsed_s` under the profiler."""
+    """How far a trace got: `steps` that were traced, of those `asked_for`, in `elapsed_s` under the profiler.
+
+    `analysed_s` is what the analysis took of all pieces.
+    """
 
     def __init__(self, asked_for: int) -> None:
-        self.asked_for, self.steps, self.elapsed_s = asked_for, 0, 0.0
+        self.asked_for, self.steps, self.elapsed_s, self.analysed_s = asked_for, 0, 0.0, 0.0
         self.notes: list[str] = []
 
 
@@ -60,11 +63,11 @@ def take_trace(
 ) -> Taken:
     """Trace `asked_for` steps, fewer where the pieces have taken `limit_s`, and give each piece to `analysis`.
 
-    The limit is of the time that the profiler runs, from its start until its file is written; what the analysis takes
-    is not in it. `step_s` is how long a step lasts without a profiler, so that not even the first piece is much longer
-    than the limit. `after_piece` is called between pieces (to read the losses, say). The last piece's file is kept as
-    `keep`, compressed. UntracedError where the profiler can't do it; what a step raises is raised, and the profiler is
-    stopped.
+    The limit is of the time that the profiler runs, from its start until its file is written, and of the analysis:
+    whichever of the two comes to it first. `step_s` is how long a step lasts without a profiler, so that not even the
+    first piece is much longer than the limit. `after_piece` is called between pieces (to read the losses, say). The
+    last piece's file is kept as `keep`, compressed. UntracedError where the profiler can't do it; what a step raises is
+    raised, and the profiler is stopped.
     """
     _check_activities(on_gpu=on_gpu)
     taken = Taken(asked_for)
@@ -77,6 +80,7 @@ def take_trace(
             step_s = _take_piece(step, clock, steps, file, on_gpu=on_gpu) / steps
             taken.elapsed_s += clock.now_s() - began
             after_piece()
+            began = clock.now_s()
             try:
                 analysis.add(file, steps=steps)
             except UntracedError as error:
@@ -85,12 +89,14 @@ def take_trace(
                 taken.notes.append(f"after {taken.steps} of {asked_for} steps the trace ended: {error}")
                 break
             taken.steps += steps
-            gc.collect()
-            over = taken.elapsed_s >= limit_s
+            gc.collect(1)  # what this piece has left; all older objects would take a tenth of a second
+            taken.analysed_s += clock.now_s() - began
+            longest_s = max(taken.elapsed_s, taken.analysed_s)
+            over = longest_s >= limit_s
             if keep is not None and (over or taken.steps >= asked_for):
                 taken.notes += _keep(file, keep)
             file.unlink()
-            on_share(min(1.0, max(taken.steps / asked_for, taken.elapsed_s / limit_s)))
+            on_share(min(1.0, max(taken.steps / asked_for, longest_s / limit_s)))
             if over and taken.steps < asked_for:
                 taken.notes.append(f"{taken.steps} of {asked_for} steps were traced, then {limit_s:g} s were over")
                 break
@@ -128,7 +134,6 @@ def _take_piece(step: Step, clock: Clock, steps: int, file: Path, *, on_gpu: boo
     tracer = profiler.profile(
         activities=_activities(on_gpu=on_gpu),
         schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1),
-        acc_events=True,
     )
     try:
         with _told("start"):
