@@ -15,9 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from labkit.engines.sections import marked
-from labkit.measure import Analysis, Clock, UntracedError, memory_of_step, take_trace, time_queries
+from labkit.measure import (
+    TRACE_LIMIT_S,
+    WARM_UP_STEPS,
+    Analysis,
+    Clock,
+    UntracedError,
+    memory_of_step,
+    take_trace,
+    time_queries,
+)
 from labkit.measure.trace.nsight import counters
-from labkit.measure.trace.taking import LIMIT_S, WARM_UP_STEPS
 from labkit.profile import Timing
 from labkit.records import Blocks, Queries, short_hash
 from labkit.run.few_steps import command_for
@@ -90,6 +98,8 @@ def asked_of_steps(
     if trial.traced_iterations:
         events.progress("tracing", 0.0)
         keep = _kept_at(trial, pass_number)
+        if keep is not None:
+            keep.unlink(missing_ok=True)  # of a measurement before this one
         trace = _trace(trial, workload, clock, blocks, taken, keep, events)
         blocks = blocks.model_copy(update={"trace": trace})
         if keep is not None and keep.exists():
@@ -131,7 +141,7 @@ def _trace(
                 clock,
                 analysis,
                 asked_for=trial.traced_iterations,
-                limit_s=trial.traced_s or LIMIT_S,
+                limit_s=trial.traced_s or TRACE_LIMIT_S,
                 step_s=blocks.timed_s / (blocks.steps_per_block * len(blocks.host_s)),
                 on_gpu=on_gpu,
                 after_piece=workload.read_loss or (lambda: None),

@@ -9,11 +9,12 @@ from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, Untr
 from labkit.measure.trace.memory import Held, memory_of_step
 from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
 from labkit.measure.trace.reading import read_trace
-from labkit.measure.trace.taking import WARM_UP_STEPS, take_trace
+from labkit.measure.trace.taking import TRACE_LIMIT_S, WARM_UP_STEPS, take_trace
 
 __all__ = [
     "SECTION",
     "STEP",
+    "TRACE_LIMIT_S",
     "WARM_UP_STEPS",
     "Analysis",
     "Event",

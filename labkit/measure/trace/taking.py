@@ -21,7 +21,7 @@ from labkit.measure.clocks import Clock, Step
 from labkit.measure.trace.events import STEP, UntracedError
 
 WARM_UP_STEPS = 1  # between starting the profiler and believing it: its first events cost milliseconds
-LIMIT_S = 30.0  # of a trace whose trial names no other
+TRACE_LIMIT_S = 30.0  # of a trace whose trial names no other
 # Of one piece. The first is small, as nobody knows yet how long a step under the profiler takes; later ones spread the
 # profiler's start and stop over more steps.
 FIRST_STEPS, MOST_STEPS = 5, 20
@@ -54,7 +54,7 @@ def take_trace(
     analysis: Takes,
     *,
     asked_for: int,
-    limit_s: float = LIMIT_S,
+    limit_s: float = TRACE_LIMIT_S,
     step_s: float = 0.0,
     on_gpu: bool,
     after_piece: Callable[[], object] = lambda: None,
