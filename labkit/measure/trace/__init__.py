@@ -4,7 +4,7 @@
 runs a profiler.
 """
 
-from labkit.measure.trace.analysis import Analysis
+from labkit.measure.trace.analysis import Analysis, analyse
 from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
 from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
 from labkit.measure.trace.reading import read_trace
@@ -18,6 +18,7 @@ __all__ = [
     "Events",
     "Kind",
     "UntracedError",
+    "analyse",
     "events_of",
     "length_s",
     "of_steps",
