@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|data`. The Makefile only calls this.
+"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|trace|data`. The Makefile only calls this.
 
 Exit codes: 0; 1 when a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -175,6 +175,27 @@ def doctor() -> None:
         broken += fine is False
         print(f"{marks[fine]} {sentence}")
     raise typer.Exit(1 if broken else 0)
+
+
+@app.command()
+def trace(
+    files: Annotated[
+        list[str], typer.Argument(help="Traces of PyTorch's profiler, .json or .json.gz.", show_default=False)
+    ],
+) -> None:
+    """Say what a trace of PyTorch's profiler holds: kernels by class, gaps, copies, calls, sections."""
+    from labkit.analysis.trace_tables import sentence, tables
+    from labkit.measure.trace import analyse
+
+    for number, file in enumerate(files):
+        traced = analyse(file)
+        print(f"{chr(10) if number else ''}{file}: {sentence(traced)}")
+        for table in tables(traced):
+            print(f"\n{table.caption}\n{table.frame.to_string(index=False)}")
+        if traced.notes:
+            print("\nNotes")
+        for note in traced.notes:
+            print(f"- {note[0].upper()}{note[1:]}.")
 
 
 @data_app.command("check")

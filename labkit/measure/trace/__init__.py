@@ -4,7 +4,7 @@
 runs a profiler.
 """
 
-from labkit.measure.trace.analysis import Analysis
+from labkit.measure.trace.analysis import Analysis, analyse
 from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
 from labkit.measure.trace.memory import Held, memory_of_step
 from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
@@ -22,6 +22,7 @@ __all__ = [
     "Held",
     "Kind",
     "UntracedError",
+    "analyse",
     "events_of",
     "length_s",
     "memory_of_step",

@@ -42,9 +42,9 @@ class Analysis:
         piece = cut(trace if isinstance(trace, Events) else read_trace(trace), steps)
         of = self._of or what_computes(piece)
         if of == "kernels" and not piece.events.are("kernel").any():
-            raise UntracedError("the profiler saw no kernels: the driver may keep its tracing from users")
+            raise UntracedError("the profiler saw no kernels in the steps: the driver may keep its tracing from users")
         if of == "operators" and not len(on_host.computing(piece.events)):
-            raise UntracedError("the profiler saw no operators of PyTorch")
+            raise UntracedError("the profiler saw no operator of PyTorch in the steps")
         found = on_device.look(piece) if of == "kernels" else on_host.look(piece)
         self._of = of
         self._found.add(found)
@@ -97,6 +97,17 @@ class Analysis:
             memory=memory,
             notes=list(found.notes),
         )
+
+
+def analyse(file: Path | str) -> Traced:
+    """What a file says. UntracedError where it says nothing, in a sentence that names it."""
+    analysis = Analysis()
+    try:
+        analysis.add(file)
+    except UntracedError as error:
+        name = Path(file).name
+        raise UntracedError(str(error) if name in str(error) else f"{name} says nothing of steps: {error}.") from None
+    return analysis.traced()
 
 
 def what_computes(piece: Cut) -> Of:

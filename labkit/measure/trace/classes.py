@@ -33,6 +33,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"batch_?norm|(?<![a-z0-9])bn_(fw|bw|add|finalize)|spatialbn|syncbn", "batch_norm", None),
     (r"pool(?!ed)|^mean$", "pooling", None),
     (r"soft_?max|nll_?loss|cross_?entropy|mse_(kernel|backward)|smooth_l1|huber|kl_div|_loss", "loss", None),
+    (r"sdpa|flash_|flashattn|fmha|attention", "matrix_product", None),
     (r"^convolve$", "convolution", "tensor_core"),
     (r"winograd", "convolution", "winograd"),
     (r"(^|::)fft[12]d_|cgemm|flip_filter|vector_fft", "convolution", "fft"),
@@ -47,12 +48,12 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"grouped_direct|depthwise|_c1_k1_|convolve_common_engine|conv\w*direct|direct\w*conv", "convolution", "direct"),
     (
         r"[fd]prop|[dw]grad|implicit_?gemm|(implicit|explicit|precomputed)_convolve|convolve|conv(fwd|\dd|nd|olution)"
-        r"|[shi]cudnn|\d\d(16|32)?cudnn|kernel\w*conv|^conv_",
+        r"|first_layer_\w*kernel|[shi]cudnn|\d\d(16|32)?cudnn|kernel\w*conv|^conv_",
         "convolution",
         "implicit_gemm",
     ),
     (
-        r"(?<!fb)gemm|gemv|cutlass|nvjet|splitk|cublas|xmma|^cijk_|dot_kernel|matmul|flash|fmha|sdpa|atten|^_?b?mm_|^magma_"
+        r"(?<!fb)gemm|gemv|cutlass|nvjet|splitk|cublas|xmma|^cijk_|dot_kernel|matmul|attn|^_?b?mm_|^magma_"
         r"|^scal_kernel|epilogue::impl|reduce_1block|trsm|syrk|wmma",
         "matrix_product",
         None,
@@ -79,7 +80,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
 _KERNEL_RULES = [(re.compile(pattern), kind, algorithm) for pattern, kind, algorithm in _KERNELS]
 _TENSOR_CORE = re.compile(
     r"tensor_?op|tensor\d|[hi]mma|wgmma|warpgroup|umma|(884|1688|168(08|16|32)|8816|88128)(cudnn|[fdw])|_tf32|tf32f32"
-    r"|sm(9|10|11|12)\d_xmma|sm1\d\d"
+    r"|sm(9|10|11|12)\d_xmma|sm1\d\d|cudnn_generated"
 )
 _NO_TENSOR_CORE = re.compile(r"ffma|simt|_scudnn|_icudnn|dffma")
 

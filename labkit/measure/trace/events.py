@@ -145,22 +145,24 @@ class Columns:
         self._values.extend((event.began_s, event.ended_s, number, CODES[event.kind], *where))
 
     def add_row(self, row: dict[str, Any], kind: Kind, zero_us: float) -> None:
-        """A row of the profiler's file, whose times are microseconds. Raises KeyError, TypeError or ValueError."""
+        """A row of the profiler's file, whose times are microseconds.
+
+        KeyError, TypeError or ValueError where something is missing or no number; nothing is added then.
+        """
         args = row.get("args") or {}
         began_us = row["ts"] - zero_us
         thread = args.get("stream", row.get("tid"))
-        self._values.extend(
-            (
-                began_us * 1e-6,
-                (began_us + row["dur"]) * 1e-6,
-                self._names.setdefault(row["name"], len(self._names)),
-                CODES[kind],
-                thread if isinstance(thread, int) else hash(thread) % (1 << 31),
-                args.get("device", 0),
-                args.get("correlation", 0),
-                args.get("bytes", UNKNOWN),
-            )
+        values = (
+            began_us * 1e-6,
+            (began_us + row["dur"]) * 1e-6,
+            self._names.setdefault(row["name"], len(self._names)),
+            CODES[kind],
+            thread if isinstance(thread, int) else hash(thread) % (1 << 31),
+            args.get("device", 0),
+            args.get("correlation", 0),
+            args.get("bytes", UNKNOWN),
         )
+        self._values.extend(array("d", values))
 
     def events(self, notes: tuple[str, ...] = ()) -> Events:
         """What was added."""

@@ -42,9 +42,9 @@ def read_trace(path: str | Path) -> Events:
         if kind is None:
             continue
         try:
-            if zero_us is None:
-                zero_us = float(row["ts"])
-            columns.add_row(row, kind, zero_us)
+            first_us = float(row["ts"]) if zero_us is None else zero_us
+            columns.add_row(row, kind, first_us)
+            zero_us = first_us
         except (KeyError, TypeError, ValueError, OverflowError):
             broken += 1
     notes = [f"{broken} rows without a name, a time or a length are left out"] if broken else []
