@@ -16,7 +16,7 @@ ON_GPU = [
     step(4, 8),
     section("forward", 0, 4),
     *launched(CONVOLUTION, 0, 1, 4, 1),
-    *launched(ADDITION, 4, 6, 7, 2),
+    *launched(ADDITION, 4.5, 6, 7, 2),
     work("Memcpy HtoD (Pinned -> Device)", 4, 5, kind="copy", size=8_000_000),
     call("cudaDeviceSynchronize", 7, 8),
 ]

@@ -87,7 +87,7 @@ _NO_TENSOR_CORE = re.compile(r"ffma|simt|_scudnn|_icudnn|dffma")
 # What Inductor fuses stands in the name of the kernel: operators, joined by underscores.
 _TRITON = re.compile(r"^triton_(poi|red|per|for|tem|mm|bmm|addmm|convolution\w*?|flex\w*?)?_*(?:fused_+)?(.*)$")
 _ONLY_LAYOUT = re.compile(
-    r"^(_to_copy|to_copy|clone|permute|transpose|view|cat|constant_pad_nd|convert_element_type|expand|slice|stack"
+    r"^(?=.*[a-z])(_to_copy|to_copy|clone|permute|transpose|view|cat|constant_pad_nd|convert_element_type|expand|slice|stack"
     r"|copy_?|t|_unsafe_view|unsqueeze|squeeze|flip|index|gather|embedding|lift_fresh|\d|_)+$"
 )
 
