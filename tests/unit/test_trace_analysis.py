@@ -497,7 +497,7 @@ def test_a_tiny_networks_own_trace_adds_up(tmp_path: Path) -> None:
     optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     images, labels = torch.randn(4, 3, 16, 16), torch.randint(10, (4,))
 
-    def one() -> None:
+    def train() -> None:
         optimiser.zero_grad()
         with torch.profiler.record_function("labkit section: forward"):
             logits = network(images)
@@ -508,17 +508,25 @@ def test_a_tiny_networks_own_trace_adds_up(tmp_path: Path) -> None:
         with torch.profiler.record_function("labkit section: optimiser"):
             optimiser.step()
 
-    one()
+    train()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as tracer:
         for _ in range(3):
             with torch.profiler.record_function("labkit step"):
-                one()
+                train()
     file = tmp_path / "trace.json"
     tracer.export_chrome_trace(str(file))
     found = analyse(file)
     assert (found.of, found.steps, found.notes) == ("operators", 3, [])
     assert {"convolution", "batch_norm", "pooling", "matrix_product", "loss", "optimiser"} <= set(found.kernels)
     assert "other" not in found.kernels
+    by_pytorch = {one.key: (one.self_cpu_time_total * 1e-6, one.count) for one in tracer.key_averages()}
+    for one in found.longest:
+        if one.kind not in ("optimiser", "element_wise", "layout"):  # whose operators are of several classes
+            assert (one.seconds, one.count) == (
+                pytest.approx(by_pytorch[one.name][0], abs=1e-6),
+                by_pytorch[one.name][1],
+            )
+    assert sum(one.kind == "convolution" for one in found.longest) >= 2
     assert list(found.sections) == ["forward", "loss", "backward", "optimiser"]
     assert 0 < found.max_pool_backward_s < found.kernels["pooling"].seconds
     assert 0 < found.busy_s <= found.elapsed_s

@@ -111,7 +111,8 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
         r"|detach_?|alias|unsqueeze_?|squeeze_?|narrow|flip|roll|pad|\w+_pad\w*|index\w*|_index\w*|gather|scatter\w*"
         r"|repeat\w*|tile|unfold\w*|mkldnn_reorder\w*|to_\w+|_to_\w+|reorder\w*|take\w*|embedding\w*|set_|split\w*|chunk"
         r"|unbind|movedim|swapaxes|new_\w+|lift_fresh\w*|resolve_\w+|pin_memory|_pin_memory|is_pinned|result_type"
-        r"|promote_types|nonzero\w*|masked_select|expand_as|view_as\w*|type_as|unsafe_\w+|_reinterpret\w*|real|imag)$",
+        r"|promote_types|nonzero\w*|masked_select|(un)?flatten_dense_tensors|broadcast_tensors"
+        r"|scalar_tensor|expand_as|view_as\w*|type_as|unsafe_\w+|_reinterpret\w*|real|imag)(_backward\w*|_scatter)?$",
         "layout",
     ),
     (
