@@ -87,7 +87,7 @@ _NO_TENSOR_CORE = re.compile(r"ffma|simt|_scudnn|_icudnn|dffma")
 # What Inductor fuses stands in the name of the kernel: operators, joined by underscores.
 _TRITON = re.compile(r"^triton_(poi|red|per|for|tem|mm|bmm|addmm|convolution\w*?|flex\w*?)?_*(?:fused_+)?(.*)$")
 _ONLY_LAYOUT = re.compile(
-    r"^(_to_copy|to_copy|clone|permute|transpose|view|cat|constant_pad_nd|convert_element_type|expand|slice|stack"
+    r"^(?=.*[a-z])(_to_copy|to_copy|clone|permute|transpose|view|cat|constant_pad_nd|convert_element_type|expand|slice|stack"
     r"|copy_?|t|_unsafe_view|unsqueeze|squeeze|flip|index|gather|embedding|lift_fresh|\d|_)+$"
 )
 
@@ -111,7 +111,8 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
         r"|detach_?|alias|unsqueeze_?|squeeze_?|narrow|flip|roll|pad|\w+_pad\w*|index\w*|_index\w*|gather|scatter\w*"
         r"|repeat\w*|tile|unfold\w*|mkldnn_reorder\w*|to_\w+|_to_\w+|reorder\w*|take\w*|embedding\w*|set_|split\w*|chunk"
         r"|unbind|movedim|swapaxes|new_\w+|lift_fresh\w*|resolve_\w+|pin_memory|_pin_memory|is_pinned|result_type"
-        r"|promote_types|nonzero\w*|masked_select|expand_as|view_as\w*|type_as|unsafe_\w+|_reinterpret\w*|real|imag)$",
+        r"|promote_types|nonzero\w*|masked_select|(un)?flatten_dense_tensors|broadcast_tensors"
+        r"|scalar_tensor|expand_as|view_as\w*|type_as|unsafe_\w+|_reinterpret\w*|real|imag)(_backward\w*|_scatter)?$",
         "layout",
     ),
     (

@@ -81,7 +81,7 @@ def cut(events: Events, steps: int | None = None) -> Cut:
 
 def _steps(events: Events) -> tuple[float, float, int, tuple[str, ...]]:
     """Where the first step begins and the last one ends on the host, and how many there are."""
-    own = np.flatnonzero(events.are("range") & events.named(STEP) & ~events.named(SECTION))
+    own = np.flatnonzero(events.are("range") & events.named(STEP))
     if not len(own):
         own = np.flatnonzero(events.are("range", "operator") & events.named(PROFILER_STEP))
     if len(own):
