@@ -1,7 +1,7 @@
 """Parts of a step by name, for whoever traces it: ranges of the profiler, and nothing at all where nobody does.
 
-A mark outside of a trace is a call and a look at a flag, some 0.2 us on a slow host; a training step has six. They stand
-outside of everything that is compiled, because a compiler would have to break its graph for them.
+A mark outside of a trace is a call and a look at a flag, some 0.2 us on a slow host; a training step has six. They
+stand outside of everything that is compiled, because a compiler would have to break its graph for them.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def asked_of_steps(
         blocks = blocks.model_copy(update={"trace": trace})
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
-        close_phase("trace")
+        # A step of Keras is traced before it is compiled, and that is the phase of this name.
+        close_phase("trace" if trial.framework == "torch" else "traced_steps")
         if _is_counted(trial, pass_number):
             events.progress("counting in kernels", 0.0)
             facts["nsight"] = counters(command_for(trial, pass_number), os.environ)

@@ -472,13 +472,14 @@ def test_a_trial_that_is_not_traced_knows_nothing_of_it(made: tuple[Path, dict[s
     record = made[1]["plain"]
     assert record.blocks is not None and record.blocks.trace is None
     assert not {"later_loss", "trace_file", "nsight"} & set(record.facts)
-    assert "trace" not in record.phases_s
+    assert not {"trace", "traced_steps", "steps_before"} & set(record.phases_s)
 
 
 def test_what_cannot_be_traced_says_why_and_is_no_failure(made: tuple[Path, dict[str, Record]]) -> None:
     record = made[1]["without operators"]
     assert record.blocks is not None
-    assert record.blocks.trace == Untraced(reason="the profiler saw no operators of PyTorch")
+    assert isinstance(record.blocks.trace, Untraced)
+    assert "the profiler saw no operator" in record.blocks.trace.reason
     framework = Trial(framework="keras-jax", device="cpu", traced_iterations=2)
     blocks, facts = after_blocks(Falling(), framework, Told())
     assert blocks.trace == Untraced(reason="the profiler is PyTorch's, and the trial runs on keras-jax")
