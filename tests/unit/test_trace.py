@@ -1,4 +1,4 @@
-"""What a trace says of computation and exchange, from events made up here, and from steps of the real profiler."""
+"""What a trace says of computation and exchange, from events made up here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
-from labkit.measure import HostClock, UntracedError, overlap, trace_steps
-from labkit.measure.trace import STEP, Event, Kind, events_of, length_s, of_steps, union, without
+from labkit.measure.trace import (
+    STEP,
+    Event,
+    Kind,
+    UntracedError,
+    events_of,
+    length_s,
+    of_steps,
+    overlap,
+    union,
+    without,
+)
 from labkit.trial import Trial
 
 CONVOLUTION, REDUCTION = "sm90_xmma_fprop", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -142,65 +152,6 @@ def test_only_what_belongs_to_the_steps_is_kept() -> None:
         of_steps(steps, 3, on_gpu=True)
     with pytest.raises(UntracedError, match="saw no kernels"):
         of_steps([*steps, replace(others[1], kind="operator")], 2, on_gpu=True)
-
-
-# ---- through the profiler -------------------------------------------------------------------------------------------
-
-
-def test_steps_are_traced_after_one_that_is_not() -> None:
-    torch = pytest.importorskip("torch")
-    a, taken = torch.ones(64, 64), []
-
-    def step() -> None:
-        taken.append(torch.mm(a, a))
-
-    events = trace_steps(step, HostClock(), 3, on_gpu=False)
-    assert len(taken) == 4
-    assert sum(one.name == "aten::mm" for one in events) == 3
-    assert [one.kind for one in events if one.name == STEP] == ["range"] * 3
-    assert events[0].began_s == 0
-    found = overlap(events, on_gpu=False)
-    assert 0 < found.compute_s < found.span_s
-    assert found.exchange_s == 0
-
-
-@pytest.mark.parametrize("fails_in", [1, 3])
-def test_a_step_that_fails_leaves_no_profiler_behind(fails_in: int) -> None:
-    torch = pytest.importorskip("torch")
-    taken = []
-
-    def step() -> None:
-        taken.append(1)
-        if len(taken) == fails_in:
-            raise ValueError("this step has no such layer")
-
-    with pytest.raises(ValueError, match="no such layer"):
-        trace_steps(step, HostClock(), 3, on_gpu=False)
-    assert not torch.autograd._profiler_enabled()
-    assert len(trace_steps(lambda: torch.ones(3) + 1, HostClock(), 2, on_gpu=False)) > 2
-
-
-@pytest.mark.parametrize("method", ["start", "step", "stop", "export_chrome_trace"])
-def test_a_profiler_that_fails_is_a_reason_and_no_failure_of_the_trial(method: str, monkeypatch) -> None:
-    torch = pytest.importorskip("torch")
-
-    def fails(*_: object, **__: object) -> None:
-        raise RuntimeError("no room for its buffers")
-
-    monkeypatch.setattr(torch.profiler.profile, method, fails)
-    with pytest.raises(UntracedError, match=r"did not .*RuntimeError: no room for its buffers"):
-        trace_steps(lambda: torch.ones(3) + 1, HostClock(), 2, on_gpu=False)
-    monkeypatch.undo()
-    if method == "stop":
-        torch.autograd._disable_profiler()  # which nothing but itself could stop
-    assert not torch.autograd._profiler_enabled()
-
-
-def test_what_a_build_of_pytorch_cannot_trace_it_says_before_any_step(monkeypatch) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
-    with pytest.raises(UntracedError, match="traces no CUDA activity"):
-        trace_steps(lambda: pytest.fail("it took a step"), HostClock(), 2, on_gpu=True)
 
 
 def test_whole_epochs_are_not_traced() -> None:

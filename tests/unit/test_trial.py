@@ -97,7 +97,11 @@ def test_every_field_that_differs_is_in_the_key():
         "network": "ethernet",
         "framework": "keras-jax",
     }
-    taken = {"nodes": {"devices": 7}, "network": {"devices": 2, "nodes": 2}}  # without which there is no such trial
+    taken = {  # without which there is no such trial
+        "nodes": {"devices": 7},
+        "network": {"devices": 2, "nodes": 2},
+        "parallel": {"devices": 2, "scaling": "strong"},
+    }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])
         changed = {**taken.get(field.name, {}), field.name: value}

@@ -1,7 +1,4 @@
-"""A trace of a few steps: what ran when, and how much of the exchange between devices lay behind computation.
-
-Pure functions over events, and `trace_steps`, which alone runs a profiler. A profiler slows a step down, so no traced
-step is a timed one.
+"""How computation and exchange lay beside each other in a few steps, of events one by one.
 
 On GPUs computing and exchanging are kernels: NCCL's, and all others. A kernel of NCCL waits on its device for those of
 the other devices, so the time of an exchange holds the waiting for a rank that is late. On a CPU there are no kernels:
@@ -11,50 +8,13 @@ is time, and not work.
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from labkit.measure.clocks import Clock, Step
+from labkit.measure.trace.events import KINDS, ON_DEVICE, STEP, Event, UntracedError
 
-Kind = Literal["kernel", "copy", "fill", "call", "operator", "range"]
 Span = tuple[float, float]
-
-# The profiler's categories in its file (the format of Chrome's tracing), as far as they are events of ours.
-KINDS: dict[str, Kind] = {
-    "kernel": "kernel",
-    "gpu_memcpy": "copy",
-    "gpu_memset": "fill",
-    "cuda_runtime": "call",
-    "cuda_driver": "call",
-    "cpu_op": "operator",
-    "user_annotation": "range",
-}
-ON_DEVICE = ("kernel", "copy", "fill")
-STEP = "labkit step"  # the range around each traced step
-WARM_UP_STEPS = 1  # between starting the profiler and believing it: its first events cost milliseconds
-
-
-class UntracedError(Exception):
-    """There is no trace; the text says why."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that ran: seconds from the beginning of the first traced step.
-
-    `stream` is the CUDA stream of a kernel, copy or fill, and the host's thread of anything else.
-    """
-
-    name: str
-    kind: Kind
-    began_s: float
-    ended_s: float
-    stream: int
 
 
 @dataclass(frozen=True)
@@ -127,53 +87,6 @@ def without(spans: Iterable[Span], others: list[Span]) -> list[Span]:
         if begin < end:
             left.append((begin, end))
     return left
-
-
-def trace_steps(step: Step, clock: Clock, steps: int, *, on_gpu: bool) -> list[Event]:
-    """Run `step` `steps` times under PyTorch's profiler, after one more that only warms the profiler up.
-
-    UntracedError where the profiler can't do it; what a step raises is raised, and the profiler is stopped.
-    """
-    from torch import profiler
-
-    activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if on_gpu else [])]
-    if lacking := [one.name for one in activities if one not in profiler.supported_activities()]:
-        raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
-
-    def marked() -> None:
-        with profiler.record_function(STEP):
-            step()
-
-    tracer = profiler.profile(
-        activities=activities, schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1), acc_events=True
-    )
-    try:
-        with _told("start"):
-            tracer.start()
-        clock.time_block(marked, WARM_UP_STEPS)
-        with _told("begin to record"):
-            tracer.step()
-        clock.time_block(marked, steps)
-    except BaseException:
-        with suppress(Exception):
-            tracer.stop()
-        raise
-    with _told("stop"):
-        tracer.stop()
-    with _told("write what it saw"), tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        tracer.export_chrome_trace(str(file))
-        rows = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
-    return of_steps(events_of(rows), steps, on_gpu=on_gpu)
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Whatever the profiler raises is no failure of the trial."""
-    try:
-        yield
-    except Exception as error:
-        raise UntracedError(f"the profiler did not {what}: {type(error).__name__}: {error}") from error
 
 
 def events_of(rows: Iterable[dict[str, Any]]) -> list[Event]:
