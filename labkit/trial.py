@@ -51,7 +51,7 @@ PARALLELS = ("ranks", "one_process")
 CONSTRAINTS = ("clipping", "gradient_penalty")
 NO_DATA = "none"  # of workloads that take no images
 # What is done once a trial was timed makes no other trial of it where trials are compared.
-ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples")
+ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,7 @@ class Trial:
     traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
     traced_s: int = 0  # the steps under the profiler end after so many seconds; 0: after the usual limit
     steps_before: int = 0  # what is asked after the timed blocks begins after so many steps at least
+    counted: bool = False  # after the trace, in one pass: Nsight Compute counts in the kernels of a step, where it may
     parallel: str = "ranks"
     constraint: str = "clipping"
     samples: int = 0  # of a WGAN: after everything else, so many generated images

@@ -143,7 +143,7 @@ def _trace(
                 analysis,
                 asked_for=trial.traced_iterations,
                 limit_s=trial.traced_s or TRACE_LIMIT_S,
-                step_s=blocks.timed_s / (blocks.steps_per_block * len(blocks.host_s)),
+                step_s=blocks.step_s,
                 on_gpu=on_gpu,
                 after_piece=workload.read_loss or (lambda: None),
                 on_share=lambda share: events.progress("tracing", share),
@@ -164,8 +164,9 @@ def _trace(
 
 
 def _is_counted(trial: Trial, pass_number: int) -> bool:
-    """Whether Nsight Compute is asked: once, since what single kernels do differs little from pass to pass."""
-    return trial.device == "cuda" and trial.devices == 1 and trial.framework in BY_PYTORCH and pass_number == 1
+    """Whether Nsight Compute is asked: once, since it takes a minute and single kernels differ little among passes."""
+    of_one_gpu = trial.device == "cuda" and trial.devices == 1 and trial.framework in BY_PYTORCH
+    return trial.counted and of_one_gpu and pass_number == 1
 
 
 def _kept_at(trial: Trial, pass_number: int) -> Path | None:

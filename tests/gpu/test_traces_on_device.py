@@ -131,7 +131,7 @@ def test_counters_are_read_or_said_why_not(
     host: Host, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEEP_TRACES", "1")
-    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300)], tmp_path)
+    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300, counted=True)], tmp_path)
     counted = made.facts["nsight"]
     if "reason" in counted:
         assert counted["reason"]

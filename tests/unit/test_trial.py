@@ -256,3 +256,10 @@ def test_a_label_names_what_differs_beside_others():
     assert [one.label(beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
     assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
     assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"
+
+
+def test_whole_epochs_are_not_traced() -> None:
+    with pytest.raises(UserError, match="whole epochs or traces steps"):
+        Trial(epochs=1, traced_iterations=5)
+    with pytest.raises(UserError, match="traced_iterations is at least 0"):
+        Trial(traced_iterations=-1)

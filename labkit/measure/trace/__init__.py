@@ -7,7 +7,6 @@ runs a profiler.
 from labkit.measure.trace.analysis import Analysis, analyse
 from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
 from labkit.measure.trace.memory import Held, memory_of_step
-from labkit.measure.trace.overlap import events_of, length_s, of_steps, overlap, union, without
 from labkit.measure.trace.reading import read_trace
 from labkit.measure.trace.taking import TRACE_LIMIT_S, WARM_UP_STEPS, take_trace
 
@@ -23,13 +22,7 @@ __all__ = [
     "Kind",
     "UntracedError",
     "analyse",
-    "events_of",
-    "length_s",
     "memory_of_step",
-    "of_steps",
-    "overlap",
     "read_trace",
     "take_trace",
-    "union",
-    "without",
 ]
