@@ -1,4 +1,4 @@
-"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|data`. The Makefile only calls this.
+"""The command line: `labkit report|render|compare|plan|pack|doctor|profile|trace|data`. The Makefile only calls this.
 
 Exit codes: 0; 1 when a study failed; 2 for a user's mistake, with one message and no traceback.
 """
@@ -31,6 +31,9 @@ Weights = Annotated[
 ]
 Reuters = Annotated[str, typer.Option("--reuters", envvar="REUTERS", help="Keras's reuters.npz.")]
 Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure anew; old records are moved aside.")]
+KeepTraces = Annotated[
+    str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
+]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; 1 without it.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
@@ -38,13 +41,35 @@ Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="Th
 INTERRUPTED = 130
 
 
-def _request(hw: str, study: str, scale: str, data: str, force: str = "", weights: str = "", reuters: str = "") -> Any:
+def _request(
+    hw: str,
+    study: str,
+    scale: str,
+    data: str,
+    force: str = "",
+    weights: str = "",
+    reuters: str = "",
+    keep_traces: str = "",
+) -> Any:
     from labkit.report.make import Request
 
-    if force not in ("", "0", "1"):
-        raise unknown("FORCE", force, ["0", "1"])
     wanted = check_scale(scale or "quick")
-    return Request(hw=hw, study=study, scale=wanted, data=data, force=force == "1", weights=weights, reuters=reuters)
+    return Request(
+        hw=hw,
+        study=study,
+        scale=wanted,
+        data=data,
+        force=_is_on("FORCE", force),
+        weights=weights,
+        reuters=reuters,
+        keep_traces=_is_on("KEEP_TRACES", keep_traces),
+    )
+
+
+def _is_on(name: str, value: str) -> bool:
+    if value not in ("", "0", "1"):
+        raise unknown(name, value, ["0", "1"])
+    return value == "1"
 
 
 def _nodes(on: str, nodes: str) -> int:
@@ -66,13 +91,14 @@ def report(
     force: Force = "",
     weights: Weights = "",
     reuters: Reuters = "",
+    keep_traces: KeepTraces = "",
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
     """Measure what is missing on this machine and render the site."""
     from labkit.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights, reuters)
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces)
     number = _nodes(on, nodes)
     if on:
         from labkit.cluster import report_on_slurm
@@ -151,6 +177,27 @@ def doctor() -> None:
     raise typer.Exit(1 if broken else 0)
 
 
+@app.command()
+def trace(
+    files: Annotated[
+        list[str], typer.Argument(help="Traces of PyTorch's profiler, .json or .json.gz.", show_default=False)
+    ],
+) -> None:
+    """Say what a trace of PyTorch's profiler holds: kernels by class, gaps, copies, calls, sections."""
+    from labkit.analysis.trace_tables import sentence, tables
+    from labkit.measure.trace import analyse
+
+    for number, file in enumerate(files):
+        traced = analyse(file)
+        print(f"{chr(10) if number else ''}{file}: {sentence(traced)}")
+        for table in tables(traced):
+            print(f"\n{table.caption}\n{table.frame.to_string(index=False)}")
+        if traced.notes:
+            print("\nNotes")
+        for note in traced.notes:
+            print(f"- {note[0].upper()}{note[1:]}.")
+
+
 @data_app.command("check")
 def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
     """Say what a folder of images holds, or refuse it."""
@@ -164,7 +211,9 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
-    for name in ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE"):
+    for name in (
+        *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
+    ):
         if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)

@@ -108,6 +108,8 @@ class Traced(_Part):
     steps: int
     asked_for: int  # steps that were to be traced: fewer are where the time was up
     steps_before: int = 0  # steps of this trial before the first traced one
+    # Whose kernels these are. Times in which something ran, and gaps, are the mean of them; what is added up is of all.
+    devices: int = 1
     pieces: list[Piece]
     elapsed_s: float
     busy_s: float

@@ -51,7 +51,7 @@ PARALLELS = ("ranks", "one_process")
 CONSTRAINTS = ("clipping", "gradient_penalty")
 NO_DATA = "none"  # of workloads that take no images
 # What is done once a trial was timed makes no other trial of it where trials are compared.
-ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples")
+ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,7 @@ class Trial:
     traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
     traced_s: int = 0  # the steps under the profiler end after so many seconds; 0: after the usual limit
     steps_before: int = 0  # what is asked after the timed blocks begins after so many steps at least
+    counted: bool = False  # after the trace, in one pass: Nsight Compute counts in the kernels of a step, where it may
     parallel: str = "ranks"
     constraint: str = "clipping"
     samples: int = 0  # of a WGAN: after everything else, so many generated images
@@ -155,15 +156,39 @@ class Trial:
             raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
         if not 0 <= self.target_top1 < 1:
             raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
+        if self.parallel == "one_process":
+            self._check_one_process()
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
         if self.epochs and self.traced_iterations:
             raise UserError("a trial trains whole epochs or traces steps after timed blocks, not both.")
 
+    def _check_one_process(self) -> None:
+        """UserError for what has no meaning where one process has all devices."""
+        if self.devices == 1:
+            raise UserError("one process for all devices takes two devices or more: give devices=2, or leave parallel.")
+        for name, only in (
+            ("framework", "torch"),
+            ("nodes", 1),
+            ("scaling", "strong"),
+            ("arrangement", "alone"),
+            ("updates", "synchronous"),
+        ):
+            if (value := getattr(self, name)) != only:
+                raise UserError(
+                    f"one process for all devices (parallel='one_process') splits a batch among one machine's GPUs by "
+                    f"PyTorch, in step: it goes with {name}={only!r}, not {value!r}."
+                )
+
     @property
     def batch_of_device(self) -> int:
         """Images that each device gets in a step."""
         return self.batch // self.devices if self.scaling == "strong" else self.batch
+
+    @property
+    def batch_of_process(self) -> int:
+        """Images that each of its processes gets in a step."""
+        return self.batch_of_step if self.parallel == "one_process" else self.batch_of_device
 
     @property
     def batch_of_step(self) -> int:

@@ -16,8 +16,9 @@ from labkit.host import ROOT
 COMMANDS = ("sbatch", "squeue", "scontrol")
 # A job inherits the environment it is submitted from. What `make` was told must not come with it: the job is told anew.
 NOT_INHERITED = (
-    *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE", "TORCH_INDEX"),
-    *("TF_PYTHON", "JAX_PYTHON", "PYTHON", "LABKIT_PYTHON", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"),
+    *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
+    *("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON", "PYTHON", "LABKIT_PYTHON"),
+    *("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"),
 )
 
 

@@ -47,6 +47,7 @@ def variables_of(request: Request) -> list[str]:
         "WEIGHTS": _whole(request.weights),
         "REUTERS": _whole(request.reuters),
         "FORCE": "1" if request.force else "",
+        "KEEP_TRACES": "1" if request.keep_traces else "",
         **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
         "PYTHON": _python(),
     }

@@ -6,6 +6,7 @@ import torch
 
 from labkit.data.loader import Batch
 from labkit.data.loaders import AnyLoader
+from labkit.engines.sections import section
 from labkit.engines.training import Training
 
 
@@ -38,5 +39,6 @@ class HostedStep:
 
     def __call__(self) -> None:
         """Queue one step."""
-        self.images, self.labels = self.loader.next_batch()
+        with section("load"):
+            self.images, self.labels = self.loader.next_batch()
         self.losses.append(self._training.update(self.images, self.labels))

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from labkit.engines.sections import section
+
 # How Inductor counts, for each graph, whether its cache on the disk had it.
 _COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}
 STAGES = ("layer1", "layer2", "layer3", "layer4")
@@ -28,7 +30,19 @@ def compiler_cache() -> dict[str, int]:
 
 
 def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Cross-entropy of the model's logits, in FP32, compiled in regions or whole; as it is without `compile_`."""
+    """Cross-entropy of the model's logits, in FP32, compiled in regions or whole; as it is without `compile_`.
+
+    Marks its sections; compiled the loss is one function with (the end of) the forward pass, and so in its section.
+    """
+
+    def in_sections(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with section("forward"):
+            logits = model(images)
+        with section("loss"):
+            return functional.cross_entropy(logits.float(), labels)
+
+    if compile_ is None:
+        return in_sections
 
     def whole(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(model(images).float(), labels)
@@ -36,7 +50,13 @@ def loss_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tenso
     def last(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(_classify(model, features).float(), labels)
 
-    return _compiled(model, compile_, whole, last)
+    compiled = _compiled(model, compile_, whole, last)
+
+    def in_one_section(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with section("forward"):
+            return compiled(images, labels)
+
+    return in_one_section
 
 
 def logits_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from labkit import ranks
+from labkit.engines.sections import section
 from labkit.engines.training import Training, plain_sgd
 from labkit.ranks import Team
 from labkit.trial import Trial
@@ -80,15 +81,22 @@ class StaleTraining(Training):
 
     def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step: its loss, detached, on the device."""
-        self.model.zero_grad(set_to_none=True)
+        with section("optimiser"):
+            self.model.zero_grad(set_to_none=True)
         loss = self._loss(images, labels)
-        loss.backward()
-        self._stale.apply()
+        with section("backward"):
+            loss.backward()
+        with section("optimiser"):
+            self._stale.apply()
         return loss.detach()
 
     def weights(self) -> list[torch.Tensor]:
         """The shared weights."""
         return [weight.detach() for weight in self._stale.shared]
+
+    def state(self) -> list[torch.Tensor]:
+        """Momenta, and the shared weights, which the model's own are behind."""
+        return [*super().state(), *self.weights()]
 
     def newest(self) -> AbstractContextManager[None]:
         """With the shared weights in the model."""

@@ -9,6 +9,7 @@ import torch
 from labkit.data.triton_here import why_no_triton
 from labkit.engines import openvino_on_cpu, precision
 from labkit.engines.batch_of_one import why_not_normalised
+from labkit.engines.one_process import why_not_in_one_process
 from labkit.trial import Trial
 
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
@@ -26,6 +27,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return _why_not_of_keras(trial)
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
+    if trial.parallel == "one_process" and (reason := why_not_in_one_process(trial)):
+        return reason
     exact = trial.precision == trial.gradient_precision == "fp32" and trial.engine == "eager"
     if trial.updates == "asynchronous" and not (trial.devices > 1 and exact and trial.optimizer == "sgd"):
         return "asynchronous updates are of several devices, in FP32 by plain SGD, eagerly"

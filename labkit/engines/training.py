@@ -18,8 +18,10 @@ from labkit import ranks
 from labkit.engines import side_stream
 from labkit.engines.buckets import Buckets
 from labkit.engines.exchange import Exchange, average_gradients, in_buckets, overlapped
+from labkit.engines.one_process import split_over_devices
 from labkit.engines.precision import AUTOCAST, autocast
 from labkit.engines.regions import loss_function
+from labkit.engines.sections import section
 from labkit.recipes import LOSS_SCALE, MOMENTUM, WEIGHT_DECAY
 from labkit.trial import Trial
 
@@ -30,7 +32,8 @@ class Training:
     """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
 
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
-    `restarts` says whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
+    `network` is what is called with the images: the model, or what shares it with other devices. `restarts` says
+    whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
     from the device whose memory is reported. Where several ranks train, `exchange` says how their gradients become one.
     """
 
@@ -53,12 +56,16 @@ class Training:
         self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
         self.buckets: Buckets | None = None
+        self.facts: dict[str, Any] = {}
         forward = model
+        if trial.parallel == "one_process":
+            forward, self.facts = split_over_devices(model, trial)
         if self._team is not None and not self._by_hand:
             if in_buckets(trial):
                 self.buckets = self._make_buckets(self._team)
             else:
                 forward = overlapped(model, self._team, trial.gradient_precision)
+        self.network = forward
         self._loss = loss_function(forward, None)
 
     def _make_buckets(self, team: ranks.Team) -> Buckets:
@@ -111,29 +118,38 @@ class Training:
 
     def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """One step: its loss, detached, on the device."""
-        self.optimizer.zero_grad(set_to_none=True)
-        if self.buckets is not None:
-            self.buckets.begin()
-        if self._side_stream:
-            side_stream.begin(self.buckets)
+        with section("optimiser"):
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.buckets is not None:
+                self.buckets.begin()
+            if self._side_stream:
+                side_stream.begin(self.buckets)
         with autocast(self.trial):
             loss = self._loss(images, labels)
-        if self._scaler is None:
-            loss.backward()
+        with section("backward"):
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             if self._side_stream:
                 side_stream.join()
-            if self.buckets is not None and self.trial.optimizer == "sgd_master":
-                for part in self.buckets.arriving():
-                    self.optimizer.step_part(part)
-            else:
+            if not self._updates_in_parts:
                 self._exchange()
-                self.optimizer.step()
-        else:
-            self._scaler.scale(loss).backward()
-            self._exchange()
+        with section("optimiser"):
+            self._update()
+        return loss.detach()
+
+    @property
+    def _updates_in_parts(self) -> bool:
+        """Whether weights are updated while other gradients are still on their way."""
+        return self.buckets is not None and self.trial.optimizer == "sgd_master"
+
+    def _update(self) -> None:
+        if self._scaler is not None:
             self._scaler.step(self.optimizer)
             self._scaler.update()
-        return loss.detach()
+        elif self.buckets is not None and self._updates_in_parts:
+            for part in self.buckets.arriving():
+                self.optimizer.step_part(part)
+        else:
+            self.optimizer.step()
 
     def _exchange(self) -> None:
         if self.buckets is not None:
@@ -154,6 +170,13 @@ class Training:
         if self.trial.optimizer == "sgd_master":
             return list(self.optimizer.masters)
         return [weight.detach() for weight in self.model.parameters()]
+
+    def state(self) -> list[torch.Tensor]:
+        """What the optimiser keeps beside the weights: momenta, and masters of weights in half precision."""
+        if self.trial.optimizer == "sgd_master":
+            return [*self.optimizer.masters, *self.optimizer.momenta]
+        kept = (value for of_weight in self.optimizer.state.values() for value in of_weight.values())
+        return [value for value in kept if isinstance(value, torch.Tensor)]
 
     def statistics(self) -> list[torch.Tensor]:
         """Running means and variances, in the model's order."""

@@ -5,26 +5,38 @@ from labkit.measure.clocks import AwaitedClock, Clock, CudaClock, HostClock
 from labkit.measure.keras_state import free_keras, peak_memory_of_keras, reset_peak_of_keras
 from labkit.measure.queries import time_queries
 from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
-from labkit.measure.trace import UntracedError, overlap, trace_steps
+from labkit.measure.trace import (
+    TRACE_LIMIT_S,
+    WARM_UP_STEPS,
+    Analysis,
+    Held,
+    UntracedError,
+    memory_of_step,
+    take_trace,
+)
 
 __all__ = [
     "ENERGY_WINDOW_S",
     "LONGEST_GAP_S",
+    "TRACE_LIMIT_S",
+    "WARM_UP_STEPS",
+    "Analysis",
     "AwaitedClock",
     "Clock",
     "CudaClock",
+    "Held",
     "HostClock",
     "UntracedError",
     "free_keras",
     "free_memory",
-    "overlap",
+    "memory_of_step",
     "peak_memory",
     "peak_memory_of_keras",
     "quiet_collector",
     "reset_compiler",
     "reset_peak_memory",
     "reset_peak_of_keras",
+    "take_trace",
     "time_blocks",
     "time_queries",
-    "trace_steps",
 ]

@@ -36,6 +36,7 @@ from labkit.report.pages import write_page, write_site
 from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, plan_study
 from labkit.report.status import StudyRun, write_run
 from labkit.run.lock import only_measurement
+from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
 from labkit.shown import notebook_of, reports_folder
@@ -53,12 +54,14 @@ class Request:
     force: bool = False
     weights: str = ""
     reuters: str = ""
+    keep_traces: bool = False
 
     def command(self, verb: str) -> str:
         """The command that does the same again."""
         # Without FORCE: said again, the command must go on, not begin anew.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
+        given.append(("KEEP_TRACES", "1" if self.keep_traces else ""))
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 
@@ -79,6 +82,8 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     check_scale(request.scale)
     if request.weights:  # through the environment, to notebooks and workers
         os.environ[WEIGHTS_VARIABLE] = str(check_folder(request.weights))
+    if request.keep_traces:
+        os.environ[KEEP_TRACES] = "1"
     host = this_host()
     profile = choose_profile(request.hw, host)
     studies = chosen_studies(request.study)

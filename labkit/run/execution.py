@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from dataclasses import asdict
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from labkit import ranks
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
@@ -16,24 +15,21 @@ from labkit.measure import (
     Clock,
     CudaClock,
     HostClock,
-    UntracedError,
-    overlap,
     peak_memory,
     peak_memory_of_keras,
     quiet_collector,
     time_blocks,
-    time_queries,
-    trace_steps,
 )
 from labkit.profile import Timing
-from labkit.records import Epoch, Epochs, Queries, utc_now
+from labkit.records import Epoch, Epochs, utc_now
+from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
-from labkit.run.protocol import without_paths
+from labkit.run.protocol import Events, without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
 from labkit.trial import Trial
-from labkit.workloads import AnswersQueries, AwaitedByItself, BuildsInPhases, ScoresImages, Workload
+from labkit.workloads import AwaitedByItself, BuildsInPhases, Workload
 
 Event = dict[str, Any]
 
@@ -42,18 +38,8 @@ Event = dict[str, Any]
 PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 # A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
 CEILING_SHARE = 0.25
-# Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
-SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
 OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some do two of them in one
 TRACEBACK_CHARACTERS = 4000  # its end, which says most
-
-
-class Events(Protocol):
-    """Where progress goes."""
-
-    def progress(self, phase: str, share: float) -> None:
-        """The phase of a trial and how much of it is done, 0 to 1."""
-        ...
 
 
 class Job(NamedTuple):
@@ -169,21 +155,12 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     cores_used = used.cores()
     close_phase("blocks")
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
-    if trial.queries:
-        result = result.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
-        close_phase("queries")
-    if trial.scored:
-        assert isinstance(workload, ScoresImages)
-        scored = workload.score(lambda share: events.progress("scoring", share))
-        result = result.model_copy(update={"scored": scored})
-        close_phase("scoring")
+    result = asked_of_answers(trial, workload, clock, result, timing, events, close_phase)
     facts = {**_peak_memory(trial), **workload.facts, "cpu_cores_used": cores_used}
     if is_keras(trial.framework):
         facts |= {"build_s": phases["build"], "first_step_s": sum(phases.get(name, 0.0) for name in OF_FIRST_STEP)}
-    if trial.traced_iterations:
-        events.progress("tracing", 0.0)
-        facts["trace"] = _trace(trial, workload, clock)
-        close_phase("trace")
+    result, of_steps = asked_of_steps(trial, workload, clock, result, job.pass_number, events, close_phase)
+    facts |= of_steps
     return {"result": result.model_dump(mode="json"), "facts": facts}
 
 
@@ -201,36 +178,6 @@ def _clock(trial: Trial, workload: Workload) -> Clock:
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
     return clock if team is None else TeamClock(clock, team)
-
-
-def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: Events) -> Queries:
-    """One query after the other, each timed alone, as long as the time for them lasts."""
-    assert isinstance(workload, AnswersQueries)
-    latencies = time_queries(
-        workload.query,
-        clock,
-        trial.queries,
-        limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
-        on_query=lambda share: events.progress("queries", share),
-    )
-    return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
-
-
-def _trace(trial: Trial, workload: Workload, clock: Clock) -> dict[str, Any]:
-    """How exchange and computation lay in a few more steps, on this rank's device; or why nobody knows."""
-    on_gpu = trial.device == "cuda"
-    if trial.framework != "torch":
-        return {"reason": f"the profiler is PyTorch's, and the trial runs on {trial.framework}"}
-    try:
-        found = overlap(trace_steps(workload.step, clock, trial.traced_iterations, on_gpu=on_gpu), on_gpu=on_gpu)
-    except UntracedError as error:
-        return {"reason": str(error)}
-    return {
-        "steps": trial.traced_iterations,
-        "of": "kernels" if on_gpu else "operators",
-        **asdict(found),
-        "hidden_exchange_share": found.hidden_exchange_share,
-    }
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:

@@ -9,7 +9,7 @@ from statistics import median
 
 from labkit.engines.weights_files import can_train, find_weights, lacked_weights
 from labkit.frameworks import is_keras, missing_from
-from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S
+from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, TRACE_LIMIT_S
 from labkit.profile import Timing
 from labkit.records import Record
 from labkit.run.available import lacked_framework
@@ -26,7 +26,8 @@ CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,25
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
 TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
 REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
-TRACE_S = 4.0  # of a traced trial: the profiler's start, and reading what it wrote
+TRACE_S = 4.0  # of a traced trial: the profiler's start, and what memory holds; and ...
+TRACED_STEP_S = 0.05  # ... of each traced step, with what the profiler wrote of it, until the limit
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
@@ -80,7 +81,8 @@ def planned_s(trial: Trial, timing: Timing) -> float:
         once_s += TRAIN_WEIGHTS_S
     warmup_s = 0.0 if trial.epochs else timing.warmup_s
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
-    trace_s = TRACE_S if trial.traced_iterations else 0.0
+    traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
+    trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
     return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
 
 

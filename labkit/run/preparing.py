@@ -80,6 +80,8 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
             raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
+        if trial.parallel == "one_process" and trial.workload != "train" and "." not in trial.workload:
+            raise Unsupported(f"one process for all devices is of training, not of the {trial.workload} workload")
         workload = build_workload(trial, data.of(trial))
         if trial.queries and not isinstance(workload, AnswersQueries):
             raise Unsupported(f"the {trial.workload} workload answers no queries")

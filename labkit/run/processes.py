@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +19,23 @@ from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.network import network_of
 from labkit.run.nodes import Nodes
 from labkit.run.process import Spawned, WorkerProcess
+from labkit.run.protocol import TRACES
 from labkit.trial import Trial
+
+KEEP_TRACES = "KEEP_TRACES"  # in the environment: 1 keeps a file of each traced trial
 
 
 def processes_of(trial: Trial) -> tuple[object, ...]:
     """What trials that share processes have in common.
 
     What NCCL may use is settled when a process begins, and so are Keras's back end and its device. Over several nodes
-    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's.
+    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's. A
+    process that has all devices has them without ranks beside it.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Processes:
     timing: Timing
     nodes: Nodes
     log: Path
+    traces: Path  # where they are kept, if they are
 
     def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
         """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
@@ -72,8 +78,9 @@ class Processes:
         return why_not(trial.framework, trial.device, gpu=self._environment()["CUDA_VISIBLE_DEVICES"])
 
     def _environment(self) -> dict[str, str]:
-        """The worker sees the profile's devices and no others."""
+        """The worker sees the profile's devices and no others; where traces are kept it knows in which folder."""
+        kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         if self.profile.device.kind == "cpu":
-            return {"CUDA_VISIBLE_DEVICES": ""}
+            return {"CUDA_VISIBLE_DEVICES": "", **kept}
         indices = ",".join(map(str, device_indices(self.profile, self.host)))
-        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {"CUDA_VISIBLE_DEVICES": indices, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **kept}

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Protocol
 
 from labkit.host import ROOT
 
@@ -13,8 +14,18 @@ from labkit.host import ROOT
 ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"
 # Of one of several nodes: its number, from 0, which is the runner's own.
 NODE = "LABKIT_NODE"
+# In the environment of a worker: the folder where traces are kept, of the study and host; not there where none are.
+TRACES = "LABKIT_TRACES"
 # A node that is gone says nothing; after a minute without an answer its line has ended.
 ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
+
+
+class Events(Protocol):
+    """Where progress goes."""
+
+    def progress(self, phase: str, share: float) -> None:
+        """The phase of a trial and how much of it is done, 0 to 1."""
+        ...
 
 
 def line_to_runner() -> socket.socket:

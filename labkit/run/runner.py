@@ -120,7 +120,8 @@ class _Run:
         self.passes_left = profile.passes(scale)
         self.clock = Stopwatch()
         self.log = store.report / "logs" / f"{study}.log"
-        self.processes = Processes(profile, host, timing, nodes, self.log)
+        traces = store.report / "traces" / host.id / study
+        self.processes = Processes(profile, host, timing, nodes, self.log, traces)
 
     def one_pass(self, pending: list[Trial], number: int, planned: Planned) -> None:
         """Run the trials of one pass, in as many processes as it takes."""

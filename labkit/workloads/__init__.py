@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from labkit.data import DataSet
 from labkit.errors import Unsupported, unknown
+from labkit.measure import Held
 from labkit.scored import Scored
 from labkit.trial import Trial
 
@@ -72,6 +73,15 @@ class ScoresImages(Workload, Protocol):
 
     def score(self, on_share: Callable[[float], None]) -> Scored:
         """Which of the trial's validation images are answered rightly; `on_share` is told how far it is."""
+        ...
+
+
+@runtime_checkable
+class HoldsTensors(Workload, Protocol):
+    """A training that can say what lies in memory between its steps."""
+
+    def held(self) -> Held:
+        """The tensors now."""
         ...
 
 

@@ -55,7 +55,7 @@ class _Images:
         trial, data = self._trial, self._data
         return make_loader(
             data.train,
-            batch=trial.batch_of_device,
+            batch=trial.batch_of_process,
             device=trial.device,
             mean=data.mean,
             std=data.std,
@@ -99,7 +99,7 @@ class _Documents:
         return DocumentLoader(
             data.train,
             words=data.words,
-            batch=trial.batch_of_device,
+            batch=trial.batch_of_process,
             device=trial.device,
             seed=trial.seed,
             shard=shard,

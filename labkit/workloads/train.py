@@ -33,6 +33,7 @@ from labkit.engines.stale import StaleTraining
 from labkit.engines.support import why_unsupported
 from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
+from labkit.measure import Held
 from labkit.models import build as build_model
 from labkit.models import count
 from labkit.trial import Trial
@@ -139,6 +140,7 @@ class TrainWorkload:
             "data_description": data.description,
             "train_images": len(data.train),
             **self._exchange(),
+            **self.training.facts,
             **({"gradient_buckets_bytes": buckets.sizes_bytes} if (buckets := self.training.buckets) else {}),
         }
 
@@ -236,12 +238,14 @@ class TrainWorkload:
     def _check_first_step(self) -> None:
         """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
         model, shapes = self.training.model, []
-        hook = model.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
+        hook = self.training.network.register_forward_hook(
+            lambda _module, _inputs, output: shapes.append(tuple(output.shape))
+        )
         assert isinstance(self.run, HostedStep)
         self.step()
         loss = float(self.run.losses[-1])
         hook.remove()
-        expected = (self.trial.batch_of_device, self.trial.classes)
+        expected = (self.trial.batch_of_process, self.trial.classes)
         if shapes != [expected]:
             raise GateError(f"{self.trial.model} gave outputs of shape {shapes}, expected {expected}")
         if not math.isfinite(loss):
@@ -255,6 +259,26 @@ class TrainWorkload:
         """Mean loss since the last call, None when it was not finite."""
         mean = float(self.run.take_losses())
         return mean if math.isfinite(mean) else None
+
+    def held(self) -> Held:
+        """What lies in memory between two steps."""
+        captured, model = isinstance(self.run, CapturedStep), self.training.model
+        unseen: dict[str, str] = {}
+        if captured:
+            unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
+        elif "compile" in self.trial.engine:
+            unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
+        elif self.trial.parallel == "one_process":
+            unseen["saves_unseen"] = "the network runs in threads of DataParallel, one a device"
+        loader = self.run.batch if isinstance(self.run, CapturedStep) else self.run.loader
+        return Held(
+            weights=list(model.parameters()),
+            gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
+            optimiser=self.training.state(),
+            inputs=[self.run.images, self.run.labels],
+            beside=[*model.buffers(), *(one for one in vars(loader).values() if isinstance(one, torch.Tensor))],
+            **unseen,
+        )
 
     def restart(self) -> None:
         """Back to the initial weights and the first image."""

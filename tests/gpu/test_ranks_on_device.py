@@ -16,6 +16,7 @@ from labkit.record_store import Store
 from labkit.records import Epochs, Record
 from labkit.run import measure
 from labkit.sensors import rate_name
+from labkit.traced import Traced
 from labkit.trial import INTERCONNECTS, Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 
@@ -172,16 +173,18 @@ def test_a_trace_shows_how_much_of_the_exchange_is_hidden(host: Host, data: Data
     stale = replace(two, updates="asynchronous", traced_iterations=2)
     made = run(host, [one, two, captured, stale], tmp_path)
     assert_ok(made)
-    alone, together, graph, late = (record.facts["trace"] for record in made)
+    traces = [record.blocks.trace for record in made if record.blocks is not None]
+    alone, together, graph, late = (trace for trace in traces if isinstance(trace, Traced))
     for trace in (alone, graph):
-        assert 0 < trace["compute_s"] <= trace["span_s"]
-        assert (trace["exchange_s"], trace["hidden_exchange_share"]) == (0, None)
-    assert (together["steps"], together["of"]) == (5, "kernels")
-    assert 0 < together["exposed_exchange_s"] <= together["exchange_s"] < together["span_s"]
-    assert 0 < together["hidden_exchange_share"] < 1
-    assert late["hidden_exchange_share"] < together["hidden_exchange_share"], "which waits for all of the backward pass"
+        assert 0 < trace.busy_s <= trace.elapsed_s
+        assert (trace.exchange_s, trace.hidden_exchange_share) == (0, None)
+    assert (together.steps, together.of) == (5, "kernels")
+    assert 0 < together.exposed_exchange_s <= together.exchange_s < together.elapsed_s
+    assert together.hidden_exchange_share is not None and late.hidden_exchange_share is not None
+    assert 0 < together.hidden_exchange_share < 1
+    assert late.hidden_exchange_share < together.hidden_exchange_share, "which waits for all of the backward pass"
     step_s = made[1].blocks.host_s[0] / made[1].blocks.steps_per_block  # type: ignore[union-attr]
-    assert together["span_s"] / 5 > 0.5 * step_s, "a trace of five steps is five steps long"
+    assert together.elapsed_s / 5 > 0.5 * step_s, "a trace of five steps is five steps long"
 
 
 def test_a_rank_that_fails_or_hangs_on_a_gpu_costs_its_trial_alone(host: Host, data: DataSet, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from labkit.host import ROOT
 from labkit.profile import PARAMS
 from tests.unit.test_site import passes_of, put
 
-MAKE_VARIABLES = ("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "ON", "NODES", "BASELINE")
+MAKE_VARIABLES = (
+    *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
+)
 
 
 def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +94,7 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--nodes", "1"], ["NODES=", "ON=slurm"]),
         (["report", "--nodes", "2"], ["NODES=", "ON=slurm"]),
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
+        (["report", "--keep-traces", "yes"], ["KEEP_TRACES", "0, 1"]),
         (["report", "--hw", "cpu", "--weights", "/nowhere"], ["WEIGHTS=/nowhere", "not a folder", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),

@@ -25,9 +25,12 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # Trials of 1.2 s, each between two pauses for telemetry of half a second; frameworks that take longer to import than to
 # time.
 SHORT = {"08_quantization": 0.6, "11_frameworks": 0.5}
-MEASURING = ("reference", "first_step", "warmup", "timed", "queries", "trace", "validation", "scoring")
+MEASURING = (
+    *("reference", "first_step", "warmup", "timed", "queries", "trace", "validation", "scoring", "steps_before"),
+    "traced_steps",
+)
 # On request and timed apart: not of the pass.
-PREPARING = ("weights", "convert", "calibrate", "compile", "capture")
+PREPARING = ("weights", "convert", "calibrate", "compile", "capture", "nsight")
 COVERAGE = (0.93, 0.97)
 
 

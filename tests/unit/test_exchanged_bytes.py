@@ -14,6 +14,7 @@ from labkit.analysis.verdicts.evidence import in_pass
 from labkit.cpu_limits import usable_threads
 from labkit.host import ROOT
 from labkit.records import Record
+from labkit.traced import Traced
 from tests.faulty.campaign import records
 from tests.faulty.exchanging import TRACED, small, trials
 from tests.unit.made_records import of_records
@@ -68,18 +69,25 @@ def test_one_rank_sends_nothing_and_that_is_no_nought(made: dict[str, Record]) -
     assert in_pass(of(made), made["alone"], "gradient_bytes") is None
 
 
+def trace_of(made: dict[str, Record], name: str) -> Traced:
+    blocks = made[name].blocks
+    assert blocks is not None and isinstance(blocks.trace, Traced)
+    return blocks.trace
+
+
 def test_a_trace_shows_the_exchange_beside_the_operators(made: dict[str, Record]) -> None:
-    trace = made["fp32"].facts["trace"]
-    assert (trace["steps"], trace["of"]) == (TRACED, "operators")
-    assert 0 < trace["exposed_exchange_s"] < trace["exchange_s"] <= trace["span_s"]
-    assert 0 < trace["compute_s"] <= trace["span_s"]
-    assert 0 < trace["hidden_exchange_share"] < 1
-    assert in_pass(of(made), made["fp32"], "exchange_s") == trace["exchange_s"] / TRACED
-    assert in_pass(of(made), made["fp32"], "hidden_exchange_share") == trace["hidden_exchange_share"]
-    assert "trace" not in made["fp16"].facts, "which nobody asked for"
+    trace = trace_of(made, "fp32")
+    assert (trace.steps, trace.asked_for, trace.of) == (TRACED, TRACED, "operators")
+    assert 0 < trace.exposed_exchange_s < trace.exchange_s <= trace.elapsed_s
+    assert 0 < trace.busy_s <= trace.elapsed_s
+    assert trace.hidden_exchange_share is not None and 0 < trace.hidden_exchange_share < 1
+    assert in_pass(of(made), made["fp32"], "exchange_s") == trace.exchange_s / TRACED
+    assert in_pass(of(made), made["fp32"], "hidden_exchange_share") == trace.hidden_exchange_share
+    untraced = made["fp16"].blocks
+    assert untraced is not None and untraced.trace is None, "which nobody asked for"
 
 
 def test_one_rank_computes_and_exchanges_nothing(made: dict[str, Record]) -> None:
-    trace = made["alone"].facts["trace"]
-    assert trace["compute_s"] > 0
-    assert (trace["exchange_s"], trace["exposed_exchange_s"], trace["hidden_exchange_share"]) == (0, 0, None)
+    trace = trace_of(made, "alone")
+    assert trace.busy_s > 0
+    assert (trace.exchange_s, trace.exposed_exchange_s, trace.hidden_exchange_share) == (0, 0, None)

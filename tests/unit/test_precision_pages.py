@@ -12,7 +12,7 @@ import pytest
 from labkit.analysis import engine_tables, engines, quality, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
-from labkit.analysis.studies import convergence, key_numbers, precision, precision_figures
+from labkit.analysis.studies import by_precision, convergence, key_numbers, precision, precision_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.analysis.verdicts.judge import judge
@@ -210,7 +210,7 @@ def test_where_fp32_failed_there_is_a_rate_and_no_ratio() -> None:
 
 
 def test_the_published_ratio_comes_from_the_papers_and_names_whose_it_is() -> None:
-    (band,) = precision.published_ratios(PAPERS, STUDY)
+    (band,) = by_precision.published_ratios(PAPERS, STUDY)
     assert (band.over, band.under, band.low, band.high) == ("FP16", "FP32", 1.60, 2.07)
     caption = PARTS["over_fp32"](case_of("a GPU")).caption
     assert "Hatched: published for" in caption and "FP16 over FP32 1.60x to 2.07x" in caption

@@ -465,6 +465,13 @@ def test_what_claims_select_is_among_the_trials_of_quick_on_several_gpus() -> No
     assert len(judged["nyu-learning-rate"].cases) == 1
 
 
+def test_nsight_compute_counts_in_a_few_trials_of_the_papers_loop() -> None:
+    lab = FakeLab("h200_x8", "quick")
+    found = grids.traced(lab, [*grids.plain(lab), *grids.tuned(lab), *grids.rated(lab), *grids.shared(lab)])
+    counted = [(trial.model, trial.image_px, trial.batch, trial.engine) for trial in found if trial.counted]
+    assert counted == [("resnet18", 224, 64, "eager"), ("resnet50", 32, 64, "eager")]
+
+
 def test_samples_stand_in_nothing_that_a_claim_selects() -> None:
     lab = FakeLab("h200", "full")
     results = of_records(STUDY, records(grids.sampled(lab)))

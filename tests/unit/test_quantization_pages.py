@@ -9,7 +9,7 @@ import pytest
 
 from labkit.analysis.figure import Figure
 from labkit.analysis.results import Results
-from labkit.analysis.studies import accuracy, precision, quantization, quantization_figures
+from labkit.analysis.studies import accuracy, by_precision, quantization, quantization_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence
 from labkit.analysis.verdicts.judge import judge
@@ -23,7 +23,7 @@ from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 STUDY = "08_quantization"
 IMAGES = 20_000
 PAPERS = load_papers()
-PUBLISHED = precision.published_ratios(PAPERS, STUDY)
+PUBLISHED = by_precision.published_ratios(PAPERS, STUDY)
 PLAIN = Trial(workload="infer", device="cpu", batch=16)
 FP32 = replace(PLAIN, engine="openvino")
 INT8 = replace(FP32, precision="int8")

@@ -97,7 +97,11 @@ def test_every_field_that_differs_is_in_the_key():
         "network": "ethernet",
         "framework": "keras-jax",
     }
-    taken = {"nodes": {"devices": 7}, "network": {"devices": 2, "nodes": 2}}  # without which there is no such trial
+    taken = {  # without which there is no such trial
+        "nodes": {"devices": 7},
+        "network": {"devices": 2, "nodes": 2},
+        "parallel": {"devices": 2, "scaling": "strong"},
+    }
     for field in fields(Trial):
         value = named.get(field.name, others[type(field.default)])
         changed = {**taken.get(field.name, {}), field.name: value}
@@ -252,3 +256,10 @@ def test_a_label_names_what_differs_beside_others():
     assert [one.label(beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
     assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
     assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"
+
+
+def test_whole_epochs_are_not_traced() -> None:
+    with pytest.raises(UserError, match="whole epochs or traces steps"):
+        Trial(epochs=1, traced_iterations=5)
+    with pytest.raises(UserError, match="traced_iterations is at least 0"):
+        Trial(traced_iterations=-1)

@@ -12,6 +12,8 @@ from labkit.analysis.draw import ENGINES, legend_above, log_axis, no_result, pan
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
+from labkit.analysis.speed import NOTHING
+from labkit.analysis.table import Text
 from labkit.models import MODELS
 from labkit.trial import Trial
 
@@ -99,3 +101,27 @@ def _draw_bounds(axes: Any, of_model: pd.DataFrame, theme: Theme) -> None:
 
 def _engine(one: pd.DataFrame) -> str:
     return f"{one['engine'].iloc[0]}, {listing(list(dict.fromkeys(one['precision'])))}"
+
+
+def throughput(
+    results: Results, trials: Sequence[Trial], *, name: str, what: str, does: str, note: str = ""
+) -> Figure | Text:
+    """Images/s against the batch, beside what the nominal peaks of each precision allow.
+
+    `what` begins the caption ("Training throughput"), `does` is what happens to the images, for the alt text.
+    """
+    if not trials:
+        return NOTHING
+    data = engines.values(results, trials, "images_per_s").assign(bound=bounds(results, trials))
+    bounded = data["bound"].notna().any()
+    beside = "Faint lines: the roofline of the nominal peaks." if bounded else "No nominal peaks, so no bound."
+    return against_batch(
+        results,
+        trials,
+        data,
+        name=name,
+        label="images/s (log scale)",
+        caption=f"{what}. {beside} {note}",
+        alt=f"Log-log line plots of {does} per second against the batch size, one panel a model, a line an engine. "
+        f"{peak(data)}",
+    )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
-from labkit.analysis.studies.against_batch import against_batch, bounds, peak
+from labkit.analysis.studies import against_batch
 from labkit.analysis.table import Text
 from labkit.trial import Trial
 
@@ -20,20 +18,13 @@ TUNED_IS = "Tuned and plain differ in precision too (07_precision separates the 
 
 def throughput(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Images/s against the batch, a panel a model, beside what the nominal peaks of each precision allow."""
-    if not trials:
-        return NOTHING
-    data = engines.values(results, trials, "images_per_s").assign(bound=bounds(results, trials))
-    bounded = data["bound"].notna().any()
-    beside = "Faint lines: the roofline of the nominal peaks. " if bounded else "No nominal peaks, so no bound. "
-    return against_batch(
+    return against_batch.throughput(
         results,
         trials,
-        data,
         name="batch-throughput",
-        label="images/s (log scale)",
-        caption=f"Training throughput against the batch. {beside}{TUNED_IS if _is_mixed(data) else ''}",
-        alt=f"Log-log line plots of images per second against the batch size, one panel a model, a line an engine. "
-        f"{peak(data)}",
+        what="Training throughput against the batch",
+        does="images",
+        note=_note(trials),
     )
 
 
@@ -48,20 +39,20 @@ def epoch_time(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         )
     images = next((found for trial in trials if (found := results.fact(trial, "train_images"))), None)
     of = f" of {images:,} images" if images else ""
-    return against_batch(
+    return against_batch.against_batch(
         results,
         trials,
         data,
         name="batch-epoch-time",
         label="seconds an epoch (log scale)",
-        caption=f"Time per epoch{of} at the throughput of the timed blocks. {TUNED_IS if _is_mixed(data) else ''}",
+        caption=f"Time per epoch{of} at the throughput of the timed blocks. {_note(trials)}",
         alt="Log-log line plots of the seconds an epoch takes against the batch size, by model and engine.",
         lost_at=0.96,
     )
 
 
-def _is_mixed(data: pd.DataFrame) -> bool:
-    return len(set(data["precision"])) > 1
+def _note(trials: Sequence[Trial]) -> str:
+    return TUNED_IS if len({trial.precision for trial in trials}) > 1 else ""
 
 
 def speed_up(results: Results, trials: Sequence[Trial]) -> Figure | Text:
@@ -73,7 +64,7 @@ def speed_up(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     pairs = engines.over_plain(results, trials)
     shown = engines.in_order(list(dict.fromkeys(trial for pair in pairs for trial in pair)))
     low, high = known["value"].astype(float).min(), known["value"].astype(float).max()
-    return against_batch(
+    return against_batch.against_batch(
         results,
         shown,
         data.assign(bound=None),
@@ -81,7 +72,7 @@ def speed_up(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         label="images/s over the plain loop's",
         log=False,
         caption=f"Speed-up of the tuned engines over the plain loop of the same model and batch, formed within each "
-        f"pass first. {TUNED_IS if len({trial.precision for trial in shown}) > 1 else ''}",
+        f"pass first. {_note(shown)}",
         alt=f"Line plots of the speed-up over the plain loop against the batch size, a panel a model, a line an "
         f"engine, from {number(low)}x to {number(high)}x.",
     )

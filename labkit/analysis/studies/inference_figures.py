@@ -12,8 +12,8 @@ from labkit.analysis.draw import ENGINES, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import number
 from labkit.analysis.results import Results
-from labkit.analysis.speed import NOTHING, name_of
-from labkit.analysis.studies.against_batch import against_batch, bounds, peak
+from labkit.analysis.speed import name_of
+from labkit.analysis.studies import against_batch
 from labkit.analysis.studies.inference import PERCENTILE_NAMES, percentile
 from labkit.analysis.table import Text
 from labkit.recipes import engine_name
@@ -24,20 +24,12 @@ MARKS = {"p50": "o", "p90": "d", "p99": "s", "p99.9": "|"}
 
 def throughput(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Images/s against the batch, a panel a model, beside what the nominal peaks of each precision allow."""
-    if not trials:
-        return NOTHING
-    data = engines.values(results, trials, "images_per_s").assign(bound=bounds(results, trials))
-    bounded = data["bound"].notna().any()
-    beside = "Faint lines: the roofline of the nominal peaks." if bounded else "No nominal peaks, so no bound."
-    return against_batch(
+    return against_batch.throughput(
         results,
         trials,
-        data,
         name="inference-throughput",
-        label="images/s (log scale)",
-        caption=f"Inference throughput against the batch, copies excluded. {beside}",
-        alt=f"Log-log line plots of predicted images per second against the batch size, one panel a model, a line an "
-        f"engine. {peak(data)}",
+        what="Inference throughput against the batch, copies excluded",
+        does="predicted images",
     )
 
 

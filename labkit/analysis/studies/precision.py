@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.studies import convergence
+from labkit.analysis.studies.by_precision import throughput_table
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
-from labkit.papers import Paper
-from labkit.recipes import engine_name
-from labkit.registry import find_metric
 from labkit.trial import Trial
-
-
-@dataclass(frozen=True)
-class PublishedRatio:
-    """Images/s of one precision over another, as a paper prints it."""
-
-    over: str
-    under: str
-    low: float
-    high: float
-    hardware: list[str]
-    where: str
-
-
-def published_ratios(papers: Sequence[Paper], study: str) -> list[PublishedRatio]:
-    """The magnitudes that claims of a study have of throughput in one precision over another."""
-    found = []
-    for paper in papers:
-        for claim in paper.claims:
-            for test in claim.tests:
-                if claim.study_of(test) != study or test.metric != "images_per_s" or "precision" not in test.over:
-                    continue
-                for one in test.published:
-                    low, high = one.value if isinstance(one.value, tuple) else (one.value, one.value)
-                    over, under = (str(side["precision"]).upper() for side in (test.over, test.under))
-                    where = f"'{paper.citation.title}', {claim.where}"
-                    found.append(PublishedRatio(over, under, low, high, one.hardware, where))
-    return found
 
 
 def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) -> Text:
@@ -104,33 +74,13 @@ def ratios(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
 
 
 def table(results: Results, timed: Sequence[Trial]) -> Table | Text:
-    """Images/s, ratio over FP32 and memory of every timed trial; a failure is a row."""
-    if not timed:
-        return Text(f"There are no timed trials of {results.profile.title} yet: nothing to show here.")
-    pairs, memory = dict(engines.over_fp32(results, timed)), find_metric("memory_bytes")
-    rows = []
-    for trial in engines.in_order(timed):
-        ratio = engines.ratio(results, trial, pairs.get(trial), "images_per_s")
-        used = results.fact(trial, "memory_bytes")
-        rows.append(
-            {
-                "model": title(trial),
-                "px": trial.image_px,
-                "batch": trial.batch,
-                "engine": engine_name(trial),
-                "precision": trial.precision.upper(),
-                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
-                "over FP32": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
-                "memory (GiB)": used * memory.scale if used else None,
-                "n": len(results.ok(trial)),
-                "no result": engines.status_without_result(results, trial),
-            }
-        )
-    frame = pd.DataFrame(rows, dtype=object)
-    return Table(
-        engines.concise(frame, ("over FP32", "memory (GiB)", "no result")),
-        f"{engines.conditions(results, list(timed))}. 95 % intervals over passes. Over FP32: of the trial that differs "
-        f"in nothing but precision, within each pass first.",
+    """Images/s, ratio over FP32 and memory of every timed trial."""
+    return throughput_table(
+        results,
+        engines.in_order(timed),
+        engines.over_fp32(results, timed),
+        over="FP32",
+        said="Over FP32: of the trial that differs in nothing but precision, within each pass first.",
     )
 
 

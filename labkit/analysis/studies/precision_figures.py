@@ -13,7 +13,7 @@ from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
-from labkit.analysis.studies import precision
+from labkit.analysis.studies import by_precision, precision
 from labkit.analysis.table import Text
 from labkit.papers import Paper
 from labkit.profile import load_profile
@@ -91,7 +91,7 @@ def over_fp32(results: Results, trials: Sequence[Trial], papers: Sequence[Paper]
         )
     groups = list(known.groupby([*GROUP, "engine"], sort=False))
     names = [name.upper() for name in PRECISIONS if name.upper() in set(known["precision"])]
-    published = precision.published_ratios(papers, results.study.id)
+    published = by_precision.published_ratios(papers, results.study.id)
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()

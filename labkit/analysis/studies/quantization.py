@@ -8,16 +8,15 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.format import listing
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import accuracy
-from labkit.analysis.studies.precision import PublishedRatio
+from labkit.analysis.studies.by_precision import PublishedRatio, published_words, throughput_table
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
 from labkit.recipes import engine_name
-from labkit.registry import METRICS
 from labkit.trial import Trial
 
 BYTES = ("u8", "i8")  # as engines name what multiplies bytes
@@ -74,43 +73,16 @@ def _missing(results: Results) -> str:
 
 
 def table(results: Results, published: Sequence[PublishedRatio]) -> Table | Text:
-    """Images/s of every trial at initial weights, over the fastest FP32 one; a failure is a row."""
+    """Images/s of every trial at initial weights, over the fastest FP32 one."""
     trials = timed(results)
-    if not trials:
-        return Text(f"There are no such trials of {results.profile.title} yet: nothing to show here.")
-    pairs, memory = dict(over_fastest_fp32(results, trials)), METRICS["memory_bytes"]
-    rows = []
-    for trial in trials:
-        ratio = engines.ratio(results, trial, pairs.get(trial), "images_per_s")
-        used = results.fact(trial, "memory_bytes")
-        rows.append(
-            {
-                "model": title(trial),
-                "px": trial.image_px,
-                "batch": trial.batch,
-                "engine": engine_name(trial),
-                "precision": trial.precision.upper(),
-                "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
-                "over the fastest FP32": shown_effect(ratio, "images_per_s", "ratio") if ratio else None,
-                "memory (GiB)": used * memory.scale if used is not None else None,
-                "n": len(results.ok(trial)),
-                "no result": engines.status_without_result(results, trial),
-            }
-        )
-    frame = pd.DataFrame(rows, dtype=object)
-    return Table(
-        engines.concise(frame, ("over the fastest FP32", "memory (GiB)", "no result")),
-        f"{engines.conditions(results, trials)}. 95 % intervals over passes; ratios are formed within each pass first, "
-        f"over the FP32 engine that is fastest at that size. {published_words(published)}",
+    return throughput_table(
+        results,
+        trials,
+        over_fastest_fp32(results, trials),
+        over="the fastest FP32",
+        said="Ratios are formed within each pass first, over the FP32 engine that is fastest at that size. "
+        f"{published_words(published)}",
     )
-
-
-def published_words(published: Sequence[PublishedRatio]) -> str:
-    """The published ratios in a sentence."""
-    told = [
-        f"{one.over} over {one.under} {number(one.low)}x on {listing(one.hardware)} ({one.where})" for one in published
-    ]
-    return f"Published: {'; '.join(told)}." if told else ""
 
 
 def layers_table(results: Results) -> Table | Text:

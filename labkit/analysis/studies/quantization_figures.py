@@ -14,7 +14,7 @@ from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, title
 from labkit.analysis.studies import accuracy, quantization
-from labkit.analysis.studies.precision import PublishedRatio
+from labkit.analysis.studies.by_precision import PublishedRatio, published_words
 from labkit.analysis.table import Text
 from labkit.papers import Paper
 from labkit.trial import PRECISIONS
@@ -56,7 +56,7 @@ def gain(results: Results, published: Sequence[PublishedRatio]) -> Figure | Text
         name="quantization-gain",
         label="images/s over the fastest FP32's",
         caption=f"Images/s over those of the fastest FP32 engine at the same size, formed within each pass first. "
-        f"{quantization.published_words(published)}",
+        f"{published_words(published)}",
         alt=f"Line plots of the ratio of images per second over FP32 against the batch, a line a precision and engine, "
         f"with the published ratio as a dashed line. {_most(data, unit='x')}",
         log=False,

@@ -9,6 +9,7 @@ from typing import Any
 from labkit import recipes
 from labkit.analysis.studies.lab import Lab
 from labkit.models import MODELS
+from labkit.recipes import is_plain
 from labkit.trial import Trial
 
 SMALL_PX = 32
@@ -59,8 +60,20 @@ def shared(lab: Lab) -> list[Trial]:
 
 
 def traced(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
-    """The trials, each once, with as many steps traced afterwards as the sweep has."""
-    return list(dict.fromkeys(replace(trial, traced_iterations=lab.sweep["traced_iterations"]) for trial in trials))
+    """The trials, each once, with as many steps traced afterwards as the sweep has; a few are counted in, too.
+
+    Nsight Compute takes a minute a trial: those of the papers' loop that the sweep names, with their largest images.
+    """
+    once = list(dict.fromkeys(trials))
+
+    def counted(trial: Trial) -> bool:
+        largest = max(other.image_px for other in once if other.model == trial.model)
+        usual = is_plain(trial) and trial.devices == 1 and trial.learning_rate == Trial().learning_rate
+        named = trial.model in lab.sweep["counted"] and trial.batch == lab.sweep["counted_batch"]
+        return usual and named and trial.image_px == largest
+
+    steps = lab.sweep["traced_iterations"]
+    return [replace(trial, traced_iterations=steps, counted=counted(trial)) for trial in once]
 
 
 def sampled(lab: Lab) -> list[Trial]:

@@ -1,0 +1,28 @@
+"""A trace of a few steps: how it is taken, what stands in its file, and what that says.
+
+`Analysis` takes pieces of a few steps each, from files or from events, and gives `labkit.traced.Traced`. Only `taking`
+runs a profiler.
+"""
+
+from labkit.measure.trace.analysis import Analysis, analyse
+from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
+from labkit.measure.trace.memory import Held, memory_of_step
+from labkit.measure.trace.reading import read_trace
+from labkit.measure.trace.taking import TRACE_LIMIT_S, WARM_UP_STEPS, take_trace
+
+__all__ = [
+    "SECTION",
+    "STEP",
+    "TRACE_LIMIT_S",
+    "WARM_UP_STEPS",
+    "Analysis",
+    "Event",
+    "Events",
+    "Held",
+    "Kind",
+    "UntracedError",
+    "analyse",
+    "memory_of_step",
+    "read_trace",
+    "take_trace",
+]

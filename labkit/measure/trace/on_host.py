@@ -1,0 +1,59 @@
+"""What a piece says of a CPU: PyTorch's operators compute there, each for as long as no operator within it runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from labkit.measure.trace.classes import computes, of_operator
+from labkit.measure.trace.events import Events, Integers
+from labkit.measure.trace.found import Found, InSection
+from labkit.measure.trace.kernels import of_section
+from labkit.measure.trace.pieces import Cut, Sections
+from labkit.measure.trace.spans import Spans, own_s, repeated_s, within
+
+GLOO = "gloo:"  # ranges around what Gloo does in its own threads
+
+
+def look(piece: Cut) -> Found:
+    """What the operators of a piece say."""
+    events = piece.events
+    sections = Sections.of(events)
+    index = computing(events)
+    begin, end = events.began_s[index], events.ended_s[index]
+    parents = within(begin, end, events.stream[index])
+    own = own_s(begin, end, parents)
+    busy = Spans.union(begin, end)
+    top = parents < 0
+    exchanging = events.are("range") & events.named(GLOO)
+    exchange = Spans.union(events.began_s[exchanging], events.ended_s[exchanging])
+    found = Found(
+        steps=piece.steps,
+        elapsed_s=piece.elapsed_s,
+        busy_s=busy.length_s,
+        active_s=busy.length_s,
+        overlapping_s=repeated_s(begin[top], end[top]),
+        exchange_s=exchange.length_s,
+        exposed_exchange_s=max(exchange.length_s - exchange.shared_s(busy), 0.0),
+        devices=1,
+        notes=dict.fromkeys(piece.notes),
+    )
+    where = sections.at(begin)
+    known = [of_operator(name) for name in events.names]
+    for number, seconds, section in zip(events.name[index].tolist(), own.tolist(), where.tolist(), strict=True):
+        kind = of_section(known[number].kind, sections.names[section] if section >= 0 else "")
+        found.kernels.put((events.names[number], kind, known[number].algorithm), seconds)
+        found.max_pool_backward_s += seconds * known[number].max_pool_backward
+    for number, name in enumerate(sections.names):
+        inside = where == number
+        found.sections[name] = InSection(
+            host_s=float((sections.end - sections.begin)[sections.number == number].sum()),
+            kernel_s=float(own[inside].sum()),
+            busy_s=Spans.union(begin[inside], end[inside]).length_s,
+        )
+    return found
+
+
+def computing(events: Events) -> Integers:
+    """The operators that compute; those of autograd and of groups of processes only have others do it."""
+    fits = np.array([computes(name) for name in events.names], dtype=bool)
+    return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

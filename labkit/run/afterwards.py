@@ -1,0 +1,175 @@
+"""What a trial is asked once its blocks are timed: queries, scores, further steps, a trace and what memory holds.
+
+blocks | queries | scoring | steps until `steps_before` are over | pieces of a trace | a few steps for memory, counters
+
+Nothing of it stands in another number. It lies between the timed part and the pause in which telemetry sees an idle
+device, in no window of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from labkit.engines.sections import marked
+from labkit.measure import (
+    TRACE_LIMIT_S,
+    WARM_UP_STEPS,
+    Analysis,
+    Clock,
+    UntracedError,
+    memory_of_step,
+    take_trace,
+    time_queries,
+)
+from labkit.measure.trace.nsight import counters
+from labkit.profile import Timing
+from labkit.records import Blocks, Queries, short_hash
+from labkit.run.few_steps import command_for
+from labkit.run.protocol import TRACES, Events
+from labkit.traced import Trace, Traced, Untraced
+from labkit.trial import Trial
+from labkit.workloads import AnswersQueries, HoldsTensors, ScoresImages, Workload
+
+# Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
+SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
+LOSSES = 20  # of the steps before a trace: each is the mean of a part of them
+BY_PYTORCH = ("torch", "keras-torch")  # frameworks whose steps PyTorch's profiler sees
+
+ClosePhase = Callable[[str], None]
+
+
+def asked_of_answers(
+    trial: Trial,
+    workload: Workload,
+    clock: Clock,
+    blocks: Blocks,
+    timing: Timing,
+    events: Events,
+    close_phase: ClosePhase,
+) -> Blocks:
+    """The blocks with latencies of single queries and with scores, where the trial asks for them."""
+    if trial.queries:
+        blocks = blocks.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
+        close_phase("queries")
+    if trial.scored:
+        assert isinstance(workload, ScoresImages)
+        scored = workload.score(lambda share: events.progress("scoring", share))
+        blocks = blocks.model_copy(update={"scored": scored})
+        close_phase("scoring")
+    return blocks
+
+
+def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: Events) -> Queries:
+    """One query after the other, each timed alone, as long as the time for them lasts."""
+    assert isinstance(workload, AnswersQueries)
+    latencies = time_queries(
+        workload.query,
+        clock,
+        trial.queries,
+        limit_s=timing.timed_s * (SINGLES_SHARE if trial.batch == 1 else QUERIES_SHARE),
+        on_query=lambda share: events.progress("queries", share),
+    )
+    return Queries(images=trial.batch, latency_ns=latencies, asked_for=trial.queries)
+
+
+def asked_of_steps(
+    trial: Trial,
+    workload: Workload,
+    clock: Clock,
+    blocks: Blocks,
+    pass_number: int,
+    events: Events,
+    close_phase: ClosePhase,
+) -> tuple[Blocks, dict[str, Any]]:
+    """The blocks with a trace of further steps, where the trial asks for one, and facts on these steps."""
+    facts: dict[str, Any] = {}
+    taken = sum(blocks.warmup_steps) + blocks.steps_per_block * len(blocks.host_s)
+    # The step that only warms the profiler up is one of those before.
+    wanted = trial.steps_before - (WARM_UP_STEPS if trial.traced_iterations else 0)
+    if taken < wanted:
+        losses = _go_on(workload, clock, taken, wanted, events)
+        taken = wanted
+        facts |= {"later_loss": losses} if workload.read_loss else {}
+        close_phase("steps_before")
+    if trial.traced_iterations:
+        events.progress("tracing", 0.0)
+        keep = _kept_at(trial, pass_number)
+        if keep is not None:
+            keep.unlink(missing_ok=True)  # of a measurement before this one
+        trace = _trace(trial, workload, clock, blocks, taken, keep, events)
+        blocks = blocks.model_copy(update={"trace": trace})
+        if keep is not None and keep.exists():
+            facts["trace_file"] = "/".join(keep.parts[-4:])
+        # A step of Keras is traced before it is compiled, and that is the phase of this name.
+        close_phase("trace" if trial.framework == "torch" else "traced_steps")
+        if _is_counted(trial, pass_number):
+            events.progress("counting in kernels", 0.0)
+            facts["nsight"] = counters(command_for(trial, pass_number), os.environ)
+            close_phase("nsight")
+    return blocks, facts
+
+
+def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:
+    """Further steps until `wanted` are taken: after how many of the trial's steps the mean loss since was what."""
+    first, part = taken, math.ceil((wanted - taken) / LOSSES)
+    losses: list[tuple[int, float | None]] = []
+    while taken < wanted:
+        steps = min(part, wanted - taken)
+        clock.time_block(workload.step, steps)
+        taken += steps
+        if workload.read_loss:
+            losses.append((taken, workload.read_loss()))
+        events.progress("steps before the trace", (taken - first) / (wanted - first))
+    return losses
+
+
+def _trace(
+    trial: Trial, workload: Workload, clock: Clock, blocks: Blocks, taken: int, keep: Path | None, events: Events
+) -> Trace:
+    """A trace of the next steps on this process's device, with what their memory holds; or why there is none."""
+    on_gpu = trial.device == "cuda"
+    if trial.framework not in BY_PYTORCH and "." not in trial.workload:
+        return Untraced(reason=f"the profiler is PyTorch's, and the trial runs on {trial.framework}")
+    analysis = Analysis(of="kernels" if on_gpu else "operators")
+    try:
+        with marked():
+            seen = take_trace(
+                workload.step,
+                clock,
+                analysis,
+                asked_for=trial.traced_iterations,
+                limit_s=trial.traced_s or TRACE_LIMIT_S,
+                step_s=blocks.step_s,
+                on_gpu=on_gpu,
+                after_piece=workload.read_loss or (lambda: None),
+                on_share=lambda share: events.progress("tracing", share),
+                keep=keep,
+            )
+        memory = None
+        if isinstance(workload, HoldsTensors):
+            memory = memory_of_step(workload.step, clock, workload.held, on_gpu=on_gpu)
+        found: Traced = analysis.traced(
+            asked_for=trial.traced_iterations, steps_before=taken + WARM_UP_STEPS, memory=memory
+        )
+    except UntracedError as error:
+        return Untraced(reason=str(error))
+    notes = [*found.notes, *seen.notes]
+    if "graph" in trial.engine:
+        notes.append("a captured step is one call: nothing of the host tells its sections apart")
+    return found.model_copy(update={"notes": notes})
+
+
+def _is_counted(trial: Trial, pass_number: int) -> bool:
+    """Whether Nsight Compute is asked: once, since it takes a minute and single kernels differ little among passes."""
+    of_one_gpu = trial.device == "cuda" and trial.devices == 1 and trial.framework in BY_PYTORCH
+    return trial.counted and of_one_gpu and pass_number == 1
+
+
+def _kept_at(trial: Trial, pass_number: int) -> Path | None:
+    """Where the trace's file is to be kept, None where nobody asked for it."""
+    folder = os.environ.get(TRACES)
+    return Path(folder) / f"{short_hash(trial.key)}-pass{pass_number}.json.gz" if folder else None

@@ -1,0 +1,72 @@
+"""What is read out of a real GPU's trace: its kernels are known, each has its call, and a step's time adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E402
+
+from labkit.data import DataSet, open_data  # noqa: E402
+from labkit.measure.trace import STEP, analyse  # noqa: E402
+from labkit.traced import Traced  # noqa: E402
+from labkit.trial import Trial  # noqa: E402
+from labkit.workloads import build_workload  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=3000, val_images=500)
+
+
+def traced(trial: Trial, data: DataSet, file: Path) -> Traced:
+    """Some steps of the plain loop."""
+    workload = build_workload(trial, data)
+    for _ in range(STEPS):
+        workload.step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as tracer:
+        workload.step()  # warms the profiler up
+        torch.cuda.synchronize()
+        for _ in range(STEPS):
+            with record_function(STEP):
+                workload.step()
+        torch.cuda.synchronize()
+    tracer.export_chrome_trace(str(file))
+    return analyse(file)
+
+
+@pytest.mark.parametrize("model", ["alexnet", "resnet18", "vgg16", "googlenet"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_hardly_any_kernel_is_unknown_and_each_has_its_call(
+    model: str, precision: str, data: DataSet, tmp_path: Path
+) -> None:
+    found = traced(Trial(model=model, batch=16, precision=precision), data, tmp_path / "trace.json")
+    assert (found.of, found.steps, found.devices) == ("kernels", STEPS, 1)
+    unknown = [one.name for one in found.longest if one.kind == "other"]
+    other_s = found.kernels["other"].seconds if "other" in found.kernels else 0.0
+    assert other_s <= 0.05 * found.kernel_s, unknown
+    assert not any("no call in the trace" in note for note in found.notes)
+    assert found.convolution_kernel
+    assert found.launch_gap_s is not None
+    assert found.queue_gap_s is not None
+    assert found.active_s + found.launch_gap_s + found.queue_gap_s == pytest.approx(found.elapsed_s)
+    assert 0 < found.busy_s <= found.active_s < found.elapsed_s
+    assert found.calls["launch"].count >= STEPS
+    assert found.max_pool_backward_s > 0
+
+
+def test_tensor_cores_do_the_convolutions_in_half_precision(data: DataSet, tmp_path: Path) -> None:
+    if torch.cuda.get_device_capability() < (7, 0):
+        pytest.skip("the device has no tensor cores")
+    trial = Trial(model="resnet18", batch=64, precision="bf16", memory_format="channels_last")
+    found = traced(trial, data, tmp_path / "trace.json")
+    done = {kind: total.seconds for kind, total in found.algorithms.items() if kind != "helper"}
+    assert done["tensor_core"] > 0.8 * sum(done.values()), found.longest

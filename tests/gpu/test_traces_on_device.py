@@ -1,0 +1,178 @@
+"""Traces of a real NVIDIA GPU: what they say agrees with its own counters, and few steps say what many do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.data import DataSet, open_data
+from labkit.host import Host, this_host
+from labkit.recipes import CAPTURED
+from labkit.record_store import Store
+from labkit.records import Record
+from labkit.run import measure
+from labkit.traced import SECTIONS, Traced
+from labkit.trial import Trial
+from tests.gpu.test_on_device import profile_of_this_gpu
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=2000, val_images=200)
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return this_host()
+
+
+def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float = 0.5, devices: int = 1) -> list[Record]:
+    """One record a trial, in the trials' order; all of them good."""
+    profile, store = profile_of_this_gpu(), Store(folder)
+    timing = profile.timing_at("smoke", "01_training").model_copy(update={"timed_s": timed_s, "limit_s": 300})
+    device = profile.device.model_copy(update={"count": devices})
+    profile = profile.model_copy(update={"device": device, "timing": {"smoke": timing}, "timing_of": {}})
+    measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
+    by_key = {record.key: record for record in store.read("01_training", host.id)}
+    made = [by_key[trial.key] for trial in trials]
+    assert [(one.status, one.reason) for one in made] == [("ok", None)] * len(made)
+    return made
+
+
+def traced(record: Record) -> Traced:
+    assert record.blocks is not None
+    assert isinstance(record.blocks.trace, Traced), record.blocks.trace
+    return record.blocks.trace
+
+
+def timed_step_s(record: Record) -> float:
+    assert record.blocks is not None
+    return record.blocks.timed_s / (record.blocks.steps_per_block * len(record.blocks.host_s))
+
+
+def training(data: DataSet, **fields: Any) -> Trial:
+    about: dict[str, Any] = {"model": "resnet50", "batch": 64, "traced_iterations": 20, **fields}
+    return Trial(data=data.name, data_checksum=data.checksum, **about)
+
+
+def test_busy_time_agrees_with_the_devices_own_counters(host: Host, data: DataSet, tmp_path: Path) -> None:
+    wide, narrow = training(data, model="vgg16", batch=512), training(data, model="resnet18", batch=16)
+    made = run(host, [wide, narrow], tmp_path, timed_s=6.0)
+    for record in made:
+        trace = traced(record)
+        busy = trace.busy_s / trace.steps / timed_step_s(record)
+        assert record.telemetry is not None
+        seen = record.telemetry.mean("timed", "gpu0", "utilisation")
+        if seen is not None:
+            # NVML's utilisation is of stretches of 1/6 s in which any kernel ran: at most, what is busy in parts is 1.
+            assert busy <= seen + 0.1, record.key
+        activity = record.telemetry.mean("timed", "gpu0", "sm_activity")
+        if activity is not None:  # the mean over multiprocessors of the time in which each had a warp
+            assert 0.2 * busy <= activity <= busy + 0.05, record.key
+    assert traced(made[0]).busy_s / traced(made[0]).elapsed_s > 0.9, "large batches leave the device no gap"
+    assert traced(made[1]).launch_gap_s, "small ones wait for their launches"
+
+
+def test_five_steps_say_what_two_hundred_say(host: Host, data: DataSet, tmp_path: Path) -> None:
+    few, many = run(host, [training(data, traced_iterations=n) for n in (5, 200)], tmp_path)
+    one, other = traced(few), traced(many)
+    assert (one.steps, len(one.pieces), other.steps) == (5, 1, 200)
+    for kind in {*one.kernels, *other.kernels}:
+        shares = [
+            trace.kernels[kind].seconds / trace.kernel_s if kind in trace.kernels else 0.0 for trace in (one, other)
+        ]
+        assert abs(shares[0] - shares[1]) < 0.02, kind
+    assert other.kernels["other"].seconds < 0.05 * other.kernel_s if "other" in other.kernels else True
+    assert sum(piece.steps for piece in other.pieces) == 200
+
+
+def test_sections_hold_what_they_launch(host: Host, data: DataSet, tmp_path: Path) -> None:
+    (made,) = run(host, [training(data)], tmp_path)
+    trace = traced(made)
+    assert set(trace.sections) == set(SECTIONS)
+    inside = sum(section.kernel_s for section in trace.sections.values())
+    assert inside == pytest.approx(trace.kernel_s, rel=0.02), "every kernel of a step is launched in one of them"
+    assert trace.sections["backward"].kernel_s > trace.sections["forward"].kernel_s > 0
+    assert trace.sections["backward"].calls["launch"].count > 0
+    memory = trace.memory
+    assert memory is not None
+    assert memory.weights == memory.gradients == memory.optimiser == made.facts["parameter_bytes"]
+    assert memory.peak is not None and memory.activations is not None
+    assert memory.peak > memory.weights + memory.optimiser + memory.activations * 0.9
+    assert memory.allocations is not None and memory.allocations > 100
+
+
+def test_a_captured_step_has_kernels_and_no_sections(host: Host, data: DataSet, tmp_path: Path) -> None:
+    plain, captured = run(host, [training(data), training(data, **CAPTURED)], tmp_path)
+    trace = traced(captured)
+    assert trace.kernels["convolution"].count > 0
+    assert (trace.sections, len(trace.notes) > 0) == ({}, True)
+    assert trace.calls["launch"].count < traced(plain).calls["launch"].count / 10
+    assert trace.memory is not None
+    assert (trace.memory.activations, trace.memory.peak) == (None, None)
+    busy = trace.busy_s / trace.steps / timed_step_s(captured)
+    assert 0.5 < busy < 1.1
+
+
+def test_traced_steps_change_no_timed_one(host: Host, data: DataSet, tmp_path: Path) -> None:
+    trial = training(data, model="vgg16", batch=256)
+    with_trace, without = run(host, [trial, replace(trial, traced_iterations=0)], tmp_path, timed_s=3.0)
+    assert timed_step_s(with_trace) == pytest.approx(timed_step_s(without), rel=0.05)
+
+
+def test_counters_are_read_or_said_why_not(
+    host: Host, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEEP_TRACES", "1")
+    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300, counted=True)], tmp_path)
+    counted = made.facts["nsight"]
+    if "reason" in counted:
+        assert counted["reason"]
+    else:
+        assert counted["kernels"] > 50
+        assert all(counted[name] is None or 0 <= counted[name] <= 1 for name in counted if name.endswith("activity"))
+    assert traced(made).steps_before >= 300
+    with gzip.open(tmp_path / made.facts["trace_file"], "rt") as packed:
+        assert any(row.get("cat") == "kernel" for row in json.load(packed)["traceEvents"])
+
+
+def test_one_process_trains_on_two_gpus(host: Host, data: DataSet, tmp_path: Path) -> None:
+    if len(host.gpus) < 2:
+        pytest.skip("needs two NVIDIA GPUs, and this machine has one")
+    about: dict[str, Any] = {"devices": 2, "scaling": "strong", "batch": 64, "traced_iterations": 5}
+    split = [training(data, model=model, parallel="one_process", **about) for model in ("alexnet", "vgg16", "resnet18")]
+    ranks = training(data, model="resnet18", **about)
+    made = run(host, [*split, ranks], tmp_path, devices=2)
+    assert [one.facts["data_parallel"]["of"] for one in made[:3]] == [
+        "the convolutions (features)",
+        "the convolutions (features)",
+        "the network",
+    ]
+    for record in made:
+        assert record.devices_used == 2
+        assert record.telemetry is not None
+        seen = {name for window in record.telemetry.windows.values() for name in window.sources if name[:3] == "gpu"}
+        assert seen == {"gpu0", "gpu1"}
+        assert record.blocks is not None and record.blocks.images_per_step == 64
+        assert all(loss is not None for loss in record.blocks.loss)
+    assert traced(made[2]).broadcast_s > 0, "the weights are copied to the second device in each step"
+    assert made[0].process.id != made[3].process.id, "which has no ranks beside it"
+
+
+def test_two_gpus_in_one_process_learn_what_one_learns(host: Host, tmp_path: Path) -> None:
+    if len(host.gpus) < 2:
+        pytest.skip("needs two NVIDIA GPUs, and this machine has one")
+    digits = open_data("digits")
+    images: dict[str, Any] = {"data": digits.name, "data_checksum": digits.checksum, "classes": 10}
+    alone = Trial(model="alexnet", batch=64, epochs=4, **images)
+    shared = replace(alone, devices=2, scaling="strong", parallel="one_process")
+    for record in run(host, [alone, shared], tmp_path, devices=2):
+        assert record.epochs is not None
+        assert record.epochs.epochs[-1].top1 > 0.5

@@ -1,0 +1,106 @@
+"""Traces made by hand: seconds as they are easily added up, and files as PyTorch's profiler writes them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from labkit.measure.trace import SECTION, STEP, Event, Kind
+
+CATEGORIES: dict[Kind, str] = {
+    "kernel": "kernel",
+    "copy": "gpu_memcpy",
+    "fill": "gpu_memset",
+    "call": "cuda_runtime",
+    "operator": "cpu_op",
+    "range": "user_annotation",
+}
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32_g1_tensor16x8x8_kernel"
+ADDITION = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> "
+    ">(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)"
+)
+REDUCTION = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+HOST = 1  # its main thread
+
+
+def ranged(name: str, began_s: float, ended_s: float, *, thread: int = HOST) -> Event:
+    """A range that somebody marked."""
+    return Event(name, "range", began_s, ended_s, thread)
+
+
+def step(began_s: float, ended_s: float) -> Event:
+    """One of labkit's steps."""
+    return ranged(STEP, began_s, ended_s)
+
+
+def section(name: str, began_s: float, ended_s: float) -> Event:
+    """One of a step's sections."""
+    return ranged(SECTION + name, began_s, ended_s)
+
+
+def call(name: str, began_s: float, ended_s: float, *, number: int = 0, thread: int = HOST) -> Event:
+    """A call of CUDA's."""
+    return Event(name, "call", began_s, ended_s, thread, correlation=number)
+
+
+def operator(name: str, began_s: float, ended_s: float, *, thread: int = HOST) -> Event:
+    """An operator of PyTorch's."""
+    return Event(name, "operator", began_s, ended_s, thread)
+
+
+def work(
+    name: str,
+    began_s: float,
+    ended_s: float,
+    *,
+    number: int = 0,
+    kind: Kind = "kernel",
+    stream: int = 7,
+    device: int = 0,
+    size: int = 0,
+) -> Event:
+    """A kernel, copy or fill of a device."""
+    return Event(name, kind, began_s, ended_s, stream, device, number, size)
+
+
+def launched(name: str, at_s: float, began_s: float, ended_s: float, number: int, **more: Any) -> list[Event]:
+    """A kernel with its call, which takes an eighth of a second from `at_s` on."""
+    return [
+        call("cudaLaunchKernel", at_s, at_s + 0.125, number=number, thread=more.pop("thread", HOST)),
+        work(name, began_s, ended_s, number=number, **more),
+    ]
+
+
+def rows(events: list[Event]) -> list[dict[str, Any]]:
+    """Events as the rows of a file, in microseconds, with rows between them that are no events."""
+    made: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "ts": 0, "pid": 1, "tid": 0, "args": {"name": "python"}}
+    ]
+    for one in events:
+        args: dict[str, Any] = {"External id": 5}
+        if one.kind in ("kernel", "copy", "fill"):
+            args |= {"stream": one.stream, "device": one.device}
+        if one.correlation:
+            args["correlation"] = one.correlation
+        if one.kind in ("copy", "fill"):
+            args["bytes"] = one.bytes
+        row = {"ph": "X", "cat": CATEGORIES[one.kind], "name": one.name, "pid": 1, "tid": one.stream}
+        times = {"ts": one.began_s * 1e6 + 5e12, "dur": (one.ended_s - one.began_s) * 1e6}
+        made += [{**row, **times, "args": args}, {"ph": "s", "id": 1, "ts": 0, "cat": "ac2g", "name": "ac2g", "tid": 1}]
+    return made
+
+
+def text(events: list[Event]) -> str:
+    """A file of the profiler."""
+    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}]}
+    return json.dumps({**head, "traceEvents": rows(events), "traceName": "trace.json"}, indent=2)
+
+
+def written(events: list[Event], file: Path) -> Path:
+    """The file, packed where its name says so."""
+    packed = text(events).encode()
+    file.write_bytes(gzip.compress(packed) if file.suffix == ".gz" else packed)
+    return file
