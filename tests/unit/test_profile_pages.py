@@ -335,6 +335,12 @@ def test_an_interval_across_the_tolerance_decides_nothing() -> None:
     assert "can't be told to stand for" in said(sample.sentence(of_records(STUDY, [*made, *records([many])])))
 
 
+def test_what_traces_say_of_themselves_is_told_once() -> None:
+    trials = grid(model="alexnet", batch=[4, 64], **LARGE)
+    found = [traced(one, n, found=trace(one, n, notes=["the time was up"])) for n in PASSES for one in trials]
+    assert "own notes: the time was up (2 trials)." in said(sample.slowdown(of_records(STUDY, found), trials))
+
+
 def test_the_way_back_stands_beside_the_whole_step() -> None:
     frame = part_of("a GPU", "calls").frame
     small = row_of(frame, **{"": "ResNet-18, 224 px", "batch": 4, "engine": "plain"})

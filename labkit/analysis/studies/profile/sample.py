@@ -196,8 +196,19 @@ def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
         pd.DataFrame(rows, dtype=object),
         "A step under the profiler beside a timed one: small kernels (or operators) suffer most, since each costs the "
         "host the same to note down. No number of speed on any page is of a traced step. Pieces: runs of the profiler "
-        f"that the steps were traced in. {results.describe()}.",
+        f"that the steps were traced in.{notes(results, trials)} {results.describe()}.",
     )
+
+
+def notes(results: Results, trials: Sequence[Trial]) -> str:
+    """What the traces say of themselves, that something is incomplete and why, each once."""
+    found: dict[str, set[Trial]] = {}
+    for trial in trials:
+        for _, trace in seen.traces(results, trial):
+            for note in trace.notes:
+                found.setdefault(note, set()).add(trial)
+    said = [f"{note} ({len(of)} trial{'s' if len(of) > 1 else ''})" for note, of in found.items()]
+    return f" The traces' own notes: {'; '.join(said)}." if said else ""
 
 
 def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
