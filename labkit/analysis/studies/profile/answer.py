@@ -27,7 +27,7 @@ WORDS = {
     LATENCY: "the latency of small kernels",
     PYTHON: "what lies between operators",
 }
-UNDECIDED = "what nothing here counts"
+UNDECIDED = "something that no counter here tells"
 MANY_BATCHES = 3  # in a row are named by their ends
 
 
@@ -40,8 +40,9 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
     if not found:
         return Text(f"Where the time goes can't be said here: {seen.why_none(results, seen.trainings(results))}.")
     loop = {trial: limit for trial, limit in found.items() if is_plain(trial)}
+    first, on_gpu = [_counted(loop), _most_of_all(results, loop)], any(trial.device == "cuda" for trial in loop)
     said = [
-        f"{_counted(loop)} {_most_of_all(results, loop)}".strip(),
+        " ".join(part for part in (first if on_gpu else first[::-1]) if part),
         memory_bound(results, loop, verdicts),
         removed(results, list(found)),
     ]
@@ -127,8 +128,7 @@ def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
         "the step)"
         for group, shares in sorted(most.items(), key=lambda pair: -len(pair[1]))
     ]
-    what = "operators" if all(trial.device == "cpu" for trial in found) else "kernels"
-    return f"The class of {what} that takes most is {listing(told)}." if told else ""
+    return f"The class of {seen.ran(list(found))}s that takes most is {listing(told)}." if told else ""
 
 
 def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
@@ -161,9 +161,8 @@ def _most(results: Results, trials: Sequence[Trial]) -> str:
         if parts:
             group = max(parts, key=lambda name: parts[name].point)
             said.setdefault(group, []).append(f"{percent(parts[group].point)} at batch {trial.batch:,}")
-    what = "operators" if trials[0].device == "cpu" else "kernels"
     told = "; to ".join(f"{group} ({', '.join(where)})" for group, where in said.items())
-    return f" Of the time of its {what} most goes to {told}." if told else ""
+    return f" Of the time of its {seen.ran(trials)}s most goes to {told}." if told else ""
 
 
 def removed(results: Results, trials: Sequence[Trial]) -> str:

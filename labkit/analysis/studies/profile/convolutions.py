@@ -121,11 +121,10 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     ]
     told = any(row["Winograd"] for row in rows)
     also = " Winograd: of the time of all kernels and copies together, at each batch." if told else ""
-    what = "operator" if all(trial.device == "cpu" for trial in trials) else "kernel"
     return Table(
         engines.concise(pd.DataFrame(rows, dtype=object), ("Winograd",)),
-        f"The {what} in which most of the convolutions' time was spent, its name shortened; where passes chose "
-        f"different ones, each of them.{also} {engines.conditions(results, list(trials))}.",
+        f"The {seen.ran(trials)} in which most of the convolutions' time was spent, its name shortened; where passes "
+        f"chose different ones, each of them.{also} {engines.conditions(results, list(trials))}.",
     )
 
 

@@ -65,9 +65,9 @@ def sentence(results: Results) -> Text:
         few, many = (_steps(results, trial) for trial in sample)
         stands = _stands(list(found.values()))
         said.append(
-            f"{seen.name(sample.few)}: a sample of {few} {stands} {many}. Of the time of all kernels "
-            f"the share of {worst} differs most, by {_points(found[worst])}; {100 * STANDS_FOR:g} points are "
-            f"tolerated.{_before(sample)}"
+            f"{seen.name(sample.few)}: a sample of {few} {stands} {many}. Of the time of all "
+            f"{seen.ran(sample)}s the share of {worst} differs most, by {_points(found[worst])}; {100 * STANDS_FOR:g} points "
+            f"are tolerated.{_before(sample)}"
         )
     if not said:
         return Text("No two trials with traces differ in nothing but how many steps were traced.")
@@ -130,7 +130,7 @@ def picture(results: Results) -> Figure | Text:
         return Text("There is no picture of how well a sample stands for a run: no trial was traced twice.")
     data = pd.DataFrame(rows)
     places = list(dict.fromkeys(zip(data["trial"], data["class"], strict=True)))
-    several = data["trial"].nunique() > 1
+    several, what = data["trial"].nunique() > 1, seen.ran([one.few for one in samples(results)])
     names = [f"{of_class} ({trial})" if several else of_class for trial, of_class in places]
 
     def draw(figure: Any, theme: Theme) -> None:
@@ -146,7 +146,7 @@ def picture(results: Results) -> Figure | Text:
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlim(0, None)
-        axes.set_xlabel("share of the kernels' time (%); line: from the lowest to the highest piece")
+        axes.set_xlabel(f"share of the {what}s' time (%); line: from the lowest to the highest piece")
         tidy(axes, theme, grid="x")
         legend_above(figure, [axes])
 
@@ -156,10 +156,10 @@ def picture(results: Results) -> Figure | Text:
         name="profile-sample",
         draw=draw,
         again=results.again,
-        caption="Shares of classes of kernels in a few traced steps and in many of the same training; lines span the "
+        caption=f"Shares of classes of {what}s in a few traced steps and in many of the same training; lines span the "
         "pieces that a trace is taken in. Means of passes. "
         f"{engines.conditions(results, trials)}.",
-        alt=f"Dot plot, a row a class of kernels, of its share in a few traced steps and in many: no class differs by "
+        alt=f"Dot plot, a row a class of {what}s, of its share in a few traced steps and in many: no class differs by "
         f"more than {seen.points(widest).removeprefix('less than ')}.",
         data=data.drop(columns="which"),
         size_in=(8.0, 1.3 + 0.36 * len(names)),
@@ -219,7 +219,7 @@ def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
     first = [trial for trial in known if seen.setting(trial) == seen.setting(known[0])]
     trial = max(first, key=lambda one: one.batch)
     trace = seen.traces(results, trial)[0][1]
-    what = "operator" if trace.of == "operators" else "kernel"
+    what = seen.ran([trial])
     rows = [
         {
             what: one.name,

@@ -152,14 +152,19 @@ def groups(trace: Traced) -> Shares:
     return {group: share for group, share in found.items() if share}
 
 
+def ran(trials: Sequence[Trial]) -> str:
+    """What a trace of these is of: kernels, or on a CPU operators."""
+    return "operator" if trials and all(trial.device == "cpu" for trial in trials) else "kernel"
+
+
 def unknown_sentence(results: Results, trials: Sequence[Trial]) -> str:
     """How much of the kernels' time no rule knows, where it is most."""
     found = {trial: shares(results, trial, lambda _, trace: groups(trace)) for trial in trials}
     known = {trial: one["unknown"].point for trial, one in found.items() if "unknown" in one}
     if not known:
-        return " Every kernel's name is known to a rule." if any_trace(results, trials) else ""
+        return f" Every {ran(trials)}'s name is known to a rule." if any_trace(results, trials) else ""
     most = max(known, key=lambda trial: known[trial])
-    return f" Unknown to every rule is {percent(known[most])} of the kernels' time at most ({name(most)})."
+    return f" Unknown to every rule is {percent(known[most])} of the {ran(trials)}s' time at most ({name(most)})."
 
 
 def lacking_sentence(results: Results, trials: Sequence[Trial]) -> str:
