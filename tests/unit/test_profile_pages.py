@@ -335,6 +335,12 @@ def test_an_interval_across_the_tolerance_decides_nothing() -> None:
     assert "can't be told to stand for" in said(sample.sentence(of_records(STUDY, [*made, *records([many])])))
 
 
+def test_where_the_largest_batch_failed_the_next_one_stands_for_it() -> None:
+    for part in ("calls", "copies"):
+        frame = part_of("some failed", part).frame
+        assert list(frame[frame[""] == "VGG-16, 224 px"]["batch"]) == [4, 32]
+
+
 def test_what_traces_say_of_themselves_is_told_once() -> None:
     trials = grid(model="alexnet", batch=[4, 64], **LARGE)
     found = [traced(one, n, found=trace(one, n, notes=["the time was up"])) for n in PASSES for one in trials]
@@ -389,7 +395,7 @@ def test_several_gpus_say_what_broadcasting_takes_and_one_gpu_that_it_has_none()
     frame = part_of("several GPUs", "gpus").frame
     shares = [float(text.removesuffix(" %")) for text in frame[frame[""] == "AlexNet, 224 px"]["in broadcasts"]]
     assert shares == sorted(shares, reverse=True) and len(shares) == len(BATCHES)
-    assert "AlexNet on 2 " in said(part_of("several GPUs", "networks"))
+    assert "AlexNet on 2 GPUs " in said(part_of("several GPUs", "networks"))
     assert "nobody to send to" in said(part_of("a GPU", "gpus"))
 
 

@@ -124,11 +124,11 @@ def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
         group = max(kernels, key=lambda name: kernels[name])
         most.setdefault(group, []).append(kernels[group])
     told = [
-        f"{group} in {len(shares)} of them ({' to '.join(dict.fromkeys(map(percent, (min(shares), max(shares)))))} of "
-        "the step)"
+        f"{group} in {len(shares)} training{'s' if len(shares) > 1 else ''} "
+        f"({' to '.join(dict.fromkeys(map(percent, (min(shares), max(shares)))))} of the step)"
         for group, shares in sorted(most.items(), key=lambda pair: -len(pair[1]))
     ]
-    return f"The class of {seen.ran(list(found))}s that takes most is {listing(told)}." if told else ""
+    return f"Of all classes of {seen.ran(list(found))}s most time goes to {listing(told)}." if told else ""
 
 
 def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:

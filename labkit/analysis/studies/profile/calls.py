@@ -32,8 +32,7 @@ COLUMNS = 4
 
 def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """API time by class, of the whole step and of the way back alone, at the smallest and the largest batch."""
-    trials = seen.ends(trials)
-    known = [trial for trial in trials if any(trace.calls for _, trace in seen.traces(results, trial))]
+    known = seen.ends([one for one in trials if any(trace.calls for _, trace in seen.traces(results, one))])
     if not known:
         why = seen.why_none(results, trials)
         if seen.any_trace(results, trials):
@@ -99,15 +98,15 @@ def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
 
     Of each network its largest images, at the smallest and the largest batch.
     """
-    trials = seen.ends(seen.largest_input(trials))
-    rows = [row for trial in trials for row in _section_rows(results, trial)]
+    shown = seen.ends(seen.largest_input([trial for trial in trials if seen.traces(results, trial)]))
+    rows = [row for trial in shown for row in _section_rows(results, trial)]
     if not rows:
         why = seen.why_none(results, trials)
         if seen.any_trace(results, trials):
             why = "their traces hold no sections, as that of a captured step, which is one launch"
         return Text(f"Sections of a step can't be shown: {why}.")
     data = pd.DataFrame(rows)
-    of_host = "in operators" if _on_cpu(trials) else "device, in its kernels"
+    of_host = "in operators" if _on_cpu(shown) else "device, in its kernels"
     settings = list(dict.fromkeys(data["network"]))
     names = [section for section in SECTIONS if section in set(data["section"])]
 
@@ -121,7 +120,7 @@ def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
             ):
                 there = [name for name in names if name in panel.index]
                 places = [names.index(name) + shift for name in there]
-                axes.barh(places, panel.loc[there, column], 0.36, color=theme.palette[colour], label=said)
+                axes.barh(places, panel.loc[there, column], 0.36, color=theme.palette[colour], ec="none", label=said)
             axes.set_yticks(range(len(names)), names if place % COLUMNS == 0 else [""] * len(names), fontsize=8)
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.set_title(setting, fontsize=7.5, color=theme.ink)
@@ -134,9 +133,9 @@ def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         name="profile-sections",
         draw=draw,
         again=results.again,
-        caption=f"Sections of one and the same traced step: {_what(on_cpu=_on_cpu(trials))} "
-        f"{seen.steps_words(results, trials).capitalize()}, means of passes. "
-        f"{engines.conditions(results, list(trials))}.",
+        caption=f"Sections of one and the same traced step: {_what(on_cpu=_on_cpu(shown))} "
+        f"{seen.steps_words(results, shown).capitalize()}, means of passes. "
+        f"{engines.conditions(results, shown)}.",
         alt=f"Paired bars, a panel a trial, of the host's and the device's time in {', '.join(names)}. The longest for "
         f"the host: {longest['section']} of {longest['network']}, {number(longest['host (ms)'])} ms.",
         data=data,

@@ -30,10 +30,12 @@ def sentence(results: Results) -> str:
     for (network, devices), shares in families.items():
         ends = dict.fromkeys((min(shares), max(shares)))
         words = " and ".join(f"{percent(share)} at batch {batch:,}" for batch, share in ends)
-        told.append(f"{network} on {devices} {words}")
+        told.append(f"{network} on {devices} GPUs {words}")
     if not told:
         return ""
-    return f"One process on several GPUs spends of kernel and copy time in broadcasting weights: {'; '.join(told)}."
+    return (
+        f"Of kernel and copy time one process that has several GPUs spends in broadcasting weights: {'; '.join(told)}."
+    )
 
 
 def table(results: Results) -> Table | Text:

@@ -102,7 +102,7 @@ def _scaled(held: int | None) -> float | None:
 
 def copies(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """Copies by direction, their sizes and rate, and what ran at the same time, at the smallest and largest batch."""
-    known = [trial for trial in seen.ends(trials) if seen.traces(results, trial)]
+    known = seen.ends([trial for trial in trials if seen.traces(results, trial)])
     if not known:
         return Text(f"Of copies and concurrency nothing can be said here: {seen.why_none(results, trials)}.")
     if all(trace.of == "operators" for trial in known for _, trace in seen.traces(results, trial)):

@@ -66,8 +66,8 @@ def sentence(results: Results) -> Text:
         stands = _stands(list(found.values()))
         said.append(
             f"{seen.name(sample.few)}: a sample of {few} {stands} {many}. Of the time of all "
-            f"{seen.ran(sample)}s the share of {worst} differs most, by {_points(found[worst])}; {100 * STANDS_FOR:g} points "
-            f"are tolerated.{_before(sample)}"
+            f"{seen.ran(sample)}s the share of {worst} differs most, by {_points(found[worst])}; "
+            f"{100 * STANDS_FOR:g} points are tolerated.{_before(sample)}"
         )
     if not said:
         return Text("No two trials with traces differ in nothing but how many steps were traced.")
@@ -176,7 +176,7 @@ def _piece_groups(piece: Piece) -> seen.Shares:
 def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """What the profiler itself costs: a traced step over a timed one."""
     rows = []
-    for trial in seen.ends(trials):
+    for trial in seen.ends([one for one in trials if seen.traces(results, one)]):
         slower, traced = (seen.metric(results, trial, name) for name in ("trace_slowdown", "traced_step_s"))
         step = results.interval(trial, "step_s")
         if slower and traced and step:
