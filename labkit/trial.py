@@ -219,7 +219,7 @@ class Trial:
 
     def label(self, *, beside: Iterable[Trial] = ()) -> str:
         """A short name for people: model and batch, and whatever differs among `beside`."""
-        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer") else [self.workload]
+        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer", "gan") else [self.workload]
         if self.size:
             parts.append(f"size {self.size}")
         if self.epochs:

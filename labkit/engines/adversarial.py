@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from labkit.engines.precision import autocast
+from labkit.engines.sections import section
 from labkit.models.wgan import WGAN
 from labkit.recipes import ADAM_BETAS, CLIP, PENALTY
 from labkit.trial import Trial
@@ -54,18 +55,22 @@ class Adversarial:
         """
         optimizer, _ = self.optimizers
         self.critic.requires_grad_(True)
-        optimizer.zero_grad(set_to_none=True)
-        made = self.make(noise)
-        with self._precision():
-            estimate = self.critic(images).float().mean() - self.critic(made).float().mean()
+        with section("optimiser"):
+            optimizer.zero_grad(set_to_none=True)
+        with section("forward"):
+            made = self.make(noise)
+            with self._precision():
+                estimate = self.critic(images).float().mean() - self.critic(made).float().mean()
         loss = -estimate
         if self._penalised:
             assert mixing is not None
-            loss = loss + PENALTY * self._steepness(torch.lerp(made.float(), images, mixing))
-        loss.backward(inputs=self._critics)  # type: ignore[no-untyped-call, unused-ignore]
-        optimizer.step()
-        if not self._penalised:
-            self._clip()
+            with section("loss"):
+                loss = loss + PENALTY * self._steepness(torch.lerp(made.float(), images, mixing))
+        with section("backward"):
+            loss.backward(inputs=self._critics)  # type: ignore[no-untyped-call, unused-ignore]
+        with section("optimiser"):
+            optimizer.step()
+            self.clip()
         return estimate.detach()
 
     def _steepness(self, mixed: torch.Tensor) -> torch.Tensor:
@@ -77,9 +82,11 @@ class Adversarial:
         return (slopes.flatten(1).norm(dim=1) - 1).square().mean()
 
     @torch.no_grad()
-    def _clip(self) -> None:
-        for weight in self._critics:
-            weight.clamp_(-CLIP, CLIP)
+    def clip(self) -> None:
+        """Bring the critic's weights within the bound, if the constraint is one."""
+        if not self._penalised:
+            for weight in self._critics:
+                weight.clamp_(-CLIP, CLIP)
 
     @torch.no_grad()
     def make(self, noise: torch.Tensor) -> torch.Tensor:
@@ -92,11 +99,14 @@ class Adversarial:
         """One step of the generator. The critic's weights get no gradients: nobody computes them."""
         _, optimizer = self.optimizers
         self.critic.requires_grad_(False)
-        optimizer.zero_grad(set_to_none=True)
-        with self._precision():
+        with section("optimiser"):
+            optimizer.zero_grad(set_to_none=True)
+        with section("forward"), self._precision():
             loss = -self.network(noise).float().mean()
-        loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
-        optimizer.step()
+        with section("backward"):
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        with section("optimiser"):
+            optimizer.step()
 
     def forget_gradients(self) -> None:
         """Before a capture: gradients are made anew in the graph's own memory."""
@@ -110,6 +120,14 @@ class Adversarial:
     def statistics(self) -> list[torch.Tensor]:
         """Running means and variances, in the order of their layers."""
         return [buffer for buffer in self.network.buffers() if buffer.is_floating_point()]
+
+    def moments(self) -> dict[str, list[torch.Tensor]]:
+        """Of both networks the mean squares of the gradients that their optimisers keep, in the order of weights."""
+        name = "exp_avg_sq" if self._penalised else "square_avg"
+        return {
+            part: [state[name] for state in optimizer.state.values()]
+            for part, optimizer in zip(("critic", "generator"), self.optimizers, strict=True)
+        }
 
     def out_of_bounds(self) -> str | None:
         """What of the critic lies beyond the clipping's bound; None where nothing does, or nothing is clipped."""

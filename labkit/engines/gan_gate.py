@@ -1,16 +1,23 @@
 """Does a captured iteration of a WGAN compute what the eager one computes? Two of both, from the same beginning.
 
-Compared are the images and the noise that each read, the critic's estimates before each of its steps, how far every
-weight moved, and every running statistic. The same kernels run in both, so what may differ is the order in which some
-of them add up. RMSprop and Adam divide by the gradient's own size: a gradient of nearly nothing moves its weight as far
-as a large one does, and in whichever direction rounding says. So the changes of all weights are compared by their norm,
-and no single weight is judged alone.
+Compared are the images and the noise that each read, the critic's estimates before each of its steps, the mean squares
+of gradients that the optimisers keep, how far the weights moved, and every running statistic. The same kernels run in
+both, so what may differ is the order in which some of them add up, and which ones cuDNN picks.
+
+RMSprop and Adam divide a gradient by its own size: one of nearly nothing moves its weight as far as a large one does,
+in whichever direction rounding says. On a CPU another memory format alone changed the generator's movement by up to
+0.17 of itself in FP32 and 0.32 in BF16, while the squares stayed within 0.011 and 0.072 (batches of 2 to 64). The
+critic's learning rate halved changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and
+0.67. So the squares are held tightly, the movement loosely, and no single weight is judged alone.
+
+A critic whose weights are clipped is clipped before the first iteration, in both: the first clipping moves weights as
+DCGAN draws them so far that what the steps do would not be seen beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,23 +30,33 @@ ITERATIONS = 2
 
 
 class Tolerance(NamedTuple):
-    """How far a captured iteration may be from the eager one: its estimates, relative to the largest of them, and the
-    change of all weights of a network, relative to the eager change."""
+    """How far captured iterations may be from the eager ones.
+
+    The estimates' largest difference over the largest estimate; of the squares of gradients, the running statistics and
+    the movement of each network the norm of the difference over the eager norm.
+    """
 
     estimate: float
-    change: float
+    squares: float
+    movement: float
 
 
-TOLERANCES = {"fp32": Tolerance(0.01, 0.1), "tf32": Tolerance(0.03, 0.2), "bf16": Tolerance(0.1, 0.4)}
+TOLERANCES = {
+    "fp32": Tolerance(0.01, 0.05, 0.4),
+    "tf32": Tolerance(0.02, 0.1, 0.45),
+    "bf16": Tolerance(0.05, 0.2, 0.48),
+}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What two iterations did: the estimates (2, 5), what each read, and the changes by network and of statistics."""
+    """What two iterations did: the estimates (2, 5), what each read, and what they left by name, flat, on the host."""
 
     estimates: torch.Tensor
     seen: list[torch.Tensor]
-    changes: dict[str, torch.Tensor]
+    movement: dict[str, torch.Tensor]
+    squares: dict[str, torch.Tensor]
+    statistics: torch.Tensor
 
 
 def trace(
@@ -51,54 +68,68 @@ def trace(
 
     Nothing waits for the device between them, so that one which overwrites what the last still reads is found.
     """
-    parts = {"generator": training.generator, "critic": training.critic}
-    values = {name: [*part.parameters()] for name, part in parts.items()}
-    values["statistics"] = list(training.statistics())
-    before = {name: [one.detach().clone() for one in of] for name, of in values.items()}
+    training.clip()
+    parts = {"critic": training.critic, "generator": training.generator}
+    before = {name: _flat(part.parameters()) for name, part in parts.items()}
     estimates, seen = [], []
     for _ in range(ITERATIONS):
         estimates.append(one_iteration().clone())
         seen.append(torch.stack([one.double().sum() for one in what_was_read()]))
-    changes = {
-        name: torch.cat([(now.detach() - old).flatten() for now, old in zip(of, before[name], strict=True)])
-        for name, of in values.items()
-    }
     return Trace(
-        torch.stack(estimates).cpu(), [one.cpu() for one in seen], {name: one.cpu() for name, one in changes.items()}
+        torch.stack(estimates).cpu(),
+        [one.cpu() for one in seen],
+        {name: _flat(part.parameters()) - before[name] for name, part in parts.items()},
+        {name: _flat(of) for name, of in training.moments().items()},
+        _flat(training.statistics()),
     )
+
+
+def _flat(values: Iterable[torch.Tensor]) -> torch.Tensor:
+    """All of them in a row, on the host, where it takes nothing from the device whose memory is reported."""
+    rows = [value.detach().flatten().cpu() for value in values]
+    return torch.cat(rows) if rows else torch.zeros(0)
 
 
 def compare(plain: Trace, captured: Trace, precision: str) -> dict[str, Any]:
     """The differences beside their tolerances; GateError when an iteration read or computed something else."""
     tolerance = TOLERANCES[precision]
-    for number, (expected, seen) in enumerate(zip(plain.seen, captured.seen, strict=True), start=1):
-        if not torch.equal(expected, seen):
-            raise GateError(f"iteration {number} of the captured engine read other images or noise than the eager one")
-    if torch.equal(captured.seen[0], captured.seen[-1]):
-        raise GateError("every iteration read the same images and noise: they are not fresh")
+    _check_what_was_read(plain.seen, captured.seen)
     if not bool(torch.isfinite(torch.cat([plain.estimates, captured.estimates])).all()):
         raise GateError("the critic's estimates are not finite")
-    apart = (captured.estimates - plain.estimates).abs().max() / plain.estimates.abs().max()
-    _check("estimates differ", float(apart), tolerance.estimate)
-    of_changes = {}
-    for name, expected in plain.changes.items():
-        if float(expected.norm()) == 0 and float(captured.changes[name].norm()) == 0:
-            continue  # a network without batch norm has no statistics
-        moved = float((captured.changes[name] - expected).norm() / expected.norm())
-        _check(f"{name} moves otherwise", moved, tolerance.change)
-        of_changes[name] = moved
+    estimates = float((captured.estimates - plain.estimates).abs().max() / plain.estimates.abs().max())
+    squares = [_apart(of, captured.squares[name]) for name, of in plain.squares.items()]
+    squares.append(_apart(plain.statistics, captured.statistics))
+    movement = max(_apart(of, captured.movement[name]) for name, of in plain.movement.items())
+    found = {"estimates": estimates, "gradients' squares or statistics": max(squares), "weights' movement": movement}
+    for (what, difference), most in zip(found.items(), tolerance, strict=True):
+        if not difference <= most:
+            raise GateError(
+                f"in {ITERATIONS} captured iterations the {what} differ from the eager ones' by {difference:.2g} of "
+                f"them, more than {most:g}"
+            )
     return {
         "iterations": ITERATIONS,
-        "loss_difference": float(apart),
+        "loss_difference": estimates,
         "loss_tolerance": tolerance.estimate,
-        "change_difference": max(of_changes.values()),
-        "change_tolerance": tolerance.change,
+        "squares_difference": max(squares),
+        "squares_tolerance": tolerance.squares,
+        "change_difference": movement,
+        "change_tolerance": tolerance.movement,
     }
 
 
-def _check(what: str, difference: float, tolerance: float) -> None:
-    if math.isnan(difference) or difference > tolerance:
-        raise GateError(
-            f"in {ITERATIONS} captured iterations the {what} from the eager ones by {difference:.2g} of it, more than "
-            f"{tolerance:g}"
-        )
+def _apart(plain: torch.Tensor, captured: torch.Tensor) -> float:
+    """The norm of the difference over the plain norm; 0 of nothing, not a number where one of them has none."""
+    if plain.shape != captured.shape:
+        return math.nan
+    difference = float((captured - plain).norm())
+    return difference / float(plain.norm()) if difference else 0.0
+
+
+def _check_what_was_read(plain: Sequence[torch.Tensor], captured: Sequence[torch.Tensor]) -> None:
+    for number, (expected, seen) in enumerate(zip(plain, captured, strict=True), start=1):
+        if not torch.equal(expected, seen):
+            raise GateError(f"iteration {number} of the captured engine read other images or noise than the eager one")
+    for one, what in enumerate(("images", "noise")):
+        if captured[0][one] == captured[-1][one]:
+            raise GateError(f"every iteration read the same {what}: they are not fresh")

@@ -15,6 +15,7 @@ from labkit.data.device_loader import PART, StaticBatch
 from labkit.data.loaders import AnyLoader
 from labkit.engines.adversarial import Adversarial
 from labkit.engines.captured import WARM_UPS
+from labkit.engines.sections import section
 from labkit.models.wgan import NOISE
 from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
@@ -69,7 +70,8 @@ class HostedIteration:
         self.images = torch.empty(0)  # of the last critic's step
 
     def _next_images(self, _number: int) -> torch.Tensor:
-        self.images, _ = self.loader.next_batch()
+        with section("load"):
+            self.images, _ = self.loader.next_batch()
         return self.images
 
     def __call__(self) -> None:

@@ -50,6 +50,7 @@ class GanWorkload:
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
+        self._cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
         precision.set_modes(trial.precision)
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
@@ -88,7 +89,7 @@ class GanWorkload:
 
     def _describe(self) -> dict[str, Any]:
         trial, data = self.trial, self._data
-        cost, work = count(trial.model, constraint=trial.constraint), iteration(trial.constraint)
+        cost, work = self._cost, iteration(trial.constraint)
         return {
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
