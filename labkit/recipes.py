@@ -150,7 +150,7 @@ def has_bf16(cpu_features: Iterable[str]) -> bool:
 
 
 # A WGAN. `clipping` as Arjovsky et al. 2017 train it (arXiv:1701.07875, algorithm 1): RMSprop, and after each of the
-# critic's steps its weights are clipped. `gradient_penalty` as Gulrajani et al. 2017 do (arXiv:1704.00028, algorithm 1):
+# critic's steps its weights are clipped. `gradient_penalty` as Gulrajani et al. 2017 do (arXiv:1704.00028, the same):
 # Adam, and instead of clipping a penalty on how far the slope of the critic's score is from 1.
 CRITIC_STEPS = 5  # for each of the generator's, in both papers (Arjovsky's code takes 100 now and then)
 CLIP = 0.01

@@ -34,7 +34,11 @@ DIFFERING = (
     "epochs",
     "constraint",
 )  # named where trials differ in them
-OF_MODELS = {"train": "training", "infer": "inference", "gan": "adversarial training"}  # the workloads that run a network
+OF_MODELS = {
+    "train": "training",
+    "infer": "inference",
+    "gan": "adversarial training",
+}  # the workloads that run a network
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 

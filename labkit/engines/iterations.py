@@ -1,4 +1,4 @@
-"""One iteration of a WGAN: five steps of the critic, each on a fresh batch, then the generator's; by Python or captured.
+"""One iteration of a WGAN: five steps of the critic on a fresh batch each, then the generator's; by Python or captured.
 
 Captured, the whole iteration is one CUDA graph: noise is drawn, five batches are loaded, six updates are made, and the
 critic's estimates are added up, all in one launch. Noise comes from a generator of random numbers of its own, which

@@ -27,7 +27,7 @@ from labkit.engines.gan_support import why_unsupported
 from labkit.engines.iterations import CapturedIteration, Draws, HostedIteration
 from labkit.errors import GateError, Unsupported
 from labkit.models import count
-from labkit.models.wgan import CHANNELS, NOISE, WGAN, iteration
+from labkit.models.wgan import CHANNELS, WGAN, iteration
 from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
 from labkit.workloads._inputs import inputs_of
@@ -61,7 +61,7 @@ class GanWorkload:
         self._samples: Samples | None = None
         if trial.samples:  # before the network learns anything
             self._samples = Samples(data.train, trial.samples, seed=trial.seed)
-            self.facts_of_samples = self._samples.beginning(lambda noise: self._make(network, noise))
+            self._drawn_before = self._samples.beginning(lambda noise: self._make(network, noise))
         captured = trial.engine == "graph"
         self._reference: Adversarial | None = None
         if captured:
@@ -173,10 +173,10 @@ class GanWorkload:
         estimate = self.read_loss()
         for hook in hooks:
             hook.remove()
-        expected = {"generator": {(trial.batch, CHANNELS, trial.image_px, trial.image_px)}, "critic": {(trial.batch,)}}
+        expected = {"generator": (trial.batch, CHANNELS, trial.image_px, trial.image_px), "critic": (trial.batch,)}
         for name, seen in shapes.items():
-            if seen != expected[name]:
-                raise GateError(f"the {name} gave outputs of shape {sorted(seen)}, expected {sorted(expected[name])}")
+            if seen != {expected[name]}:
+                raise GateError(f"the {name} gave outputs of shape {sorted(seen)}, expected {expected[name]}")
         if estimate is None:
             raise GateError("the first iteration's estimate of the distance is not finite")
         without = [name for name, weight in network.named_parameters() if weight.grad is None]
@@ -198,7 +198,7 @@ class GanWorkload:
         """As many generated images as the trial asks for, from fixed noise; before training, and real ones."""
         assert self._samples is not None, "the trial asks for no samples"
         after = self._samples.of(lambda noise: self._make(self.training.network, noise))
-        return {**self.facts_of_samples, "samples_png": after}
+        return {**self._drawn_before, "samples_png": after}
 
     def _make(self, network: WGAN, noise: torch.Tensor) -> torch.Tensor:
         """Images by a generator that learns nothing of it, by the batch's own statistics as in training."""

@@ -95,7 +95,7 @@ def _ends(results: Results, trials: Sequence[Trial], metric: str) -> list[tuple[
 def _from_to(results: Results, trials: Sequence[Trial], metric: str) -> str:
     """`12 % [11, 13] at mini-batch 8 and 60 % [58, 62] at 512`; empty where nothing is known."""
     ends = [f"{with_interval(found, metric)} at mini-batch {t.batch:,}" for t, found in _ends(results, trials, metric)]
-    return listing(ends)
+    return listing(ends) if ends else ""
 
 
 def _busy(results: Results, known: Sequence[Trial]) -> str:
@@ -105,9 +105,9 @@ def _busy(results: Results, known: Sequence[Trial]) -> str:
         reason = _why_untraced(results, of_plain or known)
         return f"The share of the time in which the device computed can't be said: {reason}."
     what = "an operator ran" if results.profile.device.kind == "cpu" else "a kernel ran"
-    said = f"Trained as the paper trained it (eager, FP32), {what} {told} of the time."
+    said = f"Trained as the paper trained it (eager, FP32), the share of the time in which {what} is {told}."
     sensors = _from_to(results, of_plain, "sm_activity")
-    return said + (f" Multiprocessors had work (SM activity) {sensors}." if sensors else "")
+    return said + (f" The device's own SM activity is {sensors}." if sensors else "")
 
 
 def _why_untraced(results: Results, trials: Sequence[Trial]) -> str:
@@ -119,7 +119,9 @@ def _arithmetic(results: Results, known: Sequence[Trial]) -> str:
     told = _from_to(results, plain(known), "fp32_utilisation")
     if not told:
         return ""
-    return f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}."
+    return (
+        f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}."
+    )
 
 
 def peak_words(results: Results) -> str:
@@ -144,10 +146,10 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
         return ""
     most, trial = max(gains, key=lambda pair: pair[0].point)
     told = _from_to(results, [one for one in graphs if one.precision == "fp32"], "compute_utilisation")
-    busy = f", and in FP32 computes {told} of the time" if told else ""
+    busy = f" in FP32 the share is {told}." if told else ""
     return (
-        f"The same iterations captured in one CUDA graph launch nothing kernel by kernel{busy}. That gains most at "
-        f"{named(trial, known)}: {number(most.point)} times the images/s."
+        f"Captured in one CUDA graph, an iteration waits for no launch within it:{busy} That gains most at "
+        f"{named(trial, known)}, {number(most.point)} times the eager loop's images/s."
     )
 
 
@@ -203,8 +205,8 @@ def columns_words(results: Results, trials: Sequence[Trial]) -> str:
     said = [
         "Computing: share of the time in which an operator of PyTorch ran, within the traced iterations."
         if on_cpu
-        else "Computing: time of traced iterations in which a kernel ran, over the time of as many timed ones; waiting: "
-        "for the host to launch one.",
+        else "Computing: time of traced iterations in which a kernel ran, over the time of as many timed ones; "
+        "waiting: for the host to launch one.",
         f"FP32 utilisation: FLOP over peak and elapsed time, of FP32 trials; {peak_words(results)}.",
     ]
     missing = [name for name in ACTIVITIES if all(of(results, trial, name) is None for trial in trials)]
@@ -265,13 +267,14 @@ def sampling_table(results: Results) -> Table | Text:
     if not rows:
         return Text("No training was traced twice, so what a few iterations stand for can't be said here.")
     pairs = sampling_pairs(results)
+    before = listing([f"{count:,}" for count in sorted({short.steps_before for short, _ in pairs})])
     counts = listing(list(dict.fromkeys(f"{a.traced_iterations} and {b.traced_iterations}" for a, b in pairs)))
     of_what = "operators" if results.profile.device.kind == "cpu" else "kernels"
     return Table(
         pd.DataFrame(rows, dtype=object),
         f"The same training traced for few and for many iterations ({counts}), after "
-        f"{listing([f'{count:,}' for count in sorted({a.steps_before for a, _ in pairs})])} or more. Classes: shares of "
-        f"the {of_what}' time, means over passes. {engines.conditions(results, [a for a, _ in pairs])}.",
+        f"{before} or more. Classes: shares of the {of_what}' time, means over passes. "
+        f"{engines.conditions(results, [short for short, _ in pairs])}.",
     )
 
 

@@ -21,6 +21,7 @@ from labkit.records import Record
 from labkit.registry import METRICS
 from labkit.trial import Trial
 
+ENOUGH = 500  # iterations after which digits became legible on a CPU, at mini-batch 64 with clipped weights in BF16
 LINES = {"eager": "-", "graph": "--"}
 GRIDS = {
     "samples_before_png": "before training",
@@ -116,7 +117,8 @@ def _against_batch(
         draw=draw,
         again=results.again,
         caption=f"{caption}{told}{lost} {engines.conditions(results, list(trials))}. Bars: 95 % interval.",
-        alt=f"Line plots of {alt} against the mini-batch, a line each for {listing(kinds)}. {_extremes(data, shown[0])}",
+        alt=f"Line plots of {alt} against the mini-batch, a line each for {listing(kinds)}. "
+        f"{_extremes(data, shown[0])}",
         data=printed.drop(columns=["failed"] if printed["failed"].isna().all() else []),
         size_in=(8.0, 3.6),
     )
@@ -190,28 +192,25 @@ def samples(results: Results, trial: Trial | None) -> Figure | Text:
         axes.set_ylabel("estimate")
         tidy(axes, theme, grid="y")
 
-    ends = f" It goes from {number(course[0][1])} to {number(course[-1][1])}." if course else ""
-    which = f"pass {record.pass_number}; {trial.data}, mini-batch {trial.batch:,}, {series_of(trial, [trial])}"
+    said = [
+        f"{trial.samples} images that the generator makes of the same noise before training and after {count:,} "
+        f"iterations, beside real ones, in sixteen colours each.",
+        "Below: the critic's estimate of the distance between the two, which should fall once the critic has learned.",
+        f"It goes from {number(course[0][1])} to {number(course[-1][1])}." if course else "",
+        "" if count >= ENOUGH else f"That is too few for legible images, which take some {ENOUGH:,} or more.",
+        f"Pass {record.pass_number}: {trial.data}, mini-batch {trial.batch:,}, {series_of(trial, [trial])}, "
+        f"{trial.constraint.replace('_', ' ')}; {results.describe()}.",
+    ]
     return Figure(
         name="gan-samples",
         draw=draw,
         again=results.again,
-        caption=f"{trial.samples} images that the generator makes of the same noise before training and after "
-        f"{count:,} iterations, beside real ones, in sixteen colours each. Below: the critic's estimate of the "
-        f"distance between the two, which should fall once the critic has learned.{ends} {_is_enough(count)} "
-        f"{which}, {trial.constraint.replace('_', ' ')}; {results.describe()}.",
+        caption=" ".join(part for part in said if part),
         alt=f"Three grids of {trial.samples} small images: generated before training, generated after {count:,} "
         f"iterations, and real; below them a line of the critic's estimate over the iterations.",
         data=data if len(data) else pd.DataFrame({"images": list(GRIDS.values())}),
         size_in=(8.0, 4.4),
     )
-
-
-ENOUGH = 500  # iterations after which digits were seen to become legible (mini-batch 64, on a CPU)
-
-
-def _is_enough(count: int) -> str:
-    return "" if count >= ENOUGH else f"That is too few for legible images, which take some {ENOUGH:,} or more."
 
 
 def _pixels(png: str) -> Any:
