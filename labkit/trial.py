@@ -243,6 +243,7 @@ class Trial:
             "gradient_precision",
             "parallel",
             "constraint",
+            "traced_iterations",
             "device",
             "framework",
         ):
@@ -254,6 +255,8 @@ class Trial:
         """A field in a label."""
         if name == "threads":
             return f"{self.threads or 'default'} threads"
+        if name == "traced_iterations":
+            return f"{self.traced_iterations} traced"
         if name == "nodes":
             return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
         return str(getattr(self, name))

@@ -35,10 +35,11 @@ COMMON_FIELDS = (
     "device",
     "data",
 )  # in the caption where all trials agree
-# Columns only where some trial leaves the default: of engines, of training runs, of inference.
+# Columns only where some trial leaves the default: of engines, of training runs, of inference, of traces and GANs.
 SELDOM_FIELDS = (
     *("optimizer", "epochs", "schedule", "learning_rate"),
     *("copies", "queries", "weights", "scored", "threads"),
+    *("constraint", "traced_iterations", "samples"),
 )
 MANY_UNSTEADY = 6  # more are counted, not listed
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")

@@ -1,7 +1,7 @@
 """What a trial is asked once its blocks are timed: queries, scores, further steps, a trace and what memory holds.
 
-blocks | queries | scoring | steps until `steps_before` are over | pieces of a trace | a few steps for memory, counters |
-images that a GAN makes
+blocks | queries | scoring | steps until `steps_before` are over | pieces of a trace | a few steps for memory, counters
+| images of a GAN
 
 Nothing of it stands in another number. It lies between the timed part and the pause in which telemetry sees an idle
 device, in no window of its own.

@@ -162,7 +162,7 @@ def _five(results: Results) -> str:
             apart = max((abs(a - b) for a, b in shares.values()), default=None)
             also = f"; no class of kernels differs by more than {number(apart * POINTS)} points" if apart else ""
             found.append(
-                f"at mini-batch {short.batch:,} {percent(few.point)} by {short.traced_iterations} iterations and "
+                f"at mini-batch {short.batch:,} the share is {percent(few.point)} by {short.traced_iterations} and "
                 f"{percent(many.point)} by {long.traced_iterations}{also}"
             )
     return f"A few iterations beside many: {'; '.join(found)}." if found else ""
@@ -195,28 +195,32 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         engines.concise(frame, (*columns.values(), "memory (GiB)", "no result")),
         f"A step is an iteration: {CRITIC_STEPS} steps of the critic, each on a fresh mini-batch of real images and as "
         f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
-        f"step. {columns_words(results, trials)} {engines.conditions(results, list(trials))}. Intervals: 95 %.",
+        f"step. {meanings(results, trials, shares)} {engines.conditions(results, list(trials))}. Intervals: 95 %.",
     )
 
 
-def columns_words(results: Results, trials: Sequence[Trial]) -> str:
-    """What the columns of utilisation mean, and why some are missing."""
-    on_cpu = results.profile.device.kind == "cpu"
-    said = [
-        "Computing: share of the time in which an operator of PyTorch ran, within the traced iterations."
-        if on_cpu
-        else "Computing: time of traced iterations in which a kernel ran, over the time of as many timed ones; "
-        "waiting: for the host to launch one.",
-        f"FP32 utilisation: FLOP over peak and elapsed time, of FP32 trials; {peak_words(results)}.",
-    ]
-    missing = [name for name in ACTIVITIES if all(of(results, trial, name) is None for trial in trials)]
-    if not missing:
-        said.append("SM, FP32 pipe and tensor: the device's own counters (GPM) over the timed part.")
-    elif on_cpu:
+def meanings(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) -> str:
+    """What metrics of a table or picture mean, and why some have no values."""
+    on_cpu, said = results.profile.device.kind == "cpu", []
+    if "compute_utilisation" in metrics:
+        said.append(
+            "Computing: share of the time in which an operator of PyTorch ran, within the traced iterations."
+            if on_cpu
+            else "Computing: time of traced iterations in which a kernel ran, over the time of as many timed ones."
+        )
+    if "launch_gap_share" in metrics and not on_cpu:
+        said.append("Waiting: for the host to launch a kernel.")
+    if "fp32_utilisation" in metrics:
+        said.append(f"FP32 utilisation: FLOP over peak and elapsed time, of FP32 trials; {peak_words(results)}.")
+    sensed = [name for name in ACTIVITIES if name in metrics]
+    missing = [name for name in sensed if all(of(results, trial, name) is None for trial in trials)]
+    if sensed and on_cpu:
         said.append("SM activity and the activity of pipes are of GPUs (GPM): a CPU has no such counters here.")
-    else:
+    elif missing:
         labels = listing([METRICS[name].label for name in missing])
         said.append(f"Not readable here: {labels} ({why_not(results, missing[0])}).")
+    if sensed and len(missing) < len(sensed) and not on_cpu:
+        said.append("Activities are the device's own counters (GPM) over the timed part.")
     return " ".join(said)
 
 

@@ -15,7 +15,7 @@ from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
-from labkit.analysis.studies.gan import columns_words, of, peak_words, series_of
+from labkit.analysis.studies.gan import meanings, of, series_of
 from labkit.analysis.table import Text
 from labkit.records import Record
 from labkit.registry import METRICS
@@ -49,19 +49,20 @@ def arithmetic(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         trials,
         ("fp32_utilisation", "fp32_activity", "tensor_activity"),
         name="gan-arithmetic",
-        caption=f"How much of its arithmetic the device does, against the mini-batch; {peak_words(results)}.",
+        caption="How much of its arithmetic the device does, against the mini-batch.",
         alt="FP32 utilisation and the activity of pipes",
     )
 
 
 def step_time(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """Time of an iteration against the mini-batch: flat while launches bound it."""
+    bounds = "launches bound it" if results.profile.device.kind == "cuda" else "passes over the weights bound it"
     return _against_batch(
         results,
         trials,
         ("step_s",),
         name="gan-step",
-        caption="Time of an iteration against the mini-batch: where it does not grow with the work, launches bound it.",
+        caption=f"Time of an iteration against the mini-batch: where it does not grow with the work, {bounds}.",
         alt="the time of an iteration",
         log=True,
     )
@@ -110,7 +111,7 @@ def _against_batch(
         legend_above(figure, grid, ncols=4)
 
     lost = engines.failures_sentence(results, trials)
-    told = "" if log else f" {columns_words(results, trials)}"
+    told = f" {words}" if (words := meanings(results, trials, metrics)) else ""
     printed = data.rename(columns={"value": "value (SI)"}).drop(columns=["engine"])
     return Figure(
         name=name,
