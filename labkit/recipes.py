@@ -149,6 +149,37 @@ def has_bf16(cpu_features: Iterable[str]) -> bool:
     return bool(BF16_FEATURES & set(cpu_features))
 
 
+# A WGAN. `clipping` as Arjovsky et al. 2017 train it (arXiv:1701.07875, algorithm 1): RMSprop, and after each of the
+# critic's steps its weights are clipped. `gradient_penalty` as Gulrajani et al. 2017 do (arXiv:1704.00028, the same):
+# Adam, and instead of clipping a penalty on how far the slope of the critic's score is from 1.
+CRITIC_STEPS = 5  # for each of the generator's, in both papers (Arjovsky's code takes 100 now and then)
+CLIP = 0.01
+PENALTY = 10.0
+ADAM_BETAS = (0.0, 0.9)
+_ADVERSARIAL = MappingProxyType(
+    {
+        "clipping": {"optimizer": "rmsprop", "learning_rate": 5e-5},
+        "gradient_penalty": {"optimizer": "adam", "learning_rate": 1e-4},
+    }
+)
+
+
+def adversarial(kind: Literal["cuda", "cpu"], constraint: str = "clipping") -> dict[str, Recipe]:
+    """`eager`, and on a GPU `graph`: a WGAN's training under a constraint, by the names that a profile's sweeps use.
+
+    On a GPU both make their images there by one kernel, as the plain loop of other networks does.
+    """
+    of_both = {"workload": "gan", "model": "wgan", "constraint": constraint, **_ADVERSARIAL[constraint]}
+    if kind == "cpu":
+        return {"eager": of_both}
+    return {"eager": {**of_both, **PLAIN_ON_GPU}, "graph": {**of_both, **PLAIN_ON_GPU, "engine": "graph"}}
+
+
+def optimizer_of(constraint: str) -> str:
+    """The optimiser that belongs to a constraint of a WGAN."""
+    return str(_ADVERSARIAL[constraint]["optimizer"])
+
+
 def is_plain(trial: Trial) -> bool:
     """Whether a trial is the papers' loop: eager, FP32, contiguous, PyTorch's default SGD."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)

@@ -219,7 +219,7 @@ class Trial:
 
     def label(self, *, beside: Iterable[Trial] = ()) -> str:
         """A short name for people: model and batch, and whatever differs among `beside`."""
-        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer") else [self.workload]
+        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer", "gan") else [self.workload]
         if self.size:
             parts.append(f"size {self.size}")
         if self.epochs:
@@ -243,6 +243,7 @@ class Trial:
             "gradient_precision",
             "parallel",
             "constraint",
+            "traced_iterations",
             "device",
             "framework",
         ):
@@ -254,6 +255,8 @@ class Trial:
         """A field in a label."""
         if name == "threads":
             return f"{self.threads or 'default'} threads"
+        if name == "traced_iterations":
+            return f"{self.traced_iterations} traced"
         if name == "nodes":
             return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
         return str(getattr(self, name))

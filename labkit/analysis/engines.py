@@ -144,7 +144,7 @@ def conditions(results: Results, trials: Sequence[Trial]) -> str:
         return results.describe()
     engines: dict[tuple[str, str, str], list[str]] = {}
     for trial in trials:
-        updated = f", {trial.optimizer}" if trial.workload == "train" else ""
+        updated = f", {trial.optimizer}" if trial.workload in ("train", "gan") else ""
         how = (trial.precision.upper(), trial.memory_format.replace("_", " "), updated)
         engines.setdefault(how, []).append(engine_name(trial))
     by_rest: dict[tuple[str, str, str], list[str]] = {}

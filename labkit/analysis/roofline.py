@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from labkit.analysis.results import Results
 from labkit.models import count, input_bytes
 from labkit.profile import Peaks, Profile
+from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
 
 
@@ -83,8 +84,13 @@ def work_of(results: Results, trial: Trial) -> Work | None:
     if flop is None or weights is None:
         return None
     sample_bytes = results.fact(trial, "image_bytes") or results.fact(trial, "document_bytes")
-    images = trial.batch_of_device
+    images = _images_of_step(trial)
     return _on_devices(trial, Work(images, flop * images, weights + sample_bytes * images))
+
+
+def _images_of_step(trial: Trial) -> int:
+    """Of a device: real images, of which a WGAN's critic takes a batch in each of its steps."""
+    return trial.batch_of_device * (CRITIC_STEPS if trial.workload == "gan" else 1)
 
 
 def _on_devices(trial: Trial, work: Work) -> Work:
@@ -126,6 +132,11 @@ def planned_work(trial: Trial) -> Work:
     if trial.workload == "train":
         of_device = model_work(trial.model, trial.batch_of_device, image_px=trial.image_px, optimizer=trial.optimizer)
         return _on_devices(trial, of_device)
+    if trial.workload == "gan":
+        work, images = count(trial.model, image_px=trial.image_px, constraint=trial.constraint), _images_of_step(trial)
+        assert work.weight_traffic_bytes is not None
+        read = work.weight_traffic_bytes + input_bytes(trial.model, trial.image_px) * images
+        return Work(images, work.flop_training * images, read)
     facts = count(trial.model, image_px=trial.image_px)
     size = WEIGHT_BYTES[trial.precision]
     return Work(

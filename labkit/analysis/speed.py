@@ -32,8 +32,13 @@ DIFFERING = (
     "threads",
     "copies",
     "epochs",
+    "constraint",
 )  # named where trials differ in them
-OF_MODELS = {"train": "training", "infer": "inference"}  # the workloads that run a network
+OF_MODELS = {
+    "train": "training",
+    "infer": "inference",
+    "gan": "adversarial training",
+}  # the workloads that run a network
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
@@ -257,6 +262,8 @@ def word(trial: Trial, field: str) -> str:
         return threads_word(trial.threads)
     if field == "batch":
         return f"batch {trial.batch:,}"
+    if field == "constraint":
+        return trial.constraint.replace("_", " ")
     if field == "epochs":
         return f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}" if trial.epochs else "timed"
     return str(getattr(trial, field))

@@ -35,11 +35,12 @@ COMMON_FIELDS = (
     "device",
     "data",
 )  # in the caption where all trials agree
-# Columns only where some trial leaves the default: of engines, of training runs, of inference, of traces.
+# Columns only where some trial leaves the default: of engines, of training runs, of inference, of traces and GANs.
 SELDOM_FIELDS = (
     *("optimizer", "epochs", "schedule", "learning_rate"),
     *("copies", "queries", "weights", "scored", "threads"),
     *("traced_iterations", "steps_before", "devices", "parallel"),
+    *("constraint", "samples"),
 )
 MANY_UNSTEADY = 6  # more are counted, not listed
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")

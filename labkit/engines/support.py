@@ -10,6 +10,7 @@ from labkit.data.triton_here import why_no_triton
 from labkit.engines import openvino_on_cpu, precision
 from labkit.engines.batch_of_one import why_not_normalised
 from labkit.engines.one_process import why_not_in_one_process
+from labkit.models import MODELS
 from labkit.trial import Trial
 
 # `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
@@ -23,6 +24,8 @@ OF_KERAS = ("function", "xla")
 def why_unsupported(trial: Trial) -> str | None:
     """The reason, in a sentence without a full stop; None where the trial can be trained."""
     captured = "graph" in trial.engine
+    if _is_gan(trial):
+        return f"{trial.model} is two networks that train against each other: the gan workload does that"
     if trial.engine in OF_KERAS:
         return _why_not_of_keras(trial)
     if trial.engine in PREDICTING_ONLY:
@@ -66,6 +69,8 @@ def why_unsupported(trial: Trial) -> str | None:
 
 def why_not_predicted(trial: Trial) -> str | None:
     """The same of inference."""
+    if _is_gan(trial):
+        return f"{trial.model} classifies nothing: the gan workload trains it"
     if trial.engine in OF_KERAS:
         return _why_not_of_keras(trial)
     if trial.devices != 1:
@@ -82,6 +87,10 @@ def why_not_predicted(trial: Trial) -> str | None:
     if "graph" in trial.engine and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
     return _why_not_compiled(trial)
+
+
+def _is_gan(trial: Trial) -> bool:
+    return trial.model in MODELS and MODELS[trial.model].noise > 0
 
 
 def _why_not_fused(trial: Trial) -> str | None:

@@ -17,6 +17,8 @@ class ModelEntry:
     has in lists of ported networks (osmr/imgclsmob), less its convolutions' 10,016 biases, which batch norm takes away.
     A network with `words` takes bags of so many words instead of images and has no input size in pixels; its
     `published_parameters` follow from the layers of its source, with that source's `classes`.
+    One with `noise` makes images from so many random numbers, and is two networks that are trained against each other;
+    its parameters are those of both, and follow from the layers of its source too.
     """
 
     name: str
@@ -28,16 +30,21 @@ class ModelEntry:
     paper: str
     words: int = 0
     classes: int = 1000
+    noise: int = 0
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a model weighs and costs. FLOP count a multiply-add as two; per image, without batch norm and pooling."""
+    """What a model weighs and costs. FLOP count a multiply-add as two; per image, without batch norm and pooling.
+
+    Of a GAN, forward is one image through both networks, and training a whole iteration for each real image it takes.
+    """
 
     parameters: int
     parameter_bytes: int
     flop_forward: int
     flop_training: int
+    weight_traffic_bytes: int | None = None  # of an iteration of a GAN; of others it follows from the optimiser
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -74,6 +81,7 @@ MODELS: dict[str, ModelEntry] = {
             words=10_000,
             classes=46,
         ),
+        ModelEntry("wgan", "WGAN", "wgan", 32, False, 6_085_888, "Arjovsky et al. 2017, arXiv:1701.07875", noise=100),
     )
 }
 
@@ -111,7 +119,7 @@ def check_data(name: str, *, words: int) -> ModelEntry:
     if entry.words == words:
         return entry
     takes, given = (f"bags of {count:,} words" if count else "images" for count in (entry.words, words))
-    fitting = [other.name for other in MODELS.values() if other.words == words]
+    fitting = [other.name for other in MODELS.values() if other.words == words and not other.noise]
     raise UserError(f"{entry.title} takes {takes}, and the data are {given}: what takes those is {', '.join(fitting)}.")
 
 

@@ -13,18 +13,28 @@ from functools import cache
 from pathlib import Path
 
 from labkit.models.catalogue import MODELS, ModelFacts, check_input, input_sizes
+from labkit.trial import CONSTRAINTS
 
 COUNTS = Path(__file__).with_name("counts.json")
 
 
 def count(
-    name: str, *, image_px: int = 32, classes: int | None = None, stem: str = "imagenet", head: str = "torchvision"
+    name: str,
+    *,
+    image_px: int = 32,
+    classes: int | None = None,
+    stem: str = "imagenet",
+    head: str = "torchvision",
+    constraint: str = "clipping",
 ) -> ModelFacts:
     """Parameters and FLOP per sample of a model as `build` makes it with the same arguments.
 
     UserError for a name or size that there is none of.
     """
-    classes = check_input(name, image_px).classes if classes is None else classes
+    entry = check_input(name, image_px)
+    if entry.noise:
+        return _counts()[_key_of_gan(name, constraint)]
+    classes = entry.classes if classes is None else classes
     known = known_count(name, image_px=image_px, classes=classes, stem=stem, head=head)
     if known is not None:
         return known
@@ -54,14 +64,22 @@ def variants(name: str) -> list[tuple[int, str, str]]:
 def count_everything() -> dict[str, ModelFacts]:
     """Count every variant of every model now (imports PyTorch)."""
     from labkit.models.torch_models import count_now
+    from labkit.models.wgan import count_iteration
 
-    return {
+    of_networks = {
         _key(name, image_px, entry.classes, stem, head): count_now(
             name, image_px=image_px, classes=entry.classes, stem=stem, head=head
         )
         for name, entry in MODELS.items()
         for image_px, stem, head in variants(name)
+        if not entry.noise
     }
+    gans = [name for name, entry in MODELS.items() if entry.noise]
+    return of_networks | {_key_of_gan(name, one): count_iteration(one) for name in gans for one in CONSTRAINTS}
+
+
+def _key_of_gan(name: str, constraint: str) -> str:
+    return f"{name} {MODELS[name].native_px}px, {constraint}"
 
 
 def _key(name: str, image_px: int, classes: int, stem: str, head: str) -> str:
@@ -77,5 +95,8 @@ def _counts() -> dict[str, ModelFacts]:
 
 def write_counts() -> None:
     """Write `counts.json` anew: `python -c "from labkit.models.facts import write_counts; write_counts()"`."""
-    everything = {key: asdict(facts) for key, facts in count_everything().items()}
+    everything = {
+        key: {name: value for name, value in asdict(facts).items() if value is not None}
+        for key, facts in count_everything().items()
+    }
     COUNTS.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")

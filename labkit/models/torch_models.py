@@ -1,4 +1,4 @@
-"""torchvision's models, at their own size and adapted to 32x32, two that it does not have, and what they count."""
+"""torchvision's models, at their own size and adapted to 32x32, three that it does not have, and what they count."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def build(
     stem: str = "imagenet",
     head: str = "torchvision",
     aux: bool = False,
+    constraint: str = "clipping",
 ) -> torch.nn.Module:
     """A freshly initialised model in training mode on the current default device.
 
@@ -31,6 +32,7 @@ def build(
     (two 512-wide layers on the 1x1 features, as Keras builds at this size); AlexNet's first convolution has stride 1.
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
     A network of bags of words takes (N, words), 1 where a document has the word, and has neither size, stem nor head.
+    A GAN takes noise (N, noise, 1, 1), gives scores (N,), and its critic follows from the `constraint`.
     Without `classes` it has as many as it was published with.
     UserError for a name, size, stem or head that there is none of.
     """
@@ -42,6 +44,10 @@ def build(
     classes = entry.classes if classes is None else classes
     if entry.words:
         return _one_hidden_layer(entry.words, classes)
+    if entry.noise:
+        from labkit.models.wgan import WGAN
+
+        return WGAN(constraint)
     if entry.family == "inception_bn":
         from labkit.models.inception_bn import InceptionBN
 

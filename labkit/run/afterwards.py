@@ -1,6 +1,7 @@
 """What a trial is asked once its blocks are timed: queries, scores, further steps, a trace and what memory holds.
 
 blocks | queries | scoring | steps until `steps_before` are over | pieces of a trace | a few steps for memory, counters
+| images of a GAN
 
 Nothing of it stands in another number. It lies between the timed part and the pause in which telemetry sees an idle
 device, in no window of its own.
@@ -32,7 +33,7 @@ from labkit.run.few_steps import command_for
 from labkit.run.protocol import TRACES, Events
 from labkit.traced import Trace, Traced, Untraced
 from labkit.trial import Trial
-from labkit.workloads import AnswersQueries, HoldsTensors, ScoresImages, Workload
+from labkit.workloads import AnswersQueries, DrawsSamples, HoldsTensors, ScoresImages, Workload
 
 # Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
@@ -110,6 +111,10 @@ def asked_of_steps(
             events.progress("counting in kernels", 0.0)
             facts["nsight"] = counters(command_for(trial, pass_number), os.environ)
             close_phase("nsight")
+    if trial.samples:
+        assert isinstance(workload, DrawsSamples)
+        facts |= workload.draw_samples()
+        close_phase("samples")
     return blocks, facts
 
 

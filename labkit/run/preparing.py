@@ -13,7 +13,15 @@ from labkit.frameworks import is_keras
 from labkit.measure import free_keras, free_memory, reset_compiler, reset_peak_memory, reset_peak_of_keras
 from labkit.run.alike import why_not_over_nodes
 from labkit.trial import NO_DATA, Trial
-from labkit.workloads import AnswersQueries, Prepared, ScoresImages, TrainsEpochs, Workload, build_workload
+from labkit.workloads import (
+    AnswersQueries,
+    DrawsSamples,
+    Prepared,
+    ScoresImages,
+    TrainsEpochs,
+    Workload,
+    build_workload,
+)
 
 
 class Data:
@@ -87,6 +95,8 @@ def _built(trial: Trial, data: Data) -> Workload:
             raise Unsupported(f"the {trial.workload} workload answers no queries")
         if trial.scored and not isinstance(workload, ScoresImages):
             raise Unsupported(f"the {trial.workload} workload scores no images")
+        if trial.samples and not isinstance(workload, DrawsSamples):
+            raise Unsupported(f"the {trial.workload} workload makes no images, so it has no samples")
         if trial.epochs:
             trains_epochs(trial, workload)
     except Unsupported as error:

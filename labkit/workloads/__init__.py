@@ -85,6 +85,15 @@ class HoldsTensors(Workload, Protocol):
         ...
 
 
+@runtime_checkable
+class DrawsSamples(Workload, Protocol):
+    """A workload whose networks make images."""
+
+    def draw_samples(self) -> dict[str, Any]:
+        """As many as the trial asks for, made after its last step, as facts of its record: PNG in base64 by name."""
+        ...
+
+
 class Scores(NamedTuple):
     """A validation: mean loss (None when it was not finite), accuracies as fractions of 1, how many images."""
 

@@ -1,0 +1,162 @@
+"""Two networks that are trained against each other: a WGAN's critic and generator, and their updates.
+
+The critic's step makes its scores of real images as much larger than those of generated ones as its constraint lets
+it; the difference is its estimate of the Wasserstein distance. The generator's step makes the scores of its images
+larger. Both constraints, with their numbers and sources, stand in `labkit.recipes`.
+
+Real and generated images go through the critic one after the other, as in the paper's own code: its batch norm would
+otherwise tell them apart by their mixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from labkit.engines.precision import autocast
+from labkit.engines.sections import section
+from labkit.models.wgan import WGAN
+from labkit.recipes import ADAM_BETAS, CLIP, PENALTY
+from labkit.trial import Trial
+
+
+class Adversarial:
+    """A WGAN and its two optimisers. `network` has FP32 weights and is changed in place.
+
+    `restarts` says whether `restart()` will be called: the beginning is then kept, on the host.
+    """
+
+    def __init__(self, trial: Trial, network: WGAN, *, captured: bool, restarts: bool) -> None:
+        self.trial, self.network = trial, network
+        self.generator, self.critic = network.generator, network.critic
+        self._critics = list(self.critic.parameters())
+        self._penalised = trial.constraint == "gradient_penalty"
+        self._captured = captured
+        self._initial = [value.detach().to("cpu", copy=True) for value in _values(network)] if restarts else None
+        self.optimizers = [self._make_optimizer(part.parameters()) for part in (self.critic, self.generator)]
+
+    def _make_optimizer(self, weights: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """PyTorch's own, with its defaults. In a captured step its counters have to lie on the device."""
+        rate = self.trial.learning_rate
+        if self._penalised:
+            return torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS, capturable=self._captured)
+        return torch.optim.RMSprop(weights, lr=rate, capturable=self._captured)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        return autocast(self.trial)
+
+    def critic_step(self, images: torch.Tensor, noise: torch.Tensor, mixing: torch.Tensor | None) -> torch.Tensor:
+        """One step of the critic on real images and as many made from the noise: its estimate before it, detached.
+
+        `mixing` (B, 1, 1, 1), from 0 to 1, says where between real and generated images slopes are taken.
+        """
+        optimizer, _ = self.optimizers
+        self.critic.requires_grad_(True)
+        with section("optimiser"):
+            optimizer.zero_grad(set_to_none=True)
+        with section("forward"):
+            made = self.make(noise)
+            with self._precision():
+                estimate = self.critic(images).float().mean() - self.critic(made).float().mean()
+        loss = -estimate
+        if self._penalised:
+            assert mixing is not None
+            with section("loss"):
+                loss = loss + PENALTY * self._steepness(torch.lerp(made.float(), images, mixing))
+        with section("backward"):
+            loss.backward(inputs=self._critics)  # type: ignore[no-untyped-call, unused-ignore]
+        with section("optimiser"):
+            optimizer.step()
+            self.clip()
+        return estimate.detach()
+
+    def _steepness(self, mixed: torch.Tensor) -> torch.Tensor:
+        """Mean squared distance of the norm of each image's slope from 1."""
+        mixed.requires_grad_(True)
+        with self._precision():
+            scores = self.critic(mixed)
+        (slopes,) = torch.autograd.grad(scores.float().sum(), mixed, create_graph=True)
+        return (slopes.flatten(1).norm(dim=1) - 1).square().mean()
+
+    @torch.no_grad()
+    def clip(self) -> None:
+        """Bring the critic's weights within the bound, if the constraint is one."""
+        if not self._penalised:
+            for weight in self._critics:
+                weight.clamp_(-CLIP, CLIP)
+
+    @torch.no_grad()
+    def make(self, noise: torch.Tensor) -> torch.Tensor:
+        """Images from noise, without gradients."""
+        with self._precision():
+            images: torch.Tensor = self.generator(noise)
+        return images
+
+    def generator_step(self, noise: torch.Tensor) -> None:
+        """One step of the generator. The critic's weights get no gradients: nobody computes them."""
+        _, optimizer = self.optimizers
+        self.critic.requires_grad_(False)
+        with section("optimiser"):
+            optimizer.zero_grad(set_to_none=True)
+        with section("forward"), self._precision():
+            loss = -self.network(noise).float().mean()
+        with section("backward"):
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        with section("optimiser"):
+            optimizer.step()
+
+    def forget_gradients(self) -> None:
+        """Before a capture: gradients are made anew in the graph's own memory."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def weights(self) -> list[torch.Tensor]:
+        """The weights of both networks, in the order of their parameters."""
+        return [weight.detach() for weight in self.network.parameters()]
+
+    def statistics(self) -> list[torch.Tensor]:
+        """Running means and variances, in the order of their layers."""
+        return [buffer for buffer in self.network.buffers() if buffer.is_floating_point()]
+
+    def moments(self) -> dict[str, list[torch.Tensor]]:
+        """Of both networks the mean squares of the gradients that their optimisers keep, in the order of weights."""
+        name = "exp_avg_sq" if self._penalised else "square_avg"
+        return {
+            part: [state[name] for state in optimizer.state.values()]
+            for part, optimizer in zip(("critic", "generator"), self.optimizers, strict=True)
+        }
+
+    def out_of_bounds(self) -> str | None:
+        """What of the critic lies beyond the clipping's bound; None where nothing does, or nothing is clipped."""
+        if self._penalised:
+            return None
+        far = [(name, float(weight.detach().abs().max())) for name, weight in self.critic.named_parameters()]
+        # Clipped in FP32, the largest weight is the bound itself, rounded to FP32.
+        beyond = [(name, most) for name, most in far if not most <= CLIP * (1 + 1e-6)]
+        return f"{beyond[0][0]} of the critic reaches {beyond[0][1]:g}, beyond {CLIP:g}" if beyond else None
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Back to the initial weights, statistics and moments, in place."""
+        assert self._initial is not None, "made without restarts"
+        for value, initial in zip(_values(self.network), self._initial, strict=True):
+            value.copy_(initial)
+        for optimizer in self.optimizers:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    if isinstance(value, torch.Tensor):
+                        value.zero_()  # counters and moments begin at zero, in both optimisers
+        if not self._captured:
+            self.network.zero_grad(set_to_none=True)
+
+    def forget_beginning(self) -> None:
+        """There will be no restart any more: give the memory back."""
+        self._initial = None
+
+
+def _values(network: WGAN) -> list[torch.Tensor]:
+    """Weights and buffers, weights first, in the network's order."""
+    return [*network.parameters(), *network.buffers()]

@@ -1,0 +1,49 @@
+"""Which combinations of a trial's fields a WGAN can be trained with on this device, and why the others cannot."""
+
+from __future__ import annotations
+
+from labkit.engines import precision
+from labkit.engines.iterations import LARGEST_CAPTURED
+from labkit.models import MODELS
+from labkit.recipes import optimizer_of
+from labkit.trial import Trial
+
+ENGINES = ("eager", "graph")
+
+
+def why_unsupported(trial: Trial) -> str | None:
+    """The reason, in a sentence without a full stop; None where the trial can be trained."""
+    if trial.model not in MODELS or not MODELS[trial.model].noise:
+        return f"the gan workload trains a GAN (wgan), and {trial.model} is none"
+    if trial.engine not in ENGINES:
+        return f"a WGAN is trained by the engines {' and '.join(ENGINES)}, {trial.engine} has no iteration of it"
+    if trial.devices > 1 or trial.arrangement != "alone":
+        return "this version trains a WGAN on one device, one at a time"
+    if trial.optimizer != (wanted := optimizer_of(trial.constraint)):
+        constraint = trial.constraint.replace("_", " ")
+        return f"a WGAN with {constraint} is updated by {wanted}, not by {trial.optimizer!r}"
+    if trial.epochs:
+        return "a WGAN has no validation, so no training run of whole epochs"
+    if trial.precision == "fp16":
+        return "FP16 needs a scaled loss, which two losses with a common network have none of here: use BF16"
+    if trial.augment:
+        return "what flips and crops make of images a generator would learn too: a WGAN trains without them"
+    if trial.batch == 1:
+        return "batch norm cannot train on a single value a channel, and the generator begins with one pixel of noise"
+    if reason := precision.why_unsupported(trial):
+        return reason
+    return _why_not_captured(trial)
+
+
+def _why_not_captured(trial: Trial) -> str | None:
+    if trial.loader == "device" and trial.device == "cpu":
+        return "the device's loader is of GPUs: a CPU gathers from the memory map"
+    if trial.engine != "graph":
+        return None
+    if trial.device == "cpu":
+        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
+    if trial.loader != "device":
+        return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
+    if trial.batch > LARGEST_CAPTURED:
+        return f"a captured iteration takes batches of {LARGEST_CAPTURED:,} images at most"
+    return None

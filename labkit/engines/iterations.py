@@ -1,0 +1,171 @@
+"""One iteration of a WGAN: five steps of the critic on a fresh batch each, then the generator's; by Python or captured.
+
+Captured, the whole iteration is one CUDA graph: noise is drawn, five batches are loaded, six updates are made, and the
+critic's estimates are added up, all in one launch. Noise comes from a generator of random numbers of its own, which
+draws the same in a graph as outside, so that the gate can compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from labkit.data.device_loader import PART, StaticBatch
+from labkit.data.loaders import AnyLoader
+from labkit.engines.adversarial import Adversarial
+from labkit.engines.captured import WARM_UPS
+from labkit.engines.sections import section
+from labkit.models.wgan import NOISE
+from labkit.recipes import CRITIC_STEPS
+from labkit.trial import Trial
+
+# The batches of an iteration are asked for at once, and the loader's ring of sample numbers must reach that far.
+LARGEST_CAPTURED = PART // CRITIC_STEPS
+
+
+class Draws:
+    """The random numbers of an iteration, which stay in one place: `noise` (6, B, 100, 1, 1) is normal, `mixing`
+    (5, B, 1, 1, 1) uniform from 0 to 1 and only there where a gradient penalty wants it.
+    """
+
+    def __init__(self, trial: Trial) -> None:
+        device = torch.device(trial.device)
+        self._seed = trial.seed
+        self.generator = torch.Generator(device)
+        self.noise = torch.empty(CRITIC_STEPS + 1, trial.batch, NOISE, 1, 1, device=device)
+        penalised = trial.constraint == "gradient_penalty"
+        self.mixing = torch.empty(CRITIC_STEPS, trial.batch, 1, 1, 1, device=device) if penalised else None
+        self.rewind()
+
+    def fill(self) -> None:
+        """Queue the drawing of the next iteration's."""
+        self.noise.normal_(generator=self.generator)
+        if self.mixing is not None:
+            self.mixing.uniform_(generator=self.generator)
+
+    def rewind(self) -> None:
+        """The same numbers come again."""
+        self.generator.manual_seed(self._seed)
+
+
+def iterate(training: Adversarial, draws: Draws, next_images: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """Queue one iteration: the critic's estimates (5,), each before its step. `next_images` gives a critic's batch."""
+    draws.fill()
+    estimates = []
+    for number in range(CRITIC_STEPS):
+        mixing = draws.mixing[number] if draws.mixing is not None else None
+        estimates.append(training.critic_step(next_images(number), draws.noise[number], mixing))
+    training.generator_step(draws.noise[CRITIC_STEPS])
+    return torch.stack(estimates)
+
+
+class HostedIteration:
+    """Driven by Python: each batch is the loader's next."""
+
+    def __init__(self, training: Adversarial, loader: AnyLoader, draws: Draws) -> None:
+        self.kind = loader.kind
+        self._training, self.loader, self.draws = training, loader, draws
+        self._estimates: list[torch.Tensor] = []
+        self.images = torch.empty(0)  # of the last critic's step
+
+    def _next_images(self, _number: int) -> torch.Tensor:
+        with section("load"):
+            self.images, _ = self.loader.next_batch()
+        return self.images
+
+    def __call__(self) -> None:
+        """Queue one iteration."""
+        self._estimates.append(iterate(self._training, self.draws, self._next_images))
+
+    def rewind(self) -> None:
+        """Back to the first batch and the first noise."""
+        self.loader.rewind()
+        self.draws.rewind()
+        self._estimates = []
+
+    def take_estimates(self) -> torch.Tensor:
+        """Mean estimate of the iterations since the last call; not a number when there were none."""
+        estimates, self._estimates = self._estimates, []
+        return torch.stack(estimates).mean() if estimates else torch.tensor(torch.nan)
+
+
+class CapturedIteration:
+    """One launch once `capture()` was called.
+
+    `batches` are the five places from which the critic takes its images: the same one where they are made on the
+    device, one after the other. `memory_bytes` is the allocator's peak while the iteration was recorded.
+    """
+
+    def __init__(self, training: Adversarial, batches: Sequence[StaticBatch], draws: Draws) -> None:
+        self._training, self._batches, self.draws = training, batches, draws
+        self.kind = batches[0].kind
+        self.memory_bytes = 0
+        self.estimates = torch.zeros(CRITIC_STEPS, device=batches[0].images.device)  # of the last iteration
+        self._sum = torch.zeros((), device=batches[0].images.device)
+        self._iterations = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def images(self) -> torch.Tensor:
+        """Images of the last critic's step; the next one may overwrite them."""
+        return self._batches[-1].images
+
+    def eagerly(self, training: Adversarial) -> torch.Tensor:
+        """One iteration of another training, on this one's next batches and noise: its estimates."""
+        return iterate(training, self.draws, lambda number: self._batches[number].next_batch()[0])
+
+    def _feed(self) -> None:
+        for batch in self._batches:
+            batch.feed()
+
+    def _load(self, number: int) -> torch.Tensor:
+        self._batches[number].load()
+        return self._batches[number].images
+
+    def _body(self) -> None:
+        """Everything that an iteration does on the device."""
+        self.estimates.copy_(iterate(self._training, self.draws, self._load))
+        self._sum += self.estimates.mean()
+
+    def capture(self) -> None:
+        """Record the iteration. Those before it change weights: restart the training and rewind."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
+        drawn = [generator for batch in self._batches for generator in batch.generators()]
+        for generator in dict.fromkeys([self.draws.generator, *drawn]):
+            graph.register_generator_state(generator)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self._feed()
+                self._body()
+            self._feed()
+        torch.cuda.synchronize()
+        self._training.forget_gradients()
+        torch.cuda.reset_peak_memory_stats()
+        # Other threads (a streaming loader's) may go on using the device meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._body()
+        self.memory_bytes = torch.cuda.max_memory_allocated()
+        self._graph = graph
+        torch.cuda.synchronize()
+
+    def __call__(self) -> None:
+        """Launch one iteration."""
+        assert self._graph is not None, "call capture() first"
+        self._feed()
+        self._graph.replay()
+        self._iterations += 1
+
+    def rewind(self) -> None:
+        """Back to the first batch and the first noise."""
+        self._batches[0].rewind()  # all of them are fed by one loader
+        self.draws.rewind()
+        self.take_estimates()
+
+    def take_estimates(self) -> torch.Tensor:
+        """Mean estimate of the iterations since the last call; not a number when there were none."""
+        mean = self._sum / (self._iterations or torch.nan)
+        self._sum.zero_()
+        self._iterations = 0
+        return mean

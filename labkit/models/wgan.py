@@ -1,0 +1,148 @@
+"""A Wasserstein GAN for 32x32 images: a generator and a critic shaped like DCGAN's, and the FLOP of its training.
+
+The layers are those of the paper's own code (Arjovsky et al. 2017, arXiv:1701.07875; martinarjovsky/WassersteinGAN,
+`models/dcgan.py`, with image size 32 and 128 filters), and as wide as Gulrajani et al. have them at this size
+(arXiv:1704.00028, appendix F; igul222/improved_wgan_training, `gan_cifar.py`):
+
+    generator   noise 100 -> 4x4x512 -> 8x8x256 -> 16x16x128 -> 32x32x3, batch norm and ReLU between, tanh at the end
+    critic      32x32x3 -> 16x16x128 -> 8x8x256 -> 4x4x512 -> 1, leaky ReLU of slope 0.2 between
+
+Convolutions of 4x4 with stride 2 (the first of the generator and the last of the critic without). The critic whose
+weights are clipped has batch norm after all convolutions but the first and the last, as the paper's code has. A
+gradient penalty is of each image alone, so batch norm, by which images depend on each other, is left out, and nothing
+takes its place (Gulrajani et al., section 4; `gan_cifar.py` has none either); its convolutions have biases instead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from labkit.models.catalogue import ModelFacts
+from labkit.recipes import CRITIC_STEPS
+
+NOISE = 100  # numbers that an image is made from (DCGAN, Radford et al. 2015)
+WIDTH = 128  # filters at 16x16, twice as many at each halving
+CHANNELS = 3
+SLOPE = 0.2  # of leaky ReLU below 0 (DCGAN)
+_SPREAD = 0.02  # of initial weights around 0, and of batch norm's around 1 (DCGAN)
+
+
+class WGAN(nn.Module):
+    """Both networks. Noise is (B, 100, 1, 1), images are (B, 3, 32, 32) in -1..1, scores (B,)."""
+
+    def __init__(self, constraint: str = "clipping") -> None:
+        super().__init__()
+        self.generator = generator()
+        self.critic = critic(batch_norm=constraint == "clipping")
+        self.apply(_initialise)
+
+    def forward(self, noise: torch.Tensor) -> torch.Tensor:
+        """The critic's scores of images made from noise."""
+        scores: torch.Tensor = self.critic(self.generator(noise))
+        return scores
+
+
+def generator() -> nn.Sequential:
+    """Noise to images."""
+    layers: list[nn.Module] = [nn.ConvTranspose2d(NOISE, 4 * WIDTH, 4, bias=False), *_normalised(4 * WIDTH)]
+    for wide in (4 * WIDTH, 2 * WIDTH):
+        layers += [nn.ConvTranspose2d(wide, wide // 2, 4, stride=2, padding=1, bias=False), *_normalised(wide // 2)]
+    return nn.Sequential(*layers, nn.ConvTranspose2d(WIDTH, CHANNELS, 4, stride=2, padding=1, bias=False), nn.Tanh())
+
+
+def critic(*, batch_norm: bool) -> nn.Sequential:
+    """Images to scores."""
+    bias = not batch_norm
+    layers: list[nn.Module] = [nn.Conv2d(CHANNELS, WIDTH, 4, stride=2, padding=1, bias=bias), nn.LeakyReLU(SLOPE, True)]
+    for wide in (WIDTH, 2 * WIDTH):
+        layers.append(nn.Conv2d(wide, 2 * wide, 4, stride=2, padding=1, bias=bias))
+        layers += [nn.BatchNorm2d(2 * wide)] if batch_norm else []
+        layers.append(nn.LeakyReLU(SLOPE, True))
+    return nn.Sequential(*layers, nn.Conv2d(4 * WIDTH, 1, 4, bias=bias), nn.Flatten(0))
+
+
+def _normalised(channels: int) -> list[nn.Module]:
+    return [nn.BatchNorm2d(channels), nn.ReLU(True)]
+
+
+def _initialise(module: nn.Module) -> None:
+    """Weights as DCGAN and the paper's code draw them."""
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+        nn.init.normal_(module.weight, 0.0, _SPREAD)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.BatchNorm2d):
+        nn.init.normal_(module.weight, 1.0, _SPREAD)
+        nn.init.zeros_(module.bias)
+
+
+class Iteration(NamedTuple):
+    """FLOP of one iteration for each image of its batches: of one step of the critic, and of the generator's."""
+
+    critic_step: int
+    generator_step: int
+
+    @property
+    def flop(self) -> int:
+        """Of the whole iteration."""
+        return CRITIC_STEPS * self.critic_step + self.generator_step
+
+
+def iteration(constraint: str = "clipping") -> Iteration:
+    """The FLOP of an iteration, from those of forward passes (a multiply-add is two, batch norm is not counted).
+
+    A way back costs a network two forward passes, one for the gradients of its weights and one for those of its
+    inputs, but that nobody needs the latter of its first layer. The critic's step makes images (forward only), and
+    takes real and generated ones forward and back; the generator's goes through the critic and back without gradients
+    of the critic's weights. A penalty takes mixed images forward, back to the images, and both of these back again:
+    six forward passes, where the first layer's images and twice the last layer's constant gradient are spared.
+    """
+    with torch.device("meta"):
+        network = WGAN(constraint)
+        noise, images = torch.empty(2, NOISE, 1, 1), torch.empty(2, CHANNELS, 32, 32)
+    made, judged = _forward_flop(network.generator, noise), _forward_flop(network.critic, images)
+    critic_step = sum(made) + 2 * sum(judged) + 2 * (2 * sum(judged) - judged[0])
+    if constraint == "gradient_penalty":
+        critic_step += 6 * sum(judged) - judged[0] - 2 * judged[-1]
+    return Iteration(critic_step, 3 * sum(made) - made[0] + 2 * sum(judged))
+
+
+def count_iteration(constraint: str) -> ModelFacts:
+    """What both networks weigh, and what they cost for each real image that an iteration takes (a fifth of it)."""
+    with torch.device("meta"):
+        network = WGAN(constraint)
+        noise = torch.empty(2, NOISE, 1, 1)
+    with FlopCounterMode(display=False) as forward:
+        network(noise)
+    made, judged = _bytes(network.generator), _bytes(network.critic)
+    # What no cache can save, in passes over the weights. Each step of an optimiser is eight with one moment (forward
+    # and back read the weights, back writes gradients, the update reads weights, gradients and moments and writes
+    # weights and moments) and ten with Adam's two. Each critic's step also reads the generator's weights to make
+    # images, and the generator's step reads the critic's on its way there and back.
+    update = 8 if constraint == "clipping" else 10
+    passes = made * (update + CRITIC_STEPS) + judged * (update * CRITIC_STEPS + 2)
+    return ModelFacts(
+        parameters=sum(weight.numel() for weight in network.parameters()),
+        parameter_bytes=made + judged,
+        flop_forward=forward.get_total_flops() // len(noise),
+        flop_training=round(iteration(constraint).flop / CRITIC_STEPS),
+        weight_traffic_bytes=passes,
+    )
+
+
+def _bytes(network: nn.Module) -> int:
+    return sum(weight.numel() * weight.element_size() for weight in network.parameters())
+
+
+def _forward_flop(network: nn.Sequential, inputs: torch.Tensor) -> list[int]:
+    """FLOP of each convolution for one of the inputs, in order."""
+    found = []
+    for layer in network:
+        with FlopCounterMode(display=False) as counted:
+            inputs = layer(inputs)
+        found.append(counted.get_total_flops() // len(inputs))
+    return [flop for flop in found if flop]

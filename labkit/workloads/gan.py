@@ -1,0 +1,206 @@
+"""Training a WGAN: a step is an iteration, five steps of the critic on a fresh batch each, then the generator's.
+
+`batch` is what each of the critic's steps takes, so a step takes five batches of real images; as many are generated
+for the critic, and a sixth batch for the generator's own step. Images/s are real ones. Images are scaled to -1..1, the
+range of the generator's last layer (tanh). The critic's estimate of the Wasserstein distance stands where other
+trainings have their loss.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from labkit.data import DataSet
+from labkit.data.augment import TORCH_FORMATS
+from labkit.data.device_loader import HostFed, StaticBatch
+from labkit.data.loader import StreamingLoader
+from labkit.data.order import WHOLE
+from labkit.engines import gan_gate, precision
+from labkit.engines.adversarial import Adversarial
+from labkit.engines.gan_support import why_unsupported
+from labkit.engines.iterations import CapturedIteration, Draws, HostedIteration
+from labkit.errors import GateError, Unsupported
+from labkit.models import count
+from labkit.models.wgan import CHANNELS, WGAN, iteration
+from labkit.recipes import CRITIC_STEPS
+from labkit.trial import Trial
+from labkit.workloads._inputs import inputs_of
+from labkit.workloads._samples import Samples, without_new_statistics
+
+MIDDLE = (127.5, 127.5, 127.5)  # of 0..255: less it and over it, images lie in -1..1
+
+
+def build(trial: Trial, data: DataSet | None) -> GanWorkload:
+    """The workload of a trial; Unsupported for what this device or version cannot train."""
+    if data is None:
+        raise GateError("a WGAN is trained on images: the trial's `data` names none")
+    if reason := why_unsupported(trial):
+        raise Unsupported(reason)
+    return GanWorkload(trial, data)
+
+
+class GanWorkload:
+    """A WGAN, its optimisers, its images and its noise on one device, driven by the trial's engine."""
+
+    def __init__(self, trial: Trial, data: DataSet) -> None:
+        self.trial = trial
+        self._cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
+        precision.set_modes(trial.precision)
+        torch.manual_seed(trial.seed)
+        with torch.device(trial.device):
+            network = WGAN(trial.constraint)
+        network = network.to(memory_format=TORCH_FORMATS[trial.memory_format])
+        self._data = data
+        self._inputs = inputs_of(trial, replace(data, mean=MIDDLE, std=MIDDLE))
+        self._samples: Samples | None = None
+        if trial.samples:  # before the network learns anything
+            self._samples = Samples(data.train, trial.samples, seed=trial.seed)
+            self._drawn_before = self._samples.beginning(lambda noise: self._make(network, noise))
+        captured = trial.engine == "graph"
+        self._reference: Adversarial | None = None
+        if captured:
+            as_eager = replace(trial, engine="eager")
+            self._reference = Adversarial(as_eager, copy.deepcopy(network), captured=False, restarts=False)
+        self.training = Adversarial(trial, network, captured=captured, restarts=captured)
+        self.run = self._drive()
+        work = iteration(trial.constraint)
+        self.images_per_step: int | None = CRITIC_STEPS * trial.batch
+        self.flop_per_step: int | None = work.flop * trial.batch
+        self.bytes_per_step: int | None = None
+        self.facts = self._describe()
+
+    def _drive(self) -> HostedIteration | CapturedIteration:
+        trial, draws = self.trial, Draws(self.trial)
+        loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
+        if trial.engine == "eager":
+            return HostedIteration(self.training, loader, draws)
+        if isinstance(loader, StreamingLoader):  # which fills five places before each iteration
+            about: dict[str, Any] = {"image_px": trial.image_px, "memory_format": trial.memory_format}
+            places: list[StaticBatch] = [HostFed(loader, dtype=torch.float32, **about) for _ in range(CRITIC_STEPS)]
+            return CapturedIteration(self.training, places, draws)
+        assert isinstance(loader, StaticBatch), "a captured iteration runs on a GPU"
+        return CapturedIteration(self.training, [loader] * CRITIC_STEPS, draws)
+
+    def _describe(self) -> dict[str, Any]:
+        trial, data = self.trial, self._data
+        cost, work = self._cost, iteration(trial.constraint)
+        return {
+            "parameters": cost.parameters,
+            "parameter_bytes": cost.parameter_bytes,
+            "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
+            **self._inputs.facts,
+            "images_per_step": self.images_per_step,
+            "generated_images_per_step": (CRITIC_STEPS + 1) * trial.batch,
+            "critic_steps": CRITIC_STEPS,
+            "flop_training": cost.flop_training,  # of a real image
+            "flop_forward": cost.flop_forward,
+            "flop_critic_step": work.critic_step,
+            "flop_generator_step": work.generator_step,
+            "loader": self.run.kind,
+            "threads": torch.get_num_threads(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "data_description": data.description,
+            "train_images": len(data.train),
+        }
+
+    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """The eager iterations to compare with, and capturing, of a captured trial."""
+        if isinstance(self.run, CapturedIteration):
+            yield "reference", self._run_reference
+            yield "capture", self._capture
+
+    def _run_reference(self) -> None:
+        reference, run = self._reference, self.run
+        assert reference is not None and isinstance(run, CapturedIteration)
+        self._expected = gan_gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
+        self._reference = None
+        run.rewind()
+
+    def _what_was_read(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.run.images, self.run.draws.noise
+
+    def _capture(self) -> None:
+        assert isinstance(self.run, CapturedIteration)
+        self.run.capture()
+        self.facts |= {
+            "memory_bytes": self.run.memory_bytes,
+            "memory_method": "peak of PyTorch's CUDA allocator while the iteration was captured",
+        }
+        self._forget_iterations()
+
+    def _forget_iterations(self) -> None:
+        self.training.restart()
+        self.run.rewind()
+
+    def step(self) -> None:
+        """Queue one iteration."""
+        self.run()
+
+    def check(self) -> None:
+        """An eager iteration trains both networks; a captured one does what the eager one does. Weights are clipped."""
+        if isinstance(self.run, CapturedIteration):
+            self._check_captured(self.run)
+        else:
+            self._check_first_iteration()
+
+    def _check_captured(self, run: CapturedIteration) -> None:
+        def one_iteration() -> torch.Tensor:
+            run()
+            return run.estimates
+
+        captured = gan_gate.trace(self.training, one_iteration, self._what_was_read)
+        self.facts["gate"] = gan_gate.compare(self._expected, captured, self.trial.precision)
+        self._check_clipped()
+        del self._expected
+        self._forget_iterations()
+        self.training.forget_beginning()
+
+    def _check_first_iteration(self) -> None:
+        """One iteration: images and scores have their shapes, the estimate is finite, every weight got a gradient."""
+        trial, network = self.trial, self.training.network
+        shapes: dict[str, set[tuple[int, ...]]] = {"generator": set(), "critic": set()}
+        hooks = [
+            part.register_forward_hook(lambda _m, _i, output, name=name: shapes[name].add(tuple(output.shape)))
+            for name, part in (("generator", network.generator), ("critic", network.critic))
+        ]
+        self.step()
+        estimate = self.read_loss()
+        for hook in hooks:
+            hook.remove()
+        expected = {"generator": (trial.batch, CHANNELS, trial.image_px, trial.image_px), "critic": (trial.batch,)}
+        for name, seen in shapes.items():
+            if seen != {expected[name]}:
+                raise GateError(f"the {name} gave outputs of shape {sorted(seen)}, expected {expected[name]}")
+        if estimate is None:
+            raise GateError("the first iteration's estimate of the distance is not finite")
+        without = [name for name, weight in network.named_parameters() if weight.grad is None]
+        if without:
+            raise GateError(f"{len(without)} weights got no gradient, {without[0]} first")
+        self._check_clipped()
+        self.facts["first_loss"] = estimate
+
+    def _check_clipped(self) -> None:
+        if beyond := self.training.out_of_bounds():
+            raise GateError(beyond)
+
+    def read_loss(self) -> float | None:
+        """The critic's mean estimate of the distance since the last call, None when it was not finite."""
+        mean = float(self.run.take_estimates())
+        return mean if math.isfinite(mean) else None
+
+    def draw_samples(self) -> dict[str, Any]:
+        """As many generated images as the trial asks for, from fixed noise; before training, and real ones."""
+        assert self._samples is not None, "the trial asks for no samples"
+        after = self._samples.of(lambda noise: self._make(self.training.network, noise))
+        return {**self._drawn_before, "samples_png": after}
+
+    def _make(self, network: WGAN, noise: torch.Tensor) -> torch.Tensor:
+        """Images by a generator that learns nothing of it, by the batch's own statistics as in training."""
+        with torch.no_grad(), without_new_statistics(network.generator), precision.autocast(self.trial):
+            return network.generator(noise.to(self.trial.device)).float().cpu()

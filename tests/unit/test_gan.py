@@ -1,0 +1,505 @@
+"""A WGAN trains as its papers say, a captured iteration is held against the eager one, and its images can be seen."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit.data import DataSet
+from labkit.errors import GateError, Unsupported, UserError
+from labkit.models import MODELS, build, count
+from labkit.recipes import CLIP, CRITIC_STEPS, PENALTY, adversarial
+from labkit.trial import ENGINES, Trial, grid
+from labkit.workloads import DrawsSamples, build_workload
+from tests.unit.conftest import Measured
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from labkit.data.augment import Augment  # noqa: E402
+from labkit.data.device_loader import DeviceLoader  # noqa: E402
+from labkit.engines import gan_gate  # noqa: E402
+from labkit.engines.adversarial import Adversarial  # noqa: E402
+from labkit.engines.iterations import LARGEST_CAPTURED, CapturedIteration, Draws  # noqa: E402
+from labkit.models.wgan import NOISE, WGAN, iteration  # noqa: E402
+from labkit.workloads._samples import png  # noqa: E402
+from labkit.workloads.gan import MIDDLE, GanWorkload  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
+
+CONSTRAINTS = ("clipping", "gradient_penalty")
+
+
+def trial_of(constraint: str = "clipping", **fields: Any) -> Trial:
+    usual: dict[str, Any] = {"device": "cpu", "data": "digits", "classes": 10, "batch": 4}
+    return Trial(**{**adversarial("cpu", constraint)["eager"], **usual, **fields})
+
+
+def training_of(constraint: str = "clipping", *, seed: int = 0, **options: Any) -> Adversarial:
+    torch.manual_seed(seed)
+    usual: dict[str, Any] = {"captured": False, "restarts": False}
+    return Adversarial(trial_of(constraint), WGAN(constraint), **(usual | options))
+
+
+def values(network: torch.nn.Module) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in network.parameters()]
+
+
+def moved(before: list[torch.Tensor], network: torch.nn.Module) -> list[bool]:
+    return [not torch.equal(old, now) for old, now in zip(before, network.parameters(), strict=True)]
+
+
+# ---- the networks and what they cost --------------------------------------------------------------------------------
+
+
+def test_the_networks_are_dcgans_and_as_large_as_their_layers_say() -> None:
+    with torch.device("meta"):
+        network = build("wgan")
+        noise = torch.empty(3, NOISE, 1, 1)
+    assert isinstance(network, WGAN)
+    shapes = []
+    for part in (network.generator, network.critic):
+        for layer in part:
+            if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
+                layer.register_forward_hook(lambda _m, _i, output: shapes.append(tuple(output.shape[1:])))
+    assert network(noise).shape == (3,)
+    made = [(512, 4, 4), (256, 8, 8), (128, 16, 16), (3, 32, 32)]
+    assert shapes == [*made, (128, 16, 16), (256, 8, 8), (512, 4, 4), (1, 1, 1)]
+    assert sum(weight.numel() for weight in network.parameters()) == MODELS["wgan"].published_parameters
+
+
+def test_a_penalty_of_each_image_alone_forbids_what_makes_images_depend_on_each_other() -> None:
+    kinds = {constraint: {type(m).__name__ for m in WGAN(constraint).critic.modules()} for constraint in CONSTRAINTS}
+    assert "BatchNorm2d" in kinds["clipping"]
+    assert not any("Norm" in name for name in kinds["gradient_penalty"])
+    critic, images = WGAN("gradient_penalty").critic, torch.randn(4, 3, 32, 32)
+    assert torch.allclose(critic(images)[:2], critic(images[:2]), atol=1e-6)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_the_flop_of_an_iteration_are_those_that_pytorch_counts(constraint: str) -> None:
+    training, batch = training_of(constraint), 2
+    noise, mixing = torch.randn(batch, NOISE, 1, 1), torch.rand(batch, 1, 1, 1)
+    # Real images with a gradient: the counter takes no leaf in a gradient of its own. None is computed for them.
+    images = torch.randn(batch, 3, 32, 32, requires_grad=True)
+    with FlopCounterMode(display=False) as of_critic:
+        training.critic_step(images, noise, mixing)
+    assert images.grad is None
+    with FlopCounterMode(display=False) as of_generator:
+        training.generator_step(noise)
+    work = iteration(constraint)
+    assert of_critic.get_total_flops() == batch * work.critic_step
+    assert of_generator.get_total_flops() == batch * work.generator_step
+    assert work.flop == 5 * work.critic_step + work.generator_step
+    assert count("wgan", constraint=constraint).flop_training == round(work.flop / 5)
+
+
+def test_a_penalty_costs_more_and_is_counted_apart() -> None:
+    clipped, penalised = (count("wgan", constraint=constraint) for constraint in CONSTRAINTS)
+    assert 1.5 < penalised.flop_training / clipped.flop_training < 2
+    assert clipped.flop_forward == penalised.flop_forward
+    batch_norm, biases = 2 * (256 + 512), 128 + 256 + 512 + 1
+    assert clipped.parameters - penalised.parameters == batch_norm - biases
+
+
+def test_both_optimisers_pass_over_the_weights_as_often_as_the_roofline_says() -> None:
+    with torch.device("meta"):
+        made = sum(4 * weight.numel() for weight in WGAN().generator.parameters())
+        judged = sum(4 * weight.numel() for weight in WGAN().critic.parameters())
+    assert count("wgan").weight_traffic_bytes == made * (8 + 5) + judged * (5 * 8 + 2)
+
+
+# ---- an iteration ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_each_step_moves_its_own_network_and_no_other(constraint: str) -> None:
+    training = training_of(constraint)
+    noise, mixing, images = torch.randn(4, NOISE, 1, 1), torch.rand(4, 1, 1, 1), torch.randn(4, 3, 32, 32)
+    makers, critics = values(training.generator), values(training.critic)
+    training.critic_step(images, noise, mixing)
+    assert all(moved(critics, training.critic)) or constraint == "gradient_penalty"
+    assert sum(moved(critics, training.critic)) >= len(critics) - 1, "the last bias alone moves no distance"
+    assert not any(moved(makers, training.generator))
+    critics, gradients = values(training.critic), [weight.grad.clone() for weight in training.critic.parameters()]  # type: ignore[union-attr]
+    training.generator_step(noise)
+    assert all(moved(makers, training.generator))
+    assert not any(moved(critics, training.critic))
+    for before, weight in zip(gradients, training.critic.parameters(), strict=True):
+        assert weight.grad is not None and torch.equal(before, weight.grad), "nobody computes the critic's gradients"
+
+
+def test_the_estimate_is_the_mean_score_of_real_images_less_that_of_generated_ones() -> None:
+    training = training_of()
+    images, noise = torch.randn(4, 3, 32, 32), torch.randn(4, NOISE, 1, 1)
+    with torch.no_grad():
+        real, made = training.critic(images).mean(), training.critic(training.make(noise)).mean()
+    assert float(training.critic_step(images, noise, None)) == pytest.approx(float(real - made), rel=1e-4)
+    for _ in range(5):
+        last = float(training.critic_step(images, noise, None))
+    assert last > float(real - made), "the critic learns to tell them apart"
+
+
+def test_after_each_step_all_of_the_clipped_critics_weights_lie_within_the_bound() -> None:
+    training = training_of()
+    assert training.out_of_bounds() is not None, "they do not begin there"
+    training.critic_step(torch.randn(4, 3, 32, 32), torch.randn(4, NOISE, 1, 1), None)
+    assert training.out_of_bounds() is None
+    with torch.no_grad():
+        training.critic[0].weight[0, 0, 0, 0] = 2 * CLIP
+    assert training.out_of_bounds() == "0.weight of the critic reaches 0.02, beyond 0.01"
+    with torch.no_grad():
+        training.critic[0].weight[0, 0, 0, 0] = float("nan")
+    assert training.out_of_bounds() is not None
+    assert training_of("gradient_penalty").out_of_bounds() is None, "nothing is clipped there"
+
+
+def test_the_penalty_is_the_squared_distance_of_each_images_slope_from_one() -> None:
+    training = training_of("gradient_penalty")
+    linear = torch.nn.Linear(3 * 32 * 32, 1)  # whose slope is its weight, whatever the image
+    training.critic = torch.nn.Sequential(torch.nn.Flatten(), linear, torch.nn.Flatten(0))
+    with torch.no_grad():
+        linear.weight.mul_(3 / linear.weight.norm())
+    steepness = training._steepness(torch.randn(4, 3, 32, 32))
+    assert float(steepness.detach()) == pytest.approx((3 - 1) ** 2, rel=1e-4)
+    steepness.backward()
+    assert linear.weight.grad is not None
+    along = float((linear.weight.grad * linear.weight.detach()).sum() / linear.weight.detach().norm())
+    assert along == pytest.approx(2 * (3 - 1), rel=1e-4), "it makes the slope gentler"
+
+
+def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = []
+    images, noise, mixing = torch.randn(4, 3, 32, 32), torch.randn(4, NOISE, 1, 1), torch.rand(4, 1, 1, 1)
+    for weight in (0.0, PENALTY):
+        monkeypatch.setattr("labkit.engines.adversarial.PENALTY", weight)
+        training = training_of("gradient_penalty")
+        training.critic_step(images, noise, mixing)
+        changes.append(values(training.critic))
+    assert not all(torch.equal(one, other) for one, other in zip(*changes, strict=True))
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_a_restart_undoes_weights_statistics_and_moments(constraint: str) -> None:
+    training = training_of(constraint, restarts=True)
+    images, noise, mixing = torch.randn(4, 3, 32, 32), torch.randn(4, NOISE, 1, 1), torch.rand(4, 1, 1, 1)
+
+    def train() -> list[torch.Tensor]:
+        for _ in range(2):
+            training.critic_step(images, noise, mixing)
+            training.generator_step(noise)
+        return [value.clone() for value in (*training.weights(), *training.statistics())]
+
+    first = train()
+    training.restart()
+    again = train()
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(first, again, strict=True))
+
+
+# ---- the workload ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_a_step_takes_five_fresh_batches_and_says_so(constraint: str, digits: DataSet) -> None:
+    workload = build_workload(trial_of(constraint), digits)
+    assert isinstance(workload, GanWorkload)
+    workload.check()
+    assert workload.images_per_step == CRITIC_STEPS * 4 == workload.facts["images_per_step"]
+    assert workload.flop_per_step == 4 * iteration(constraint).flop
+    assert workload.run.loader.state.position == CRITIC_STEPS * 4  # type: ignore[union-attr]
+    first, noise = workload.run.images.clone(), workload.run.draws.noise.clone()
+    assert first.min() == -1 and first.max() == 1, "the range of the generator's last layer"
+    workload.step()
+    assert workload.run.loader.state.position == 2 * CRITIC_STEPS * 4  # type: ignore[union-attr]
+    assert not torch.equal(first, workload.run.images) and not torch.equal(noise, workload.run.draws.noise)
+    assert workload.facts["parameters"] == sum(w.numel() for w in workload.training.network.parameters())
+    assert "not ImageNet" in workload.facts["data_description"]
+
+
+def test_a_trials_seed_decides_its_estimates_and_reading_them_forgets_them(digits: DataSet) -> None:
+    def estimates(seed: int) -> list[float | None]:
+        workload = build_workload(trial_of(seed=seed, batch=2), digits)
+        assert workload.read_loss is not None
+        found = []
+        for _ in range(2):
+            workload.step()
+            found.append(workload.read_loss())
+        assert workload.read_loss() is None
+        return found
+
+    first = estimates(0)
+    assert first == estimates(0) and first != estimates(1)
+
+
+def test_the_gate_refuses_what_is_no_training(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: Any = build_workload(trial_of(batch=2), digits)
+    with torch.no_grad():
+        lost.training.critic[0].weight[0, 0, 0, 0] = float("nan")
+    with pytest.raises(GateError, match="not finite"):
+        lost.check()
+    frozen: Any = build_workload(trial_of(batch=2), digits)
+    frozen.training.generator[0].weight.requires_grad_(False)
+    with pytest.raises(GateError, match=r"1 weights got no gradient, generator\.0\.weight first"):
+        frozen.check()
+    several: Any = build_workload(trial_of(batch=2), digits)
+    several.training.critic[-1] = torch.nn.Flatten(1)
+    with pytest.raises(GateError, match=r"the critic gave outputs of shape \[\(2, 1\)\], expected \(2,\)"):
+        several.check()
+    monkeypatch.setattr(Adversarial, "clip", lambda self: None)
+    with pytest.raises(GateError, match=r"of the critic reaches .*, beyond 0\.01"):
+        build_workload(trial_of(batch=2), digits).check()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"engine": "compile"}, "eager and graph, compile has no iteration"),
+        ({"engine": "graph"}, "CUDA graphs are of CUDA devices"),
+        ({"precision": "fp16"}, "use BF16"),
+        ({"precision": "tf32"}, "a CPU has none"),
+        ({"precision": "int8"}, "does not train in int8"),
+        ({"devices": 2}, "on one device"),
+        ({"arrangement": "at_once"}, "on one device"),
+        ({"optimizer": "sgd"}, "with clipping is updated by rmsprop, not by 'sgd'"),
+        (
+            {"constraint": "gradient_penalty", "optimizer": "rmsprop"},
+            "with gradient penalty is updated by adam, not by 'rmsprop'",
+        ),
+        ({"model": "resnet18"}, "resnet18 is none"),
+        ({"model": "my_gan"}, "my_gan is none"),
+        ({"epochs": 1}, "no validation"),
+        ({"augment": True}, "a generator would learn too"),
+        ({"batch": 1}, "a single value a channel"),
+        ({"loader": "device"}, "of GPUs"),
+    ],
+)
+def test_what_a_wgan_is_not_trained_with_is_refused_in_a_sentence(
+    fields: dict[str, Any], reason: str, digits: DataSet
+) -> None:
+    with pytest.raises(Unsupported, match=reason):
+        build_workload(trial_of(**fields), digits)
+
+
+def test_every_engine_is_either_trained_with_or_refused() -> None:
+    from labkit.engines import gan_support
+
+    for trial in grid(engine=list(ENGINES), **{**adversarial("cuda")["eager"], "device": "cpu", "loader": "indexed"}):
+        refused = gan_support.why_unsupported(trial)
+        assert (refused is None) == (trial.engine == "eager"), refused
+    assert LARGEST_CAPTURED >= 10_000, "a batch of ten thousand can be captured"
+
+
+def test_a_gan_is_neither_trained_as_a_classifier_nor_asked_for_classes(digits: DataSet) -> None:
+    for workload in ("train", "infer"):
+        with pytest.raises(Unsupported, match="the gan workload"):
+            build_workload(trial_of(workload=workload, optimizer="sgd"), digits)
+    with pytest.raises(UserError, match="inputs of 32 pixels"):
+        build_workload(trial_of(image_px=64), digits)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint: str, digits: DataSet) -> None:
+    found = {}
+    for precision in ("fp32", "bf16"):
+        workload: Any = build_workload(trial_of(constraint, precision=precision), digits)
+        seen: set[Any] = set()
+        workload.training.critic.register_forward_hook(lambda _m, _i, output, seen=seen: seen.add(output.dtype))
+        workload.check()
+        assert seen == {torch.bfloat16 if precision == "bf16" else torch.float32}
+        assert {weight.dtype for weight in workload.training.network.parameters()} == {torch.float32}
+        found[precision] = workload.facts["first_loss"]
+    assert found["bf16"] == pytest.approx(found["fp32"], rel=0.3) and found["bf16"] != found["fp32"]
+
+
+# ---- a captured iteration, without a graph --------------------------------------------------------------------------
+
+
+def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> CapturedIteration:
+    """Driven as a captured one, its launches standing for a graph's."""
+    trial = trial_of(constraint, **fields)
+    training = training_of(constraint, captured=False, restarts=True)
+    about: dict[str, Any] = {"dtype": torch.float32, "memory_format": "contiguous", "one_kernel": False}
+    loader = DeviceLoader(
+        digits.train,
+        batch=trial.batch,
+        device=torch.device("cpu"),
+        mean=MIDDLE,
+        std=MIDDLE,
+        seed=0,
+        augment=Augment(),
+        image_px=32,
+        **about,
+    )
+    run = CapturedIteration(training, [loader] * CRITIC_STEPS, Draws(trial))
+    run._graph = SimpleNamespace(replay=run._body)  # type: ignore[assignment]
+    return run
+
+
+def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32") -> dict[str, Any]:
+    """The gate as the workload runs it, of iterations that `spoil` may have changed."""
+    plain, tuned = training_of(run._training.trial.constraint), run._training
+    read = lambda: (run.images, run.draws.noise)  # noqa: E731
+    expected = gan_gate.trace(plain, lambda: run.eagerly(plain), read)
+    run.rewind()
+    if spoil:
+        spoil(run)
+
+    def one_iteration() -> torch.Tensor:
+        run()
+        return run.estimates
+
+    return gan_gate.compare(expected, gan_gate.trace(tuned, one_iteration, read), precision)
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_the_gate_passes_iterations_that_do_what_the_eager_ones_do(constraint: str, digits: DataSet) -> None:
+    found = gated(captured(digits, constraint))
+    assert found["loss_difference"] <= 1e-3 < found["loss_tolerance"]
+    assert found["squares_difference"] <= 0.01 < found["squares_tolerance"]
+    assert found["change_difference"] <= 0.05 < found["change_tolerance"]
+
+
+def other_noise(run: CapturedIteration) -> None:
+    run.draws.generator.manual_seed(99)
+
+
+def no_new_noise(run: CapturedIteration) -> None:
+    run.draws.generator.manual_seed(0)
+    run.draws.fill()
+    run.draws.fill = lambda: None  # type: ignore[method-assign]
+
+
+def other_images(run: CapturedIteration) -> None:
+    run._batches[0].next_batch()
+
+
+def same_images(run: CapturedIteration) -> None:
+    load = run._batches[0].load
+    load()
+    run._batches[0].load = lambda: None  # type: ignore[method-assign]
+
+
+def half_the_critics_rate(run: CapturedIteration) -> None:
+    run._training.optimizers[0].param_groups[0]["lr"] /= 2
+
+
+def half_the_generators_rate(run: CapturedIteration) -> None:
+    run._training.optimizers[1].param_groups[0]["lr"] /= 2
+
+
+def no_clipping(run: CapturedIteration) -> None:
+    run._training.clip = lambda: None  # type: ignore[method-assign]
+
+
+def no_generator(run: CapturedIteration) -> None:
+    run._training.generator_step = lambda noise: None  # type: ignore[method-assign]
+
+
+def other_weights(run: CapturedIteration) -> None:
+    with torch.no_grad():
+        for weight in run._training.critic.parameters():
+            weight.mul_(0.9)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        other_noise,
+        no_new_noise,
+        other_images,
+        same_images,
+        half_the_critics_rate,
+        half_the_generators_rate,
+        no_clipping,
+        no_generator,
+        other_weights,
+    ],
+    ids=lambda spoil: spoil.__name__,
+)
+def test_the_gate_refuses_iterations_that_do_something_else(spoil: Any, digits: DataSet) -> None:
+    with pytest.raises(GateError):
+        gated(captured(digits), spoil=spoil)
+
+
+def test_a_captured_iterations_mean_estimate_is_of_those_since_it_was_last_read(digits: DataSet) -> None:
+    run = captured(digits)
+    each = []
+    for _ in range(2):
+        run()
+        each.append(float(run.estimates.mean()))
+    assert float(run.take_estimates()) == pytest.approx(sum(each) / 2)
+    assert torch.isnan(run.take_estimates())
+
+
+# ---- its images -----------------------------------------------------------------------------------------------------
+
+
+def pixels(text: str) -> Any:
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
+
+
+def test_samples_are_of_the_same_noise_before_and_after_and_leave_the_training_as_it_is(digits: DataSet) -> None:
+    workload = build_workload(trial_of(samples=32), digits)
+    assert isinstance(workload, DrawsSamples) and isinstance(workload, GanWorkload)
+    untrained = workload.draw_samples()
+    assert untrained["samples_png"] == untrained["samples_before_png"]
+    workload.check()
+    weights, statistics = values(workload.training.network), [one.clone() for one in workload.training.statistics()]
+    drawn = workload.draw_samples()
+    assert drawn["samples_before_png"] == untrained["samples_before_png"] != drawn["samples_png"]
+    assert not any(moved(weights, workload.training.network))
+    assert all(torch.equal(a, b) for a, b in zip(statistics, workload.training.statistics(), strict=True))
+    assert drawn == workload.draw_samples(), "the noise is fixed"
+    assert sum(map(len, drawn.values())) <= 60_000, "a record stays small"
+    for text in drawn.values():
+        assert pixels(text).shape == (4 * 34 - 2, 8 * 34 - 2, 3)
+
+
+def test_asking_for_samples_changes_nothing_of_the_training(digits: DataSet) -> None:
+    losses = []
+    for samples in (0, 8):
+        workload = build_workload(trial_of(samples=samples, batch=2), digits)
+        workload.check()
+        losses.append(workload.facts["first_loss"])
+    assert losses[0] == losses[1]
+
+
+def test_real_images_stand_in_the_grid_as_they_are(digits: DataSet) -> None:
+    shown = pixels(png(np.array(digits.train.images[:3])))
+    assert shown.shape == (32, 3 * 34 - 2, 3)
+    for place in range(3):
+        there = shown[:, place * 34 : place * 34 + 32].transpose(2, 0, 1).astype(int)
+        assert abs(there - digits.train.images[place].astype(int)).max() <= 16, "sixteen levels of seventeen"
+    assert (shown[:, 32:34] == 255).all()
+
+
+@pytest.mark.slow
+def test_a_worker_times_a_wgan_and_keeps_its_images(measured: Measured, digits: DataSet) -> None:
+    about = {"data": "digits", "data_checksum": digits.checksum, "batch": 2}
+    asked, train = trial_of(samples=8, **about), Trial(model="resnet18", device="cpu", samples=8, classes=10, **about)
+    records = measured([asked, train])
+    record = records[asked.key]
+    assert record.status == "ok" and record.blocks is not None
+    assert record.blocks.images_per_step == 10
+    assert {"samples_png", "samples_before_png", "samples_real_png"} <= set(record.facts)
+    assert all(loss is not None for loss in record.blocks.loss)
+    assert records[train.key].reason == "the train workload makes no images, so it has no samples"
+
+
+def test_a_wgans_recipes_are_named_by_their_engines_and_updated_by_their_papers_optimisers() -> None:
+    for constraint in CONSTRAINTS:
+        for kind in ("cuda", "cpu"):
+            known = {name: Trial(**recipe) for name, recipe in adversarial(kind, constraint).items()}  # type: ignore[arg-type]
+            assert list(known) == [trial.engine for trial in known.values()]
+            assert {trial.constraint for trial in known.values()} == {constraint}
+    assert Trial(**adversarial("cuda")["graph"]).learning_rate == 5e-5
+    assert replace(Trial(**adversarial("cpu", "gradient_penalty")["eager"])).optimizer == "adam"

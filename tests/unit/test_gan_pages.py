@@ -1,0 +1,293 @@
+"""The page of the WGAN says what the records say, whatever is missing from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labkit.analysis import roofline, summary
+from labkit.analysis.figure import DARK, LIGHT, Figure
+from labkit.analysis.results import Results
+from labkit.analysis.studies import gan, gan_figures
+from labkit.analysis.table import Table, Text
+from labkit.models import count
+from labkit.observed import Metrics, Statistic, Telemetry, Window
+from labkit.recipes import adversarial
+from labkit.records import Record
+from labkit.traced import Kernel, Piece, Total, Trace, Traced, Untraced
+from labkit.trial import Trial
+from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
+from tests.unit.reading import row_of, said
+
+STUDY = "10_gan"
+BATCHES = (8, 32, 128, 512)
+FLOP = 5 * count("wgan").flop_training  # of an iteration, an image of its batch
+# A 1x1 image in one colour.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+
+
+def trial(batch: int, kind: Any = "cuda", engine: str = "eager", **fields: Any) -> Trial:
+    asked = {"traced_iterations": 5, "steps_before": 300}
+    return Trial(**{**adversarial(kind)[engine], "batch": batch, "device": kind, **asked, **fields})
+
+
+def step_s(of: Trial) -> float:
+    """Launches bound small batches of the eager loop, arithmetic large ones."""
+    launches_s = {"eager": 8e-3, "graph": 5e-4}[of.engine]
+    rate = 40e12 if of.precision == "fp32" else 150e12
+    return launches_s + of.batch * FLOP / rate
+
+
+def traced(of: Trial, number: int, *, steps: int | None = None, tilt: float = 0.0) -> Traced:
+    """Kernels take what arithmetic takes; convolutions three quarters of it, and `tilt` more."""
+    steps = steps or of.traced_iterations
+    busy_s = steps * of.batch * FLOP / 40e12 * NOISE[number - 1]
+    elapsed_s = steps * 2 * step_s(of)
+    share = 0.75 + tilt
+    kernels: Any = {
+        "convolution": Total(seconds=share * busy_s, count=40 * steps),
+        "batch_norm": Total(seconds=(1 - share) * busy_s, count=30 * steps),
+    }
+    return Traced(
+        of="kernels" if of.device == "cuda" else "operators",
+        steps=steps,
+        asked_for=of.traced_iterations,
+        steps_before=of.steps_before,
+        pieces=[Piece(steps=steps, elapsed_s=elapsed_s, busy_s=busy_s, kernel_s={"convolution": busy_s})],
+        elapsed_s=elapsed_s,
+        busy_s=busy_s,
+        active_s=busy_s,
+        launch_gap_s=0.9 * (elapsed_s - busy_s),
+        queue_gap_s=0.1 * (elapsed_s - busy_s),
+        kernels=kernels,
+        longest=[Kernel(seconds=busy_s / 2, count=5, name="sgemm", kind="convolution")],
+    )
+
+
+def sensed(of: Trial) -> Telemetry:
+    busy = min(0.9, of.batch / 512)
+    means = {"sm_activity": busy, "fp32_activity": busy / 2, "tensor_activity": 0.0, "utilisation": 0.99}
+    metrics: Metrics = {name: Statistic(mean=m, low=m, high=m, n=10) for name, m in means.items()}
+    return Telemetry(status="ok", windows={"timed": Window(start_s=0, length_s=2, sources={"gpu0": metrics})})
+
+
+def record(of: Trial, number: int, found: Trace | None = None, *, sensors: bool = True, **other: Any) -> Record:
+    made = blocks(STUDY, of, number, of.batch / step_s(of) * NOISE[number - 1])
+    assert made.blocks is not None
+    trace = found or (traced(of, number) if of.traced_iterations else None)
+    flop, images = FLOP * of.batch, 5 * of.batch
+    result = made.blocks.model_copy(update={"trace": trace, "flop_per_step": flop, "images_per_step": images})
+    gate = {"loss_difference": 1e-4, "loss_tolerance": 0.01, "change_difference": 0.02, "change_tolerance": 0.4}
+    gate |= {"squares_difference": 1e-3, "squares_tolerance": 0.05}
+    facts = {**made.facts, **({"gate": gate} if of.engine == "graph" else {}), **other}
+    telemetry = sensed(of) if sensors and of.device == "cuda" else None
+    return made.model_copy(update={"result": result, "facts": facts, "telemetry": telemetry})
+
+
+def drawn(number: int, kind: Any = "cuda", **other: Any) -> Record:
+    """A trial whose generator was asked for images after 1,500 iterations."""
+    of = trial(64, kind, traced_iterations=0, steps_before=1500, samples=32, data="digits")
+    images = dict.fromkeys(gan_figures.GRIDS, PNG)
+    return record(of, number, **{**images, "later_loss": [[800, 0.9], [1500, 0.4]], **other})
+
+
+def trials() -> list[Trial]:
+    swept = [trial(batch) for batch in BATCHES] + [trial(8, precision="bf16")]
+    swept += [trial(batch, engine="graph", precision=precision) for batch in (8, 128) for precision in ("fp32", "bf16")]
+    return [*swept, trial(32, traced_iterations=200)]
+
+
+def records(passes: tuple[int, ...] = PASSES, **other: Any) -> list[Record]:
+    return [*(record(one, n, **other) for n in passes for one in trials()), *(drawn(n) for n in passes)]
+
+
+def on_cpu() -> list[Record]:
+    of = [trial(batch, "cpu", traced_iterations=2, steps_before=6) for batch in (2, 8)]
+    of.append(trial(2, "cpu", traced_iterations=8, steps_before=6))
+    return [*(record(one, n) for n in PASSES for one in of), *(drawn(n, "cpu", later_loss=[]) for n in PASSES)]
+
+
+def ceiling(number: int) -> Record:
+    """A matrix product of 200 GFLOP/s."""
+    of = Trial(workload="matmul", device="cpu", data="none", size=2048)
+    made = blocks(STUDY, of, number, 1.0)
+    assert made.blocks is not None
+    step_s = made.blocks.timed_s / (10 * 5)
+    about = {"images_per_step": None, "flop_per_step": int(200e9 * step_s)}
+    return made.model_copy(update={"result": made.blocks.model_copy(update=about)})
+
+
+def some_failed() -> list[Record]:
+    kept = [one for one in records() if one.trial["batch"] != 512]
+    return [*kept, *(failed(STUDY, trial(512), n) for n in PASSES)]
+
+
+CASES: dict[str, Callable[[], Results]] = {
+    "a GPU": lambda: of_records(STUDY, records()),
+    "one pass": lambda: of_records(STUDY, records((1,))),
+    "no sensors": lambda: of_records(STUDY, records(sensors=False)),
+    "no traces": lambda: of_records(STUDY, records(found=Untraced(reason="the profiler saw nothing"))),
+    "no peaks": lambda: of_records(STUDY, records(), hw="h100"),
+    "some failed": lambda: of_records(STUDY, some_failed()),
+    "all failed": lambda: of_records(STUDY, [failed(STUDY, one, n) for n in PASSES for one in trials()]),
+    "captured only": lambda: of_records(STUDY, [one for one in records() if one.trial["engine"] == "graph"]),
+    "a CPU": lambda: of_records(STUDY, [*on_cpu(), *map(ceiling, PASSES)], hw="cpu"),
+    "a CPU without ceilings": lambda: of_records(STUDY, on_cpu(), hw="cpu"),
+    "no records": lambda: of_records(STUDY, []),
+    "no records of a CPU": lambda: of_records(STUDY, [], hw="cpu"),
+}
+
+
+@cache
+def case_of(name: str) -> Results:
+    return CASES[name]()
+
+
+def swept(r: Results) -> list[Trial]:
+    return gan.swept(r)
+
+
+PARTS: dict[str, Callable[[Results], Any]] = {
+    "headline": lambda r: gan.headline(r, swept(r)),
+    "table": lambda r: gan.table(r, swept(r)),
+    "utilisation": lambda r: gan_figures.utilisation(r, swept(r)),
+    "arithmetic": lambda r: gan_figures.arithmetic(r, swept(r)),
+    "step time": lambda r: gan_figures.step_time(r, swept(r)),
+    "sampling": gan.sampling_table,
+    "gate": lambda r: gan.gate_table(r, swept(r)),
+    "samples": lambda r: gan_figures.samples(r, next(iter(gan.sampled(r)), None)),
+    "limitations": lambda r: gan.limitations(r, swept(r)),
+    "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
+    "prediction": lambda r: summary.prediction_table(r.profile, trials()),
+    "trials": lambda r: summary.trials_table(trials(), 3),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("case", CASES)
+def test_no_part_of_the_page_fails_or_shows_nan_or_none(case: str, part: str) -> None:
+    made = PARTS[part](case_of(case))
+    assert isinstance(made, Figure | Table | Text)
+    if isinstance(made, Figure):
+        assert made.caption and made.alt and len(made.data)
+        text = made.caption + made.alt + Table(made.data, "")._repr_mimebundle_()["text/html"]
+    else:
+        text = made._repr_mimebundle_()["text/html"]
+    for odd in ("nan", "None", "NaN", "inf "):
+        assert odd not in text, text
+
+
+@pytest.mark.parametrize("part", ["utilisation", "arithmetic", "step time", "samples"])
+@pytest.mark.parametrize("case", ["a GPU", "some failed", "a CPU"])
+def test_each_figure_draws_in_both_schemes(case: str, part: str) -> None:
+    figure = PARTS[part](case_of(case))
+    assert isinstance(figure, Figure) and figure.alt
+    for theme in (LIGHT, DARK):
+        assert figure.svg(theme).startswith("<")
+
+
+def test_a_page_shows_each_configuration_once_however_often_it_was_traced() -> None:
+    results = case_of("a GPU")
+    shown = [(one.batch, one.engine, one.precision) for one in swept(results)]
+    assert len(set(shown)) == len(shown) == len(trials()) - 1
+    assert all(one.traced_iterations == 5 and not one.samples for one in swept(results))
+    ((short, long),) = gan.sampling_pairs(results)
+    assert (short.batch, short.traced_iterations, long.traced_iterations) == (32, 5, 200)
+
+
+def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
+    text = said(PARTS["headline"](case_of("a GPU")))
+    work_s = [batch * FLOP / 40e12 for batch in (8, 512)]
+    few, many = (100 * work / (8e-3 + work) for work in work_s)
+    once = said(PARTS["headline"](case_of("one pass")))
+    assert f"{few:.2f} % (one pass, no interval) at mini-batch 8 and {many:.2f} % (one pass" in once
+    assert "% [" in text and "at mini-batch 512" in text
+    assert "the peak is the vendor's 67.00 TFLOP/s" in text
+    assert "gains most at mini-batch 8, graph" in text
+    assert "at mini-batch 32 the share is 36 % by 5 and 36 % by 200" in text
+
+
+def test_what_is_missing_is_said_with_its_reason() -> None:
+    assert "can't be said: the profiler saw nothing" in said(PARTS["headline"](case_of("no traces")))
+    assert "Not readable here: SM activity" in said(PARTS["table"](case_of("no sensors")))
+    on_a_cpu = said(PARTS["table"](case_of("a CPU")))
+    assert "a CPU has no such counters here" in on_a_cpu and "operator" in on_a_cpu
+    assert "a matrix product reached here: 0.2" in said(PARTS["arithmetic"](case_of("a CPU")))
+    without = case_of("a CPU without ceilings")
+    assert "no FP32 peak is known" in said(PARTS["table"](without))
+    assert "No trial says anything of this" in said(PARTS["arithmetic"](without))
+    assert "SM" not in PARTS["table"](case_of("a CPU")).frame.columns
+    assert "Nothing was captured here" in said(PARTS["gate"](case_of("a CPU")))
+    assert "No generator was asked for images" in said(PARTS["samples"](case_of("captured only")))
+
+
+def test_a_failure_is_a_row_and_a_sentence() -> None:
+    results = case_of("some failed")
+    row = row_of(PARTS["table"](results).frame, training="eager, FP32", **{"mini-batch": 512})
+    assert (row["images/s"], row["n"], row["no result"]) == ("–", 0, "oom")
+    assert "Without a result: mini-batch 512, eager, FP32" in said(PARTS["headline"](results))
+
+
+def test_few_and_many_iterations_stand_side_by_side_class_by_class() -> None:
+    short, long = trial(32), trial(32, traced_iterations=200)
+    made = [record(short, n) for n in PASSES]
+    made += [record(long, n, traced(long, n, tilt=0.02)) for n in PASSES]
+    frame = gan.sampling_table(of_records(STUDY, made)).frame  # type: ignore[union-attr]
+    row = row_of(frame, what="convolution")
+    assert (row["few"], row["many"], row["difference"]) == ("75 %", "77 %", "-2.00 points")
+    assert row_of(frame, what="batch norm")["difference"] == "2.00 points"
+    assert row_of(frame, what="computing")["difference"].endswith("points")
+    assert list(frame["what"])[:2] == ["computing", "step under the profiler"]
+
+
+def test_images_s_are_real_ones_of_five_mini_batches() -> None:
+    table = PARTS["table"](case_of("a GPU"))
+    row = row_of(table.frame, training="eager, FP32", **{"mini-batch": 8})
+    expected = 5 * 8 / step_s(trial(8))
+    assert float(row["images/s"].split()[0].replace(",", "")) == pytest.approx(expected, rel=0.01)
+    assert "5 mini-batches a step" in table.caption
+
+
+def test_the_roofline_counts_the_real_images_of_all_the_critics_steps() -> None:
+    work = roofline.planned_work(trial(64))
+    facts = count("wgan")
+    assert work.images == 5 * 64
+    assert work.flop == 5 * 64 * facts.flop_training
+    assert work.unavoidable_bytes == facts.weight_traffic_bytes + 5 * 64 * 3072  # type: ignore[operator]
+    of = trial(64)
+    known = {name: getattr(facts, name) for name in ("parameters", "flop_training", "flop_forward")}
+    known |= {"weight_traffic_bytes_per_step": facts.weight_traffic_bytes, "image_bytes": 3072}
+    assert roofline.work_of(of_records(STUDY, [record(of, 1, **known)]), of) == work
+    penalised = Trial(**adversarial("cuda", "gradient_penalty")["eager"])
+    assert roofline.planned_work(penalised).flop > 1.5 * work.flop
+
+
+def test_the_samples_say_after_how_many_iterations_and_where_the_estimate_went() -> None:
+    figure = PARTS["samples"](case_of("a GPU"))
+    assert "after 1,500 iterations" in figure.caption and "to 0.4." in figure.caption
+    assert list(figure.data["iterations"])[-2:] == [800, 1500]
+    assert "too few" not in figure.caption
+    few = drawn(1)
+    few = few.model_copy(update={"trial": {**few.trial, "steps_before": 3}})
+    shown = gan_figures.samples(of_records(STUDY, [few]), few.as_trial)
+    assert "after 55 iterations" in said(shown), "five of the warm-up, ten blocks of five"
+    assert "too few for legible images" in said(shown)
+
+
+def test_a_samples_picture_holds_the_records_own_pixels() -> None:
+    assert np.array_equal(gan_figures._pixels(PNG), np.zeros((1, 1, 3), dtype=np.uint8))
+
+
+def test_key_numbers_are_of_both_ends() -> None:
+    found = gan.key_numbers(case_of("a GPU"), swept(case_of("a GPU")))
+    assert [what for _, what in found] == [
+        "of the time computing, eager FP32, mini-batch 8",
+        "of the time computing, eager FP32, mini-batch 512",
+        "of the FP32 peak, eager, mini-batch 8",
+        "of the FP32 peak, eager, mini-batch 512",
+    ]
+    assert gan.key_numbers(case_of("no records"), []) == []
