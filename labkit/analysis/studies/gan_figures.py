@@ -102,12 +102,12 @@ def _against_batch(
                 no_result(axes, list(one["batch"][one["failed"].notna()]), colour)
             sizes_axis(axes, list(data["batch"]), "mini-batch")
             axes.set_ylabel(f"{about.unit}{' (log scale)' if log else ''}")
-            axes.set_title(about.label, fontsize=9.5, color=theme.ink)
+            axes.set_title(about.label, fontsize=8.5, color=theme.ink)
             tidy(axes, theme, grid="y")
             if log:
                 log_axis(axes, "y")
             else:
-                axes.set_ylim(0, 100 if about.share else None)
+                axes.set_ylim(0, 103 if about.share else None)
         legend_above(figure, grid, ncols=4)
 
     lost = engines.failures_sentence(results, trials)
