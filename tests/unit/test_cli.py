@@ -76,11 +76,11 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--hw", "cpu", "--scale", "huge"], ["unknown scale 'huge'", "smoke", "quick", "full"]),
         (["report", "--hw", "cpu", "--data", "/no/such/folder"], ["/no/such/folder", "synthetic32", "val_data"]),
         (
-            ["report", "--hw", "cpu", "--study", "gan"],
+            ["report", "--hw", "cpu", "--study", "data_pipeline"],
             [
-                "10_gan",
+                "12_data_pipeline",
                 "available: 01_training, 02_batch_size, 03_multi_gpu, 04_power, 05_inference, 06_cpu_vs_gpu, "
-                "07_precision, 08_quantization, 09_profile, 11_frameworks",
+                "07_precision, 08_quantization, 09_profile, 10_gan, 11_frameworks",
             ],
         ),
         (["report", "--hw", "k80"], ["k80", "compute capability", "make render HW=k80"]),

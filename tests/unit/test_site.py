@@ -582,7 +582,7 @@ def test_each_study_stands_as_its_last_run_left_it(site: Path) -> None:
     status = dict(zip(STUDIES, rows, strict=True))
     assert " ok quick 1 min 3 s make report HW=h200 STUDY=training" in status[TRAINING]
     assert " failed quick " in status[POWER]
-    assert " not in this version " in status["10_gan"]
+    assert " not in this version " in status["12_data_pipeline"]
     assert status[COMPARISON].endswith("not measured – – make compare")
     gap = texts(page_of(site, "index.html"), "#gaps + ul > li")[0]
     assert gap == "Failed Power and energy ValueError: no power Again: make report HW=h200 STUDY=power"
