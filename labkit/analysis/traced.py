@@ -194,6 +194,14 @@ def label(record: Record, name: str) -> str | None:
     """What a record says in words, of its trace (`convolution_kernel`) or by its workload; None where it doesn't."""
     traced = trace_of(record)
     if name == "convolution_kernel" and traced is not None:
-        return traced.convolution_kernel
+        return traced.convolution_kernel if traced.of == "kernels" else None
     said = record.facts.get(name)
     return None if said is None else str(said)
+
+
+def why_no_label(record: Record) -> str:
+    """Why a record does not say `convolution_kernel`."""
+    traced = trace_of(record)
+    if traced is not None and traced.of == "operators":
+        return "on a CPU operators are traced, and an operator's name does not say what it runs"
+    return why_no_trace(record)

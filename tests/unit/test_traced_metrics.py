@@ -167,6 +167,14 @@ def test_the_convolution_kernel_is_said_in_words() -> None:
     assert traced.label(made.model_copy(update={"facts": {"stem": "cifar"}}), "stem") == "cifar"
 
 
+def test_an_operator_is_no_kernel() -> None:
+    on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
+    side = Side(of_records(STUDY, [record(trace(of="operators"), on_cpu)], hw="cpu"), on_cpu)
+    assert side.labels("convolution_kernel") == set()
+    assert "operator's name does not say" in side.why_no_label()
+    assert Side(of_records(STUDY, [record(None)]), TRIAL).why_no_label() == "no steps were traced"
+
+
 def test_fp32_utilisation_is_flop_over_the_nominal_peak_and_the_timed_step() -> None:
     assert metric("fp32_utilisation", trace(), flop_per_step=FLOP) == pytest.approx(0.1)
     half = Trial(model="alexnet", precision="bf16", traced_iterations=5)

@@ -53,6 +53,10 @@ class Side:
         found = (traced.label(record, name) for record in self.results.ok(self.trial))
         return {one for one in found if one is not None}
 
+    def why_no_label(self) -> str:
+        """Why its passes do not name a kernel."""
+        return next((traced.why_no_label(record) for record in self.results.ok(self.trial)), "no label was recorded")
+
     def field(self, name: str) -> Any:
         """A field of the trial, or whose records these are."""
         if name == "profile":

@@ -148,8 +148,8 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
     told = [side.labels(test.metric) for side in family]
     case = Case(label, "inconclusive", test.metric, "level", tuple(family))
     if not all(told):
-        failed = next((reason for side in family if (reason := side.failure())), "no label was recorded")
-        return replace(case, verdict="not testable here", reason=failed)
+        without = next(side for side, names in zip(family, told, strict=True) if not names)
+        return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
     said = ", ".join(
         f"{value_words(side, test.along or '', bare=True)}: {listing(sorted(names))}"
         for side, names in zip(family, told, strict=True)

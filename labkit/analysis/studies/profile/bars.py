@@ -73,7 +73,7 @@ class Bars:
             grid[0].bar([0], [0], label=part, **self.looks[part].style(theme))
         figure.supxlabel(self.along, fontsize=9, color=theme.ink)
         figure.supylabel(self.label, fontsize=9, color=theme.ink)
-        legend_above(figure, grid, ncols=6)
+        legend_above(figure, grid)
 
     def _panel(self, axes: Any, theme: Theme, trials: Sequence[Trial]) -> None:
         """A bar a trial, the papers' loop first."""

@@ -14,7 +14,7 @@ from labkit.analysis.studies.profile import seen
 from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.studies.profile.figures import frame_of
 from labkit.analysis.table import Table, Text
-from labkit.analysis.verdicts.evidence import Side
+from labkit.analysis.traced import trace_of
 from labkit.recipes import engine_name
 from labkit.records import Record
 from labkit.statistics import Interval
@@ -103,7 +103,8 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """The kernel that most convolution time is spent in: a row for each that a network has, with its batches."""
     chosen: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
-        kernels = sorted(Side(results, trial).labels("convolution_kernel"))
+        traces = [found for record in results.ok(trial) if (found := trace_of(record))]
+        kernels = sorted({found.convolution_kernel for found in traces if found.convolution_kernel})
         if kernels:
             engine = f"{engine_name(trial)}, {trial.precision.upper()}"
             chosen.setdefault((seen.setting(trial), engine, "; or ".join(kernels)), []).append(trial)
