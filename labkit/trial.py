@@ -249,14 +249,14 @@ class Trial:
         ):
             if any(getattr(other, name) != getattr(self, name) for other in beside):
                 parts.append(self._part(name))
-        return " ".join(parts)
+        return " ".join(filter(None, parts))
 
     def _part(self, name: str) -> str:
         """A field in a label."""
         if name == "threads":
             return f"{self.threads or 'default'} threads"
         if name == "traced_iterations":
-            return f"{self.traced_iterations} traced"
+            return f"{self.traced_iterations} traced" if self.traced_iterations else ""
         if name == "nodes":
             return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
         return str(getattr(self, name))
