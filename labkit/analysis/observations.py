@@ -189,7 +189,7 @@ def why_not(results: Results, metric: str, device: str | None = None, *, trial: 
     if records and metric in traffic.FIGURES:
         return listing(sorted({reason for record in records if (reason := traffic.why_not(record, metric))}))
     if records and metric in traced.METRICS:
-        return listing(sorted({traced.why_no_trace(record) for record in records}))
+        return listing(sorted({traced.why_no_trace(record, metric) for record in records}))
     told = [record.telemetry for record in results.records if record.telemetry]
     lost = {one.reason or "unknown" for one in told if one.status == "lost"}
     if lost and all(one.status == "lost" for one in told):

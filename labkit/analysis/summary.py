@@ -42,6 +42,8 @@ SELDOM_FIELDS = (
     *("traced_iterations", "steps_before", "devices", "parallel"),
     *("constraint", "samples"),
 )
+# What a trial without network and images has only because every trial has all fields.
+OF_NETWORKS = frozenset({"model", "image_px", "batch", "memory_format", "data", *SELDOM_FIELDS} - {"devices"})
 MANY_UNSTEADY = 6  # more are counted, not listed
 SHOWN_FIELDS = ("workload", "model", "image_px", "batch", "precision", "engine", "memory_format", "device", "data")
 
@@ -52,11 +54,11 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     seldom = [name for name in SELDOM_FIELDS if any(getattr(t, name) != getattr(Trial(), name) for t in trials)]
     for trial in trials:
         about = {name: getattr(trial, name) for name in SHOWN_FIELDS}
-        if trial.data == NO_DATA:  # a ceiling: it has a size, and neither model nor images
-            about |= {"model": None, "image_px": None, "batch": None}
         about |= {name: getattr(trial, name) for name in seldom}
         if "threads" in about:
-            about["threads"] = None if trial.data == NO_DATA else trial.threads or "default"
+            about["threads"] = trial.threads or "default"
+        if trial.data == NO_DATA:  # a ceiling: it has a size, and neither network nor images
+            about |= {name: None for name in about if name in OF_NETWORKS}
         about |= {"size": trial.size or None, "energy windows": trial.energy_windows or None}
         batch = about["batch"]
         row = rows.setdefault(tuple(value for name, value in about.items() if name != "batch"), about)
@@ -65,14 +67,19 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     # object: a column of 8s stays 8, not 8.0
     frame = pd.DataFrame(list(rows.values()), dtype=object).dropna(axis=1, how="all")
     of = f"{passes} passes, each in another random order" if passes > 1 else "one pass, in a random order"
-    alike = {
-        name: frame[name].iloc[0] for name in COMMON_FIELDS if name in frame and frame[name].nunique(dropna=False) == 1
-    }
-    common = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in alike.items())
+    alike = [name for name in (*COMMON_FIELDS, *seldom) if name in frame and frame[name].nunique() == 1]
+    common = _alike(frame, [name for name in alike if frame[name].notna().all()])
+    of_networks = _alike(frame, [name for name in alike if frame[name].isna().any()])
+    said = (f" All: {common}." if common else "") + (f" Those of networks: {of_networks}." if of_networks else "")
     return Table(
-        frame.where(frame.notna(), None).drop(columns=list(alike)),
-        f"The {len(trials)} trials planned at this scale, in {of}.{f' All: {common}.' if common else ''}",
+        frame.where(frame.notna(), None).drop(columns=alike),
+        f"The {len(trials)} trials planned at this scale, in {of}.{said}",
     )
+
+
+def _alike(frame: pd.DataFrame, names: Sequence[str]) -> str:
+    """`precision fp32, engine eager`."""
+    return ", ".join(f"{name.replace('_', ' ')} {frame[name].dropna().iloc[0]}" for name in names)
 
 
 def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:

@@ -23,13 +23,15 @@ def trace_of(record: Record) -> Traced | None:
     return found if isinstance(found, Traced) else None
 
 
-def why_no_trace(record: Record) -> str:
+def why_no_trace(record: Record, metric: str = "") -> str:
     """Why a record has no trace, or not what was looked for in it."""
     found = record.blocks.trace if record.blocks else None
     if found is None:
         return "no steps were traced"
     if isinstance(found, Untraced):
         return found.reason
+    if found.of == "operators" and metric in OF_GPUS:
+        return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
     return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
 
 
@@ -182,6 +184,8 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "hidden_exchange_share": _hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
+_ON_CPUS = {"compute_utilisation", "maxpool_backward_share", "traced_step_s", "trace_slowdown"}
+OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
 
 
 def value(record: Record, metric: str) -> float | None:
