@@ -72,7 +72,11 @@ class Section(_Part):
 
 
 class Memory(_Part):
-    """Bytes of one step by what they hold, None where it can't be told; `workspace` is what is left of the peak."""
+    """Bytes of one step by what they hold, None where it can't be told.
+
+    Gradients come as activations go. `workspace` is what the peak has beyond the most that is held at once: operators'
+    own and what lives between two of them.
+    """
 
     weights: int
     gradients: int
@@ -100,7 +104,8 @@ class Traced(_Part):
 
     `elapsed_s` is from the first step's beginning until its last kernel has ended, over all pieces. The device is
     `busy_s` of it in kernels and `active_s` in kernels, copies or fills; of the rest it waited `launch_gap_s` for
-    something that the host had not launched yet, and `queue_gap_s` though something was.
+    something that the host had not launched yet, `queue_gap_s` though something was, and `edge_gap_s` before a piece's
+    first kernel and after its last one, where a run without pieces would not wait.
     """
 
     kind: Literal["trace"] = "trace"
@@ -116,6 +121,7 @@ class Traced(_Part):
     active_s: float
     launch_gap_s: float | None = None
     queue_gap_s: float | None = None
+    edge_gap_s: float | None = None
     kernels: dict[KernelClass, Total]
     algorithms: dict[Algorithm, Total] = {}  # of the convolutions
     longest: list[Kernel]  # the kernels that took most time together

@@ -76,11 +76,12 @@ def _time(traced: Traced) -> Table:
         "only copies and fills": traced.active_s - traced.busy_s,
         "waiting for a launch": traced.launch_gap_s,
         "waiting though launched": traced.queue_gap_s,
+        "before the first and after the last": traced.edge_gap_s,
         f"two {_what(traced)} or more at once": traced.overlapping_s,
         "copies": traced.copy_s,
         "copies beside kernels": traced.copy_beside_kernel_s,
-        "exchange of gradients": traced.exchange_s,
-        "exchange alone": traced.exposed_exchange_s,
+        "collectives": traced.exchange_s,
+        "collectives alone": traced.exposed_exchange_s,
     }
     on_cpu = ("only copies and fills", "copies", "copies beside kernels")
     rows = [
@@ -89,7 +90,7 @@ def _time(traced: Traced) -> Table:
         if seconds is not None and not (traced.of == "operators" and name in on_cpu)
     ]
     parts_of_it = (
-        "the first four rows are its parts" if traced.of == "kernels" else "the first row is what is busy of it"
+        "the first five rows are its parts" if traced.of == "kernels" else "the first row is what is busy of it"
     )
     return _table(rows, f"Time of a step: {parts_of_it}, the others overlap them.")
 

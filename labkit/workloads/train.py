@@ -270,6 +270,7 @@ class TrainWorkload:
             unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
         elif self.trial.parallel == "one_process":
             unseen["saves_unseen"] = "the network runs in threads of DataParallel, one a device"
+            unseen["peak_unseen"] = "several devices have one each"
         loader = self.run.batch if isinstance(self.run, CapturedStep) else self.run.loader
         return Held(
             weights=list(model.parameters()),

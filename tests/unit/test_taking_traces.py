@@ -258,8 +258,8 @@ def test_marks_break_no_compiled_graph_and_stand_around_it() -> None:
 class Small:
     """100 numbers, 200 hidden units, 10 classes, in batches of 7; the ReLU writes over what it reads."""
 
-    def __init__(self) -> None:
-        self.model = nn.Sequential(nn.Linear(100, 200), nn.ReLU(inplace=True), nn.Linear(200, 10))
+    def __init__(self, hidden: int = 200) -> None:
+        self.model = nn.Sequential(nn.Linear(100, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.beside = [torch.zeros(5000)]
         self.step()
@@ -299,11 +299,23 @@ def test_memory_of_a_step_is_what_it_holds() -> None:
     assert found.peak is not None and least <= found.peak <= least + ACTIVATIONS + 4 * 7 * 200
     assert found.allocated_bytes is not None and found.allocated_bytes > WEIGHTS + INPUTS + ACTIVATIONS
     assert found.allocations is not None and found.allocations >= 4 + 2 + 3
-    if found.workspace is None:
-        assert "together they are more" in found.method
-    else:
-        parts = 3 * WEIGHTS + INPUTS + ACTIVATIONS
-        assert found.workspace == found.peak - parts >= 0
+    # Gradients come as activations go: at most both are there, at least the gradients.
+    assert found.workspace is not None
+    most = found.peak - 3 * WEIGHTS - INPUTS
+    assert max(0, most - ACTIVATIONS) <= found.workspace <= most
+
+
+def test_the_memory_of_a_step_is_the_same_whatever_the_process_did_before() -> None:
+    found = []
+    for _ in range(4):
+        large = Small(hidden=20_000)  # 8 MB of gradients, which are freed between two profilers
+        for _ in range(2):
+            large.step()
+        found.append(memory_of_step(large.step, HostClock(), large.held, on_gpu=False))
+        del large
+    peaks = [one.peak for one in found]
+    assert None not in peaks and len(set(peaks)) == 1, peaks
+    assert found[0].peak is not None and found[0].peak >= 3 * found[0].weights
 
 
 def test_what_is_saved_is_counted_while_it_lives() -> None:

@@ -62,26 +62,26 @@ def test_copies_and_fills_keep_a_device_active_and_not_busy() -> None:
 def test_a_gap_is_a_launch_gap_until_the_next_call_has_ended_and_a_queue_gap_after_it() -> None:
     # The device ends at 2, the second call is from 2.5 to 2.625, its kernel begins at 4.
     found = said(step(0, 5), launched(ADDITION, 0, 0.125, 2, 1), launched(ADDITION, 2.5, 4, 5, 2))
-    assert found.launch_gap_s == 0.125 + 0.625  # before the first kernel, too
-    assert found.queue_gap_s == 1.375
+    assert (found.launch_gap_s, found.queue_gap_s) == (0.625, 1.375)
+    assert found.edge_gap_s == 0.125, "before the first kernel only the piece begins"
 
 
 def test_a_gap_before_what_was_launched_long_ago_is_a_queue_gap_alone() -> None:
     graph = [call("cudaGraphLaunch", 0, 0.5, number=9)]
     found = said(step(0, 4), graph, work(GEMM, 0.5, 1, number=9), work(GEMM, 2, 4, number=9))
-    assert (found.launch_gap_s, found.queue_gap_s) == (0.5, 1)
+    assert (found.launch_gap_s, found.queue_gap_s, found.edge_gap_s) == (0, 1, 0.5)
 
 
 def test_a_call_that_ends_after_its_kernel_began_makes_the_whole_gap_a_launch_gap() -> None:
     found = said(
         step(0, 4), launched(GEMM, 0, 0.125, 1, 1), call("cudaLaunchKernel", 2, 4, number=2), work(GEMM, 3, 4, number=2)
     )
-    assert (found.launch_gap_s, found.queue_gap_s) == (0.125 + 2, 0)
+    assert (found.launch_gap_s, found.queue_gap_s, found.edge_gap_s) == (2, 0, 0.125)
 
 
-def test_the_host_that_works_on_at_the_end_lets_the_device_wait_for_a_launch() -> None:
+def test_what_lies_before_the_first_kernel_and_after_the_last_is_the_piece_s_edge() -> None:
     found = said(step(0, 4), launched(GEMM, 0, 0.125, 1, 1))
-    assert (found.elapsed_s, found.launch_gap_s, found.queue_gap_s) == (4, 3.125, 0)
+    assert (found.elapsed_s, found.launch_gap_s, found.queue_gap_s, found.edge_gap_s) == (4, 0, 0, 3.125)
 
 
 def test_a_device_that_works_on_after_the_last_step_makes_it_longer() -> None:
@@ -91,7 +91,7 @@ def test_a_device_that_works_on_after_the_last_step_makes_it_longer() -> None:
 
 def test_a_gap_before_work_without_a_call_is_a_queue_gap_and_said_so() -> None:
     found = said(step(0, 4), launched(GEMM, 0, 0.125, 1, 1), work(GEMM, 3, 4))
-    assert (found.launch_gap_s, found.queue_gap_s) == (0.125, 2)
+    assert (found.launch_gap_s, found.queue_gap_s, found.edge_gap_s) == (0, 2, 0.125)
     assert any("no call in the trace" in note for note in found.notes)
 
 
@@ -112,9 +112,8 @@ def test_of_two_devices_times_are_the_mean_and_kernels_the_sum() -> None:
     assert (found.devices, found.elapsed_s) == (2, 4)
     assert (found.busy_s, found.kernel_s) == (2.5, 5)
     assert (found.broadcast_s, found.exchange_s, found.exposed_exchange_s) == (1, 0.5, 0.5)
-    assert found.launch_gap_s is not None
-    assert found.queue_gap_s is not None
-    assert found.busy_s + found.launch_gap_s + found.queue_gap_s == found.elapsed_s
+    gaps = [found.launch_gap_s, found.queue_gap_s, found.edge_gap_s]
+    assert found.busy_s + sum(gap for gap in gaps if gap is not None) == found.elapsed_s
     assert any("mean of 2 devices" in note for note in found.notes)
 
 
@@ -430,7 +429,9 @@ def test_shares_are_shares_and_sums_are_sums(events: list[Event]) -> None:
     assert found.launch_gap_s is not None
     assert found.queue_gap_s is not None
     assert min(found.launch_gap_s, found.queue_gap_s) >= 0
-    assert found.active_s + found.launch_gap_s + found.queue_gap_s == pytest.approx(found.elapsed_s)
+    assert found.edge_gap_s is not None and found.edge_gap_s >= 0
+    gaps_s = found.launch_gap_s + found.queue_gap_s + found.edge_gap_s
+    assert found.active_s + gaps_s == pytest.approx(found.elapsed_s)
     assert sum(one.bytes for one in found.copies.values()) == sum(one.bytes for one in events if one.kind == "copy")
     assert Traced.model_validate_json(found.model_dump_json()) == found
 

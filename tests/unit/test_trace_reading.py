@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +120,30 @@ def test_broken_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     events = read_trace(file)
     assert again(events) == SOME
     assert events.notes == ("3 rows without a name, a time or a length are left out",)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"name": 3}, {"args": "x"}, {"dur": -3}, {"dur": 1e400}, {"ts": math.nan}, {"dur": "long"}],
+    ids=lambda other: json.dumps(other),
+)
+def test_a_row_that_no_profiler_writes_is_left_out_wherever_it_stands(other: dict[str, Any], tmp_path: Path) -> None:
+    broken = {"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "tid": 7, **other}
+    for place, file in enumerate((tmp_path / "first.json", tmp_path / "last.json")):
+        good = rows(SOME)
+        file.write_text(json.dumps({"traceEvents": [*good, broken] if place else [broken, *good]}))
+        events = read_trace(file)
+        assert again(events) == SOME
+        assert "1 rows" in events.notes[0]
+
+
+@pytest.mark.parametrize("broken", ["[" * 100_000, '{"ph": "X", "ts": ' + "9" * 6_000 + "}"])
+def test_what_python_can_t_decode_ends_the_file_and_is_said(broken: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text('{"traceEvents": [' + ", ".join([*map(json.dumps, rows(SOME)), broken]) + "]}")
+    events = read_trace(file)
+    assert again(events) == SOME
+    assert "breaks off in the middle" in events.notes[-1]
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def test_tables_of_a_cpu_speak_of_operators_and_of_no_device(tmp_path: Path) -> 
     assert set(shown["Time"]) == {
         "any of the operators ran",
         "two operators or more at once",
-        "exchange of gradients",
-        "exchange alone",
+        "collectives",
+        "collectives alone",
     }
     assert shown["How"]["the library's choice"]["ms a step"] == "3,000"
     assert "Copies." not in shown

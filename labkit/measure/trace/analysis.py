@@ -78,6 +78,7 @@ class Analysis:
             active_s=found.active_s,
             launch_gap_s=found.launch_gap_s if on_gpu else None,
             queue_gap_s=found.queue_gap_s if on_gpu else None,
+            edge_gap_s=found.edge_gap_s if on_gpu else None,
             kernels=found.kernel_classes(),
             algorithms=found.algorithms(),
             longest=found.longest(),

@@ -6,6 +6,7 @@ once. One of them is an `Event`, which tests and small traces are made of.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -150,7 +151,11 @@ class Columns:
         KeyError, TypeError or ValueError where something is missing or no number; nothing is added then.
         """
         args = row.get("args") or {}
+        if not isinstance(row["name"], str) or not isinstance(args, dict):
+            raise TypeError("a name is text, and arguments have names")
         began_us = row["ts"] - zero_us
+        if not (math.isfinite(began_us) and math.isfinite(row["dur"]) and row["dur"] >= 0):
+            raise ValueError("a time is a number, and no length is below 0")
         thread = args.get("stream", row.get("tid"))
         values = (
             began_us * 1e-6,

@@ -73,6 +73,7 @@ class Found:
     active_s: float = 0.0
     launch_gap_s: float = 0.0
     queue_gap_s: float = 0.0
+    edge_gap_s: float = 0.0
     overlapping_s: float = 0.0
     max_pool_backward_s: float = 0.0
     broadcast_s: float = 0.0

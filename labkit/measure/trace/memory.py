@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,11 +54,13 @@ def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu
     """
     said: list[str] = []
     activations: int | None = None
+    coming_and_going: int | None = None
     if (unseen := held().saves_unseen) is None:
         saved = _Saved(_storages(held().weights, held().beside))
-        with saved.watched():
+        with saved.watched(held().weights):
             clock.time_block(step, 1)
-        activations = saved.most - _bytes(saved.ever(held().inputs))
+        saved_inputs = _bytes(saved.ever(held().inputs))
+        activations, coming_and_going = saved.most - saved_inputs, saved.most_with_gradients - saved_inputs
     else:
         said.append(f"activations are unknown: {unseen}")
     allocated: Allocated | None = None
@@ -70,12 +73,13 @@ def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu
         said.append(f"the peak is unknown: {unseen}")
     now = held()
     weights, gradients, optimiser, inputs = _each_once(now.weights, now.gradients, now.optimiser, now.inputs)
+    if allocated is not None and allocated.peak < weights + gradients + optimiser:
+        said.append("the peak is unknown: what was seen of the allocator is less than what is there when a step ends")
+        allocated = None
     workspace: int | None = None
-    if allocated is not None and activations is not None:
-        workspace = allocated.peak - weights - gradients - optimiser - activations - inputs
-        if workspace < 0:
-            workspace = None
-            said.append("the parts are not all there at the peak: together they are more, and so there is no workspace")
+    if allocated is not None and coming_and_going is not None:
+        # Gradients come as activations go, so that both are never there as a whole.
+        workspace = max(allocated.peak - weights - optimiser - inputs - max(coming_and_going, gradients), 0)
     how = "PyTorch's CUDA allocator in one step" if on_gpu else "PyTorch's allocations in one step, by its profiler"
     return Memory(
         weights=weights,
@@ -121,18 +125,38 @@ def _each_once(*kinds: Iterable[Any]) -> list[int]:
 
 
 class _Saved:
-    """Storages that autograd keeps for a backward pass, but those that are there anyway; `most` at once, in bytes."""
+    """Storages that autograd keeps for a backward pass, but those that are there anyway.
+
+    Bytes: `most` of them at once, `most_with_gradients` of them and the gradients made so far.
+    """
 
     def __init__(self, known: Storages) -> None:
         self._known, self._users = known, dict[int, int]()
         self._sizes: Storages = {}
-        self._now = self.most = 0
+        self._gradients: Storages = {}
+        self._now = self.most = self.most_with_gradients = 0
 
-    def watched(self) -> Any:
-        """A context: steps in it are watched."""
+    @contextmanager
+    def watched(self, weights: Iterable[Any]) -> Iterator[None]:
+        """A step in it is watched."""
         import torch
 
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept.tensor)
+        hooks = [one.register_post_accumulate_grad_hook(self._made) for one in weights if one.requires_grad]
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept.tensor):
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _made(self, weight: Any) -> None:
+        """A gradient is there; it is no saved tensor of this step."""
+        self._gradients |= _storages([weight.grad])
+        self._look()
+
+    def _look(self) -> None:
+        self.most = max(self.most, self._now)
+        self.most_with_gradients = max(self.most_with_gradients, self._now + _bytes(self._gradients))
 
     def ever(self, tensors: Iterable[Any]) -> Storages:
         """Of the tensors' storages those that were saved."""
@@ -147,7 +171,7 @@ class _Saved:
         if self._users[at] == 1:
             self._sizes[at] = size
             self._now += size
-            self.most = max(self.most, self._now)
+            self._look()
         return _Kept(tensor, lambda: self._forget(at))
 
     def _forget(self, at: int) -> None:
@@ -229,11 +253,12 @@ def allocated_in_last_step(rows: Iterable[dict[str, Any]], stayed: Storages) -> 
     now = calls = asked = peak = 0
     for row in sorted(changes, key=lambda row: (row["ts"], row["args"].get("Ev Idx", 0))):
         at, change = int(row["args"]["Addr"]), int(row["args"]["Bytes"])
-        now += change
+        # PyTorch keeps a table of addresses over all its profilers, in which ends that none of them saw are missing: an
+        # end counts only of what was seen to begin.
+        now -= live.pop(at, 0)
         if change > 0:
             live[at] = change
-        else:
-            live.pop(at, None)
+            now += change
         if row["ts"] >= steps[1] and change > 0:
             calls, asked, peak = calls + 1, asked + change, max(peak, now)
     before = {at: size for at, size in stayed.items() if at not in live}

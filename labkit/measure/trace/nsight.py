@@ -41,15 +41,18 @@ def counters(command: Sequence[str], environment: Mapping[str, str], *, limit_s:
     options += ["--launch-count", str(MOST_KERNELS), "--metrics", ",".join([TIME, *METRICS.values()])]
     options += ["--csv", "--print-units", "base"]
     # In this process's own session: whoever ends that ends ncu too.
-    process = subprocess.Popen(
-        [ncu, *options, *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=dict(environment),
-        text=True,
-        errors="replace",
-    )
+    try:
+        process = subprocess.Popen(
+            [ncu, *options, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        return {"reason": f"ncu could not be started: {error.strerror or error}"}
     try:
         said, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:

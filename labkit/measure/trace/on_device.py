@@ -64,12 +64,13 @@ def _add_device(found: Found, piece: Cut, kernels: Kernels, here: Mask, weight: 
     busy, active = _union(events, kernel), _union(events, here & events.are(*ON_DEVICE))
     copying = _union(events, here & events.are("copy"))
     exchanging, computing = _union(events, kernel & exchange), _union(events, kernel & ~exchange)
-    launch_s, queue_s, unknown = gaps_s(piece, active, here & events.are(*ON_DEVICE))
+    launch_s, queue_s, edge_s, unknown = gaps_s(piece, active, here & events.are(*ON_DEVICE))
     for name, seconds in {
         "busy_s": busy.length_s,
         "active_s": active.length_s,
         "launch_gap_s": launch_s,
         "queue_gap_s": queue_s,
+        "edge_gap_s": edge_s,
         "overlapping_s": repeated_s(events.began_s[kernel], events.ended_s[kernel]),
         "copy_s": copying.length_s,
         "copy_beside_kernel_s": copying.shared_s(busy),
@@ -81,11 +82,11 @@ def _add_device(found: Found, piece: Cut, kernels: Kernels, here: Mask, weight: 
         found.notes["some of the device's work has no call in the trace: the gaps before it count as queue gaps"] = None
 
 
-def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, int]:
-    """Seconds in which the device waited for the host to launch, seconds it waited though something was launched.
+def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, float, int]:
+    """Seconds in which the device waited for the host to launch, in which it waited though something was launched, and
+    at the edges: until the first kernel and after the last one, where only the piece begins and ends.
 
-    Until the first kernel it waits for the host, and after the last one too: the steps go on there. The third number
-    says how many gaps end with work whose call is not in the trace.
+    The last number says how many gaps end with work whose call is not in the trace.
     """
     events, gaps = piece.events, active.gaps(piece.elapsed_s)
     order = np.flatnonzero(works)
@@ -96,8 +97,10 @@ def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, int]:
     known = ~edge & (call >= 0)
     launched_s = np.where(known, events.ended_s[call], gaps.begin)
     length_s = gaps.end - gaps.begin
-    launch_s = np.where(edge, length_s, np.clip(launched_s - gaps.begin, 0.0, length_s))
-    return float(launch_s.sum()), float((length_s - launch_s).sum()), int((~edge & ~known).sum())
+    launch_s = np.where(edge, 0.0, np.clip(launched_s - gaps.begin, 0.0, length_s))
+    edge_s = float(length_s[edge].sum())
+    queue_s = float((length_s - launch_s).sum()) - edge_s
+    return float(launch_s.sum()), queue_s, edge_s, int((~edge & ~known).sum())
 
 
 def _add_copies(found: Found, events: Events) -> None:

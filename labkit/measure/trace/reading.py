@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ def read_trace(path: str | Path) -> Events:
             continue
         try:
             first_us = float(row["ts"]) if zero_us is None else zero_us
+            if not math.isfinite(first_us):
+                raise ValueError("the first time is no number")
             columns.add_row(row, kind, first_us)
             zero_us = first_us
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -50,20 +53,21 @@ def read_trace(path: str | Path) -> Events:
     notes = [f"{broken} rows without a name, a time or a length are left out"] if broken else []
     if rows.cut:
         notes.append(
-            f"the file ends in the middle: {len(columns)} events before that were read, and what follows is missing"
+            f"the file {rows.cut} in the middle: {len(columns)} events before that were read, "
+            "and what follows is missing"
         )
     if not len(columns):
-        end = " before it ends in the middle" if rows.cut else ""
+        end = f" before it {rows.cut} in the middle" if rows.cut else ""
         raise UntracedError(f"{path.name} holds no event of a device or of PyTorch{end}; {TAKE_ONE}.")
     return columns.events(tuple(notes))
 
 
 class _Rows:
-    """The rows of a file; afterwards `cut` says whether the file ended before they did."""
+    """The rows of a file; afterwards `cut` says whether it `ends`, or `breaks off`, before they did."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.cut = False
+        self.cut = ""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         with self._opened() as file:
@@ -117,9 +121,12 @@ class _Rows:
             except json.JSONDecodeError:  # the row goes on in the next megabyte, or never ends
                 more = next(texts, None) if len(text) - at < LONGEST_ROW else None
                 if more is None:
-                    self.cut = True
+                    self.cut = "ends"
                     return
                 text, at = text[at:] + more, 0
                 continue
+            except (RecursionError, ValueError):  # nested without end, a number of thousands of digits
+                self.cut = "breaks off"
+                return
             if isinstance(row, dict):
                 yield row
