@@ -621,7 +621,7 @@ def test_a_sensor_that_is_not_there_is_the_reason() -> None:
     found = of_records(*(made(R50, number, "images_per_s", 100, telemetry=lacking) for number in (1, 2, 3)))
     finding = found_by(a_test(shape="level", metric="dram_activity", at_most=0.5), found)
     assert (finding.verdict, only_case(finding).verdict) == (UNTESTED, UNTESTED)
-    assert "dram activity: Hopper's counters only" in finding.reason
+    assert "DRAM activity: Hopper's counters only" in finding.reason
 
 
 # ---- words for values -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
 from labkit.analysis.verdicts.reaching import is_one_sided, judged, least_ratio
 from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
-from labkit.analysis.verdicts.words import Kind, metric_name, shown_value
+from labkit.analysis.verdicts.words import Kind, metric_name, shown_value, within_sentence
 from labkit.claims import Published, Test
 from labkit.registry import find_metric
 from labkit.statistics import Interval
@@ -101,7 +101,7 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
         metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
         without = [side for side in sides if not side.values(metric)]
         reason = (
-            f"{metric_name(metric).lower()}: "
+            f"{within_sentence(metric_name(metric))}: "
             f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
             if without
             else "a value of 0 has no ratio, or the trials share no pass"

@@ -98,6 +98,15 @@ def metric_label(test: Test) -> str:
     return LABELS[test.metric] if test.shape == "differs" else metric_name(test.metric)
 
 
+def within_sentence(name: str) -> str:
+    """A name that begins a line as it stands within one: `Board power` is `board power`, `API time` stays.
+
+    >>> within_sentence("Board power (all GPUs)"), within_sentence("API time"), within_sentence("Top-1 accuracy")
+    ('board power (all GPUs)', 'API time', 'top-1 accuracy')
+    """
+    return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+
 def metric_name(name: str) -> str:
     """A metric as pages call it."""
     return find_metric(name).label
