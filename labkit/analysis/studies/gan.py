@@ -15,6 +15,7 @@ from labkit.analysis.results import Results
 from labkit.analysis.speed import word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
+from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import CRITIC_STEPS, engine_name
 from labkit.registry import METRICS
 from labkit.statistics import Interval
@@ -23,6 +24,7 @@ from labkit.trial import PRECISIONS, Trial
 
 ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity")
 POINTS = 100.0  # of a share
+LEAST = 0.001  # smaller shares are noise, and only said to be smaller
 
 
 def swept(results: Results) -> list[Trial]:
@@ -102,8 +104,9 @@ def _busy(results: Results, known: Sequence[Trial]) -> str:
     of_plain = plain(known)
     told = _from_to(results, of_plain, "compute_utilisation")
     if not told:
-        reason = _why_untraced(results, of_plain or known)
-        return f"The share of the time in which the device computed can't be said: {reason}."
+        reason = _why_untraced(results, of_plain)
+        how = "Trained as the paper trained it (eager, FP32)"
+        return f"{how}, the share of the time in which the device computed can't be said: {reason}."
     what = "an operator ran" if results.profile.device.kind == "cpu" else "a kernel ran"
     said = f"Trained as the paper trained it (eager, FP32), the share of the time in which {what} is {told}."
     sensors = _from_to(results, of_plain, "sm_activity")
@@ -112,7 +115,7 @@ def _busy(results: Results, known: Sequence[Trial]) -> str:
 
 def _why_untraced(results: Results, trials: Sequence[Trial]) -> str:
     reasons = [traced.why_no_trace(record) for trial in trials for record in results.ok(trial)]
-    return reasons[0] if reasons else "no plain trial has a result"
+    return reasons[0] if reasons else "no eager FP32 trial has a result"
 
 
 def _arithmetic(results: Results, known: Sequence[Trial]) -> str:
@@ -134,23 +137,24 @@ def peak_words(results: Results) -> str:
     return f"the peak is {own} {with_interval(Interval(peak, peak, peak, 1), 'flop_per_s').split(' [')[0]}"
 
 
+def gains(results: Results, trials: Sequence[Trial]) -> list[tuple[Interval, Trial]]:
+    """What capturing does for images/s: a ratio for each captured trial that has an eager one like it."""
+    pairs = [(one, engines.like(results, one, engine="eager")) for one in trials if one.engine == "graph"]
+    found = [(engines.ratio(results, one, eager, "images_per_s"), one) for one, eager in pairs]
+    return [(ratio, one) for ratio, one in found if ratio]
+
+
 def _captured(results: Results, known: Sequence[Trial]) -> str:
-    graphs = [trial for trial in known if trial.engine == "graph"]
-    pairs = [(one, engines.like(results, one, engine="eager")) for one in graphs]
-    gains = [
-        (ratio, one)
-        for one, eager in pairs
-        if eager is not None and (ratio := engines.ratio(results, one, eager, "images_per_s"))
-    ]
-    if not gains:
+    graphs = [one for one in known if one.engine == "graph" and one.precision == "fp32"]
+    told, gained = _from_to(results, graphs, "compute_utilisation"), gains(results, known)
+    said = [f"The share of the time in which a kernel ran is then, in FP32, {told}."] if told else []
+    if gained:
+        most, trial = max(gained, key=lambda pair: pair[0].point)
+        times = f"{number(most.point)} times the eager loop's images/s"
+        said.append(f"Capturing gains most at {named(trial, known)}, {times}.")
+    if not said:
         return ""
-    most, trial = max(gains, key=lambda pair: pair[0].point)
-    told = _from_to(results, [one for one in graphs if one.precision == "fp32"], "compute_utilisation")
-    busy = f" in FP32 the share is {told}." if told else ""
-    return (
-        f"Captured in one CUDA graph, an iteration waits for no launch within it:{busy} That gains most at "
-        f"{named(trial, known)}, {number(most.point)} times the eager loop's images/s."
-    )
+    return " ".join(["Captured in one CUDA graph, an iteration waits for no launch within it.", *said])
 
 
 def _five(results: Results) -> str:
@@ -158,14 +162,42 @@ def _five(results: Results) -> str:
     for short, long in sampling_pairs(results):
         few, many = (of(results, one, "compute_utilisation") for one in (short, long))
         if few and many:
-            shares = class_shares(results, short, long)
-            apart = max((abs(a - b) for a, b in shares.values()), default=None)
-            also = f"; no class of kernels differs by more than {number(apart * POINTS)} points" if apart else ""
-            found.append(
+            said = [
                 f"at mini-batch {short.batch:,} the share is {percent(few.point)} by {short.traced_iterations} and "
-                f"{percent(many.point)} by {long.traced_iterations}{also}"
-            )
-    return f"A few iterations beside many: {'; '.join(found)}." if found else ""
+                f"{percent(many.point)} by {long.traced_iterations}"
+            ]
+            if shares := class_shares(results, short, long):
+                apart = max(abs(a - b) for a, b in shares.values())
+                said.append(f"classes of {_ran(results)} differ by {_points(apart)} at most")
+            steps = [of(results, one, "traced_step_s") for one in (short, long)]
+            if steps[0] and steps[1]:
+                said.append(_longer(steps[0], steps[1]))
+            found.append("; ".join(said))
+    return f"A few iterations beside many: {'. '.join(found)}." if found else ""
+
+
+def _ran(results: Results) -> str:
+    return "operators" if results.profile.device.kind == "cpu" else "kernels"
+
+
+def _points(apart: float) -> str:
+    """A difference of shares: `0.9 points`."""
+    shown = f"{apart * POINTS:.1f}"
+    return f"{'0.0' if shown == '-0.0' else shown} points"
+
+
+def _longer(few: Interval, many: Interval) -> str:
+    """`a traced step takes 14.5 % longer in the few`."""
+    shown = _relative(few, many)
+    if shown == "0.0 %":
+        return "a traced step takes as long in either"
+    which = "shorter" if shown.startswith("-") else "longer"
+    return f"a traced step takes {shown.removeprefix('-')} {which} in the few"
+
+
+def _relative(few: Interval, many: Interval) -> str:
+    shown = f"{(few.point / many.point - 1) * 100:.1f} %"
+    return "0.0 %" if shown == "-0.0 %" else shown
 
 
 def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
@@ -179,12 +211,12 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         row = {
             "training": series_of(trial, trials),
             "mini-batch": trial.batch,
-            "step (ms)": with_interval(results.interval(trial, "step_s"), "step_s", unit=False),
+            "step (ms)": _point(results.interval(trial, "step_s"), "step_s"),
             "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
         }
         for metric, name in columns.items():
             found = of(results, trial, metric)
-            row[name] = percent(found.point) if found else None
+            row[name] = share_words(found.point) if found else None
         memory = results.fact(trial, "memory_bytes")
         row["memory (GiB)"] = memory * METRICS["memory_bytes"].scale if memory is not None else None
         row["n"] = len(results.ok(trial))
@@ -197,6 +229,15 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
         f"step. {meanings(results, trials, shares)} {engines.conditions(results, list(trials))}. Intervals: 95 %.",
     )
+
+
+def _point(found: Interval | None, metric: str) -> str | None:
+    return number(found.point * METRICS[metric].scale, 4) if found else None
+
+
+def share_words(share: float) -> str:
+    """A share of a table; one of less than a thousandth is noise."""
+    return f"< {percent(LEAST)}" if 0 < share < LEAST else percent(share)
 
 
 def meanings(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) -> str:
@@ -243,19 +284,20 @@ def _mean_shares(results: Results, trial: Trial) -> dict[KernelClass, float]:
 def sampling_table(results: Results) -> Table | Text:
     """What few and many iterations say of the same training, side by side."""
     rows = []
-    for short, long in sampling_pairs(results):
+    pairs = sampling_pairs(results)
+    few_head, many_head = (_head([pair[at] for pair in pairs], of) for at, of in enumerate(("few", "many")))
+    for short, long in pairs:
         for metric in ("compute_utilisation", "traced_step_s"):
             few, many = (of(results, one, metric) for one in (short, long))
             if few and many:
                 about = METRICS[metric]
-                apart = (few.point - many.point) * POINTS
                 rows.append(
                     {
                         "mini-batch": short.batch,
                         "what": "computing" if about.share else "step under the profiler",
-                        "few": with_interval(few, metric),
-                        "many": with_interval(many, metric),
-                        "difference": f"{number(apart)} points" if about.share else _relative(few, many),
+                        few_head: with_interval(few, metric),
+                        many_head: with_interval(many, metric),
+                        "difference": _points(few.point - many.point) if about.share else _relative(few, many),
                     }
                 )
         for name, (one, other) in class_shares(results, short, long).items():
@@ -263,27 +305,27 @@ def sampling_table(results: Results) -> Table | Text:
                 {
                     "mini-batch": short.batch,
                     "what": name.replace("_", " "),
-                    "few": percent(one),
-                    "many": percent(other),
-                    "difference": f"{number((one - other) * POINTS)} points",
+                    few_head: share_words(one),
+                    many_head: share_words(other),
+                    "difference": _points(one - other),
                 }
             )
     if not rows:
         return Text("No training was traced twice, so what a few iterations stand for can't be said here.")
-    pairs = sampling_pairs(results)
     before = listing([f"{count:,}" for count in sorted({short.steps_before for short, _ in pairs})])
     counts = listing(list(dict.fromkeys(f"{a.traced_iterations} and {b.traced_iterations}" for a, b in pairs)))
-    of_what = "operators" if results.profile.device.kind == "cpu" else "kernels"
     return Table(
         pd.DataFrame(rows, dtype=object),
         f"The same training traced for few and for many iterations ({counts}), after "
-        f"{before} or more. Classes: shares of the {of_what}' time, means over passes. "
+        f"{before} or more. Classes: shares of the {_ran(results)}' time, means over passes. "
         f"{engines.conditions(results, [short for short, _ in pairs])}.",
     )
 
 
-def _relative(few: Interval, many: Interval) -> str:
-    return f"{number((few.point / many.point - 1) * 100)} %"
+def _head(trials: Sequence[Trial], otherwise: str) -> str:
+    """`2 traced`, where all were asked for as many iterations."""
+    counts = {trial.traced_iterations for trial in trials}
+    return f"{counts.pop():,} traced" if len(counts) == 1 else otherwise
 
 
 def gate_table(results: Results, trials: Sequence[Trial]) -> Table | Text:
@@ -328,6 +370,11 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
             "smaller mini-batch. FLOP are those of convolutions; batch norm, activations and updates take time without "
             "any, so FP32 utilisation stays under the time in which kernels ran."
         )
+        if results.profile.device.kind == "cpu":
+            said.append(
+                "The profiler adds a fixed cost to each operator, which weighs less the larger the mini-batch: where "
+                "the share of the time in which operators ran rises with it, that may be the profiler's doing alone."
+            )
         if any(trial.engine == "graph" for trial in trials):
             said.append(
                 "A captured iteration is one call: its trace has no sections, and what the host does between launches "
@@ -346,4 +393,8 @@ def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:
     ):
         for trial, value in _ends(results, plain(trials), metric):
             found.append([with_interval(value, metric), f"{what}, mini-batch {trial.batch:,}"])
+    if gained := gains(results, trials):
+        most, trial = max(gained, key=lambda pair: pair[0].point)
+        what = f"the eager loop's images/s by capturing, {named(trial, trials)}"
+        found.append([shown_effect(most, "images_per_s", "ratio"), what])
     return found

@@ -12,16 +12,18 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
-from labkit.analysis.format import listing, number
+from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
-from labkit.analysis.studies.gan import meanings, of, series_of
+from labkit.analysis.studies.gan import ACTIVITIES, meanings, named, of, plain, series_of
+from labkit.analysis.studies.profile.limits import STANDS_STILL
 from labkit.analysis.table import Text
 from labkit.records import Record
-from labkit.registry import METRICS
+from labkit.registry import METRICS, SCALES
 from labkit.trial import Trial
 
 ENOUGH = 500  # iterations after which digits became legible on a CPU, at mini-batch 64 with clipped weights in BF16
+FULL = 103.0  # percent: the end of an axis of shares
 LINES = {"eager": "-", "graph": "--"}
 GRIDS = {
     "samples_before_png": "before training",
@@ -55,17 +57,28 @@ def arithmetic(results: Results, trials: Sequence[Trial]) -> Figure | Text:
 
 
 def step_time(results: Results, trials: Sequence[Trial]) -> Figure | Text:
-    """Time of an iteration against the mini-batch: flat while launches bound it."""
-    bounds = "launches bound it" if results.profile.device.kind == "cuda" else "passes over the weights bound it"
+    """Time of an iteration against the mini-batch, and what the smallest one waits for."""
     return _against_batch(
         results,
         trials,
         ("step_s",),
         name="gan-step",
-        caption=f"Time of an iteration against the mini-batch: where it does not grow with the work, {bounds}.",
+        caption=f"Time of an iteration against the mini-batch.{_bound_by_launches(results, trials)}",
         alt="the time of an iteration",
         log=True,
     )
+
+
+def _bound_by_launches(results: Results, trials: Sequence[Trial]) -> str:
+    """Said where the smallest plain mini-batch waits for launches as long as 09's rule asks; a CPU launches nothing."""
+    waiting = [(trial, found) for trial in plain(trials) if (found := of(results, trial, "launch_gap_share"))]
+    if not waiting or results.profile.device.kind == "cpu":
+        return ""
+    trial, share = min(waiting, key=lambda pair: pair[0].batch)
+    if share.point < STANDS_STILL:
+        return ""
+    where = named(trial, trials)
+    return f" At {where}, launches bound it: the device waits for them for {percent(share.point)} of the time."
 
 
 def _against_batch(
@@ -86,8 +99,11 @@ def _against_batch(
     if not shown:
         labels = listing([METRICS[metric].label for metric in metrics])
         return Text(f"No trial says anything of this, so there is no picture: {labels}.")
+    idle = [metric for metric in shown if metric == "tensor_activity" and _all_zero(data, metric)]
+    shown = [metric for metric in shown if metric not in idle]
     data = data[data["metric"].isin(shown)]
     kinds = list(dict.fromkeys(data["training"]))
+    top = _top(data)
 
     def draw(figure: Any, theme: Theme) -> None:
         grid = panels(figure, len(shown), min(len(shown), 3), sharex=True)
@@ -107,11 +123,14 @@ def _against_batch(
             if log:
                 log_axis(axes, "y")
             else:
-                axes.set_ylim(0, 103 if about.share else None)
+                axes.set_ylim(0, top if about.unit == "%" else None)
         legend_above(figure, grid, ncols=4)
 
     lost = engines.failures_sentence(results, trials)
-    told = f" {words}" if (words := meanings(results, trials, metrics)) else ""
+    on_cpu = results.profile.device.kind == "cpu"  # the table says once that it has no such counters
+    said = [metric for metric in metrics if metric not in idle and not (on_cpu and metric in ACTIVITIES)]
+    told = f" {words}" if (words := meanings(results, trials, said)) else ""
+    told += " Tensor pipes did nothing in any trial." if idle else ""
     printed = data.rename(columns={"value": "value (SI)"}).drop(columns=["engine"])
     return Figure(
         name=name,
@@ -139,6 +158,16 @@ def _data(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) -> 
         for trial in trials
     ]
     return pd.DataFrame(rows)
+
+
+def _all_zero(data: pd.DataFrame, metric: str) -> bool:
+    return bool((data.loc[data["metric"] == metric, "value"].dropna().astype(float) == 0).all())
+
+
+def _top(data: pd.DataFrame) -> float:
+    """The upper end of every panel in percent: 100, or what is beyond it."""
+    ends = data[["value", "high"]].astype(float).max(axis=None)
+    return max(FULL, 1.03 * float(ends) * 100)
 
 
 def _extremes(data: pd.DataFrame, metric: str) -> str:
@@ -197,8 +226,7 @@ def samples(results: Results, trial: Trial | None) -> Figure | Text:
         f"{trial.samples} images that the generator makes of the same noise before training and after {count:,} "
         f"iterations, beside real ones, in sixteen colours each.",
         "Below: the critic's estimate of the distance between the two, which should fall once the critic has learned.",
-        f"It goes from {number(course[0][1])} to {number(course[-1][1])}." if course else "",
-        "" if count >= ENOUGH else f"That is too few for legible images, which take some {ENOUGH:,} or more.",
+        _learned(results, count, course),
         f"Pass {record.pass_number}: {trial.data}, mini-batch {trial.batch:,}, {series_of(trial, [trial])}, "
         f"{trial.constraint.replace('_', ' ')}; {results.describe()}.",
     ]
@@ -212,6 +240,32 @@ def samples(results: Results, trial: Trial | None) -> Figure | Text:
         data=data if len(data) else pd.DataFrame({"images": list(GRIDS.values())}),
         size_in=(8.0, 4.4),
     )
+
+
+def _learned(results: Results, count: int, course: Sequence[tuple[int, float]]) -> str:
+    """Does it train? Not shown after few iterations; after enough, whether the estimate fell from its maximum."""
+    if count < ENOUGH:
+        moved = f" and its estimate goes from {number(course[0][1])} to {number(course[-1][1])}" if course else ""
+        return (
+            f"Whether it trains is not shown here: after {count:,} iterations the critic is still learning{moved}; "
+            f"legible images take some {ENOUGH:,} iterations.{_scale_that_shows(results)}"
+        )
+    if not course:
+        return "No estimate was noted."
+    at, most = max(course, key=lambda one: one[1])
+    highest, last = number(most), number(course[-1][1])
+    if last == highest:
+        return f"It has not fallen: it is largest at the end, {last}."
+    return f"It fell from {highest}, its largest (by iteration {at:,}), to {last}."
+
+
+def _scale_that_shows(results: Results) -> str:
+    """Which scale of the profile trains long enough."""
+    for scale in SCALES[SCALES.index(results.scale) + 1 :]:
+        after = results.profile.sweep(results.study.id, scale)["samples_after"]
+        if isinstance(after, int) and after >= ENOUGH:
+            return f" `SCALE={scale}` trains {after:,}."
+    return ""
 
 
 def _pixels(png: str) -> Any:
