@@ -245,7 +245,7 @@ def samples(results: Results, trial: Trial | None) -> Figure | Text:
 def _learned(results: Results, count: int, course: Sequence[tuple[int, float]]) -> str:
     """Does it train? Not shown after few iterations; after enough, whether the estimate fell from its maximum."""
     if count < ENOUGH:
-        moved = f" and its estimate goes from {number(course[0][1])} to {number(course[-1][1])}" if course else ""
+        moved = f" and its estimate goes from {number(course[0][1], 2)} to {number(course[-1][1], 2)}" if course else ""
         return (
             f"Whether it trains is not shown here: after {count:,} iterations the critic is still learning{moved}; "
             f"legible images take some {ENOUGH:,} iterations.{_scale_that_shows(results)}"
@@ -253,7 +253,7 @@ def _learned(results: Results, count: int, course: Sequence[tuple[int, float]]) 
     if not course:
         return "No estimate was noted."
     at, most = max(course, key=lambda one: one[1])
-    highest, last = number(most), number(course[-1][1])
+    highest, last = number(most, 2), number(course[-1][1], 2)
     if last == highest:
         return f"It has not fallen: it is largest at the end, {last}."
     return f"It fell from {highest}, its largest (by iteration {at:,}), to {last}."
