@@ -45,7 +45,7 @@ def table(results: Results) -> Table | Text:
     """What few and many iterations say of the same training, side by side."""
     rows = []
     pairs = sampling_pairs(results)
-    few_head, many_head = (_head([pair[at] for pair in pairs], of) for at, of in enumerate(("few", "many")))
+    few_head, many_head = (_head([pair[at] for pair in pairs], word) for at, word in enumerate(("few", "many")))
     for short, long in pairs:
         for metric in ("compute_utilisation", "traced_step_s"):
             few, many = (of(results, one, metric) for one in (short, long))
