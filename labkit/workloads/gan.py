@@ -21,10 +21,11 @@ from labkit.data.augment import TORCH_FORMATS
 from labkit.data.device_loader import HostFed, StaticBatch
 from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE
-from labkit.engines import gan_gate, precision
-from labkit.engines.adversarial import Adversarial
-from labkit.engines.gan_support import why_unsupported
-from labkit.engines.iterations import CapturedIteration, Draws, HostedIteration
+from labkit.engines import precision
+from labkit.engines.adversarial import gate
+from labkit.engines.adversarial.iterations import CapturedIteration, Draws, HostedIteration
+from labkit.engines.adversarial.support import why_unsupported
+from labkit.engines.adversarial.training import Adversarial
 from labkit.errors import GateError, Unsupported
 from labkit.models import count
 from labkit.models.wgan import CHANNELS, WGAN, iteration
@@ -118,7 +119,7 @@ class GanWorkload:
     def _run_reference(self) -> None:
         reference, run = self._reference, self.run
         assert reference is not None and isinstance(run, CapturedIteration)
-        self._expected = gan_gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
+        self._expected = gate.trace(reference, lambda: run.eagerly(reference), self._what_was_read)
         self._reference = None
         run.rewind()
 
@@ -154,8 +155,8 @@ class GanWorkload:
             run()
             return run.estimates
 
-        captured = gan_gate.trace(self.training, one_iteration, self._what_was_read)
-        self.facts["gate"] = gan_gate.compare(self._expected, captured, self.trial.precision)
+        captured = gate.trace(self.training, one_iteration, self._what_was_read)
+        self.facts["gate"] = gate.compare(self._expected, captured, self.trial.precision)
         self._check_clipped()
         del self._expected
         self._forget_iterations()

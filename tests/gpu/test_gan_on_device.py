@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from labkit.data import DataSet, open_data  # noqa: E402
-from labkit.engines import gan_support  # noqa: E402
-from labkit.engines.iterations import CapturedIteration, Draws  # noqa: E402
+from labkit.engines.adversarial import support  # noqa: E402
+from labkit.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
 from labkit.measure import free_memory  # noqa: E402
 from labkit.recipes import CLIP, adversarial  # noqa: E402
@@ -39,7 +39,7 @@ def clean() -> Iterator[None]:
 def trial_of(engine: str = "graph", constraint: str = "clipping", **fields: Any) -> Trial:
     usual: dict[str, Any] = {"data": "digits", "classes": 10, "batch": 64}
     trial = Trial(**{**adversarial("cuda", constraint)[engine], **usual, **fields})
-    if reason := gan_support.why_unsupported(trial):
+    if reason := support.why_unsupported(trial):
         pytest.skip(reason)
     return trial
 

@@ -25,9 +25,9 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from labkit.data.augment import Augment  # noqa: E402
 from labkit.data.device_loader import DeviceLoader  # noqa: E402
-from labkit.engines import gan_gate  # noqa: E402
-from labkit.engines.adversarial import Adversarial  # noqa: E402
-from labkit.engines.iterations import LARGEST_CAPTURED, CapturedIteration, Draws  # noqa: E402
+from labkit.engines.adversarial import gate  # noqa: E402
+from labkit.engines.adversarial.iterations import LARGEST_CAPTURED, CapturedIteration, Draws  # noqa: E402
+from labkit.engines.adversarial.training import Adversarial  # noqa: E402
 from labkit.models.wgan import NOISE, WGAN, iteration  # noqa: E402
 from labkit.workloads._samples import png  # noqa: E402
 from labkit.workloads.gan import MIDDLE, GanWorkload  # noqa: E402
@@ -179,7 +179,7 @@ def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatc
     changes = []
     images, noise, mixing = torch.randn(4, 3, 32, 32), torch.randn(4, NOISE, 1, 1), torch.rand(4, 1, 1, 1)
     for weight in (0.0, PENALTY):
-        monkeypatch.setattr("labkit.engines.adversarial.PENALTY", weight)
+        monkeypatch.setattr("labkit.engines.adversarial.training.PENALTY", weight)
         training = training_of("gradient_penalty")
         training.critic_step(images, noise, mixing)
         changes.append(values(training.critic))
@@ -288,10 +288,10 @@ def test_what_a_wgan_is_not_trained_with_is_refused_in_a_sentence(
 
 
 def test_every_engine_is_either_trained_with_or_refused() -> None:
-    from labkit.engines import gan_support
+    from labkit.engines.adversarial import support
 
     for trial in grid(engine=list(ENGINES), **{**adversarial("cuda")["eager"], "device": "cpu", "loader": "indexed"}):
-        refused = gan_support.why_unsupported(trial)
+        refused = support.why_unsupported(trial)
         assert (refused is None) == (trial.engine == "eager"), refused
     assert LARGEST_CAPTURED >= 10_000, "a batch of ten thousand can be captured"
 
@@ -346,7 +346,7 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
     """The gate as the workload runs it, of iterations that `spoil` may have changed."""
     plain, tuned = training_of(run._training.trial.constraint), run._training
     read = lambda: (run.images, run.draws.noise)  # noqa: E731
-    expected = gan_gate.trace(plain, lambda: run.eagerly(plain), read)
+    expected = gate.trace(plain, lambda: run.eagerly(plain), read)
     run.rewind()
     if spoil:
         spoil(run)
@@ -355,7 +355,7 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
         run()
         return run.estimates
 
-    return gan_gate.compare(expected, gan_gate.trace(tuned, one_iteration, read), precision)
+    return gate.compare(expected, gate.trace(tuned, one_iteration, read), precision)
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from labkit.engines import precision
-from labkit.engines.iterations import LARGEST_CAPTURED
+from labkit.engines.adversarial.iterations import LARGEST_CAPTURED
 from labkit.models import MODELS
 from labkit.recipes import optimizer_of
 from labkit.trial import Trial

@@ -1,9 +1,7 @@
-"""Pictures of a WGAN's training: utilisation and step time against the mini-batch, and what its generator makes."""
+"""Pictures against the mini-batch: both utilisations, the counters beside them, and the time of an iteration."""
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,22 +10,18 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
-from labkit.analysis.format import listing, number
+from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
-from labkit.analysis.studies.gan import meanings, of, series_of
+from labkit.analysis.studies.gan.seen import named, of, plain, series_of
+from labkit.analysis.studies.gan.utilisations import ACTIVITIES, meanings
+from labkit.analysis.studies.profile.limits import STANDS_STILL
 from labkit.analysis.table import Text
-from labkit.records import Record
 from labkit.registry import METRICS
 from labkit.trial import Trial
 
-ENOUGH = 500  # iterations after which digits became legible on a CPU, at mini-batch 64 with clipped weights in BF16
+FULL = 103.0  # percent: the end of an axis of shares
 LINES = {"eager": "-", "graph": "--"}
-GRIDS = {
-    "samples_before_png": "before training",
-    "samples_png": "after training",
-    "samples_real_png": "real images",
-}
 
 
 def utilisation(results: Results, trials: Sequence[Trial]) -> Figure | Text:
@@ -55,17 +49,28 @@ def arithmetic(results: Results, trials: Sequence[Trial]) -> Figure | Text:
 
 
 def step_time(results: Results, trials: Sequence[Trial]) -> Figure | Text:
-    """Time of an iteration against the mini-batch: flat while launches bound it."""
-    bounds = "launches bound it" if results.profile.device.kind == "cuda" else "passes over the weights bound it"
+    """Time of an iteration against the mini-batch, and what the smallest one waits for."""
     return _against_batch(
         results,
         trials,
         ("step_s",),
         name="gan-step",
-        caption=f"Time of an iteration against the mini-batch: where it does not grow with the work, {bounds}.",
+        caption=f"Time of an iteration against the mini-batch.{_bound_by_launches(results, trials)}",
         alt="the time of an iteration",
         log=True,
     )
+
+
+def _bound_by_launches(results: Results, trials: Sequence[Trial]) -> str:
+    """Said where the smallest plain mini-batch waits for launches as long as 09's rule asks; a CPU launches nothing."""
+    waiting = [(trial, found) for trial in plain(trials) if (found := of(results, trial, "launch_gap_share"))]
+    if not waiting or results.profile.device.kind == "cpu":
+        return ""
+    trial, share = min(waiting, key=lambda pair: pair[0].batch)
+    if share.point < STANDS_STILL:
+        return ""
+    where = named(trial, trials)
+    return f" At {where}, launches bound it: the device waits for them for {percent(share.point)} of the time."
 
 
 def _against_batch(
@@ -86,8 +91,11 @@ def _against_batch(
     if not shown:
         labels = listing([METRICS[metric].label for metric in metrics])
         return Text(f"No trial says anything of this, so there is no picture: {labels}.")
+    idle = [metric for metric in shown if metric == "tensor_activity" and _all_zero(data, metric)]
+    shown = [metric for metric in shown if metric not in idle]
     data = data[data["metric"].isin(shown)]
     kinds = list(dict.fromkeys(data["training"]))
+    top = _top(data)
 
     def draw(figure: Any, theme: Theme) -> None:
         grid = panels(figure, len(shown), min(len(shown), 3), sharex=True)
@@ -107,11 +115,14 @@ def _against_batch(
             if log:
                 log_axis(axes, "y")
             else:
-                axes.set_ylim(0, 103 if about.share else None)
+                axes.set_ylim(0, top if about.unit == "%" else None)
         legend_above(figure, grid, ncols=4)
 
     lost = engines.failures_sentence(results, trials)
-    told = f" {words}" if (words := meanings(results, trials, metrics)) else ""
+    on_cpu = results.profile.device.kind == "cpu"  # the table says once that it has no such counters
+    said = [metric for metric in metrics if metric not in idle and not (on_cpu and metric in ACTIVITIES)]
+    told = f" {words}" if (words := meanings(results, trials, said)) else ""
+    told += " Tensor pipes did nothing in any trial." if idle else ""
     printed = data.rename(columns={"value": "value (SI)"}).drop(columns=["engine"])
     return Figure(
         name=name,
@@ -141,6 +152,16 @@ def _data(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) -> 
     return pd.DataFrame(rows)
 
 
+def _all_zero(data: pd.DataFrame, metric: str) -> bool:
+    return bool((data.loc[data["metric"] == metric, "value"].dropna().astype(float) == 0).all())
+
+
+def _top(data: pd.DataFrame) -> float:
+    """The upper end of every panel in percent: 100, or what is beyond it."""
+    ends = data[["value", "high"]].astype(float).max(axis=None)
+    return max(FULL, 1.03 * float(ends) * 100)
+
+
 def _extremes(data: pd.DataFrame, metric: str) -> str:
     about, known = METRICS[metric], data[(data["metric"] == metric) & data["value"].notna()]
     low, high = (known.loc[known["value"].astype(float).agg(which)] for which in ("idxmin", "idxmax"))
@@ -149,73 +170,3 @@ def _extremes(data: pd.DataFrame, metric: str) -> str:
         for row in (low, high)
     ]
     return f"From {said[0]} to {said[1]}." if said[0] != said[1] else f"All: {said[0]}."
-
-
-def iterations_of(record: Record) -> int:
-    """How many iterations a generator had learned from when it was asked for images."""
-    assert record.blocks is not None
-    timed = sum(record.blocks.warmup_steps) + record.blocks.steps_per_block * len(record.blocks.host_s)
-    return max(int(record.trial["steps_before"]), timed)
-
-
-def distances(record: Record) -> list[tuple[int, float]]:
-    """The critic's estimate against the iterations: means of blocks, and of the iterations after them."""
-    assert record.blocks is not None
-    found, at = [], 0
-    of_blocks = list(zip(record.blocks.warmup_steps, record.blocks.warmup_loss, strict=False))
-    of_blocks += [(record.blocks.steps_per_block, loss) for loss in record.blocks.loss]
-    for steps, loss in of_blocks:
-        at += steps
-        found.append((at, loss))
-    later = [(int(after), loss) for after, loss in record.facts.get("later_loss", [])]
-    return [(after, loss) for after, loss in [*found, *later] if loss is not None]
-
-
-def samples(results: Results, trial: Trial | None) -> Figure | Text:
-    """What the generator makes of the same noise before and after training, beside real images; below, the estimate."""
-    records = [record for record in results.ok(trial) if "samples_png" in record.facts] if trial else []
-    if trial is None or not records:
-        return Text("No generator was asked for images here, so whether it learns can't be seen on this page.")
-    record = records[0]
-    count, course = iterations_of(record), distances(record)
-    data = pd.DataFrame(course, columns=["iterations", "estimated distance"])
-
-    def draw(figure: Any, theme: Theme) -> None:
-        places = figure.add_gridspec(2, len(GRIDS), height_ratios=(1.4, 1))
-        for place, (name, title) in enumerate(GRIDS.items()):
-            axes = figure.add_subplot(places[0, place])
-            axes.imshow(_pixels(record.facts[name]), interpolation="none")
-            axes.set_title(title, fontsize=9.5, color=theme.ink)
-            axes.set_axis_off()
-        axes = figure.add_subplot(places[1, :])
-        axes.plot(data["iterations"], data["estimated distance"], color=theme.palette[0], lw=1.4, marker="o", ms=3)
-        axes.set_xlabel("iterations")
-        axes.set_ylabel("estimate")
-        tidy(axes, theme, grid="y")
-
-    said = [
-        f"{trial.samples} images that the generator makes of the same noise before training and after {count:,} "
-        f"iterations, beside real ones, in sixteen colours each.",
-        "Below: the critic's estimate of the distance between the two, which should fall once the critic has learned.",
-        f"It goes from {number(course[0][1])} to {number(course[-1][1])}." if course else "",
-        "" if count >= ENOUGH else f"That is too few for legible images, which take some {ENOUGH:,} or more.",
-        f"Pass {record.pass_number}: {trial.data}, mini-batch {trial.batch:,}, {series_of(trial, [trial])}, "
-        f"{trial.constraint.replace('_', ' ')}; {results.describe()}.",
-    ]
-    return Figure(
-        name="gan-samples",
-        draw=draw,
-        again=results.again,
-        caption=" ".join(part for part in said if part),
-        alt=f"Three grids of {trial.samples} small images: generated before training, generated after {count:,} "
-        f"iterations, and real; below them a line of the critic's estimate over the iterations.",
-        data=data if len(data) else pd.DataFrame({"images": list(GRIDS.values())}),
-        size_in=(8.0, 4.4),
-    )
-
-
-def _pixels(png: str) -> Any:
-    import numpy as np
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"))

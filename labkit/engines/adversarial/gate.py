@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from labkit.engines.adversarial import Adversarial
+from labkit.engines.adversarial.training import Adversarial
 from labkit.errors import GateError
 
 ITERATIONS = 2

@@ -13,7 +13,7 @@ import torch
 
 from labkit.data.device_loader import PART, StaticBatch
 from labkit.data.loaders import AnyLoader
-from labkit.engines.adversarial import Adversarial
+from labkit.engines.adversarial.training import Adversarial
 from labkit.engines.captured import WARM_UPS
 from labkit.engines.sections import section
 from labkit.models.wgan import NOISE

@@ -1,0 +1,130 @@
+"""How well a WGAN uses the chip: the answer in words, its key numbers, and what they do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labkit.analysis import engines, summary, traced
+from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.results import Results
+from labkit.analysis.studies.gan import sampling
+from labkit.analysis.studies.gan.seen import named, of, plain
+from labkit.analysis.studies.gan.utilisations import peak_words
+from labkit.analysis.table import Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.statistics import Interval
+from labkit.trial import Trial
+
+
+def headline(results: Results, trials: Sequence[Trial]) -> Text:
+    """The answer first: how busy the device is over mini-batches, plain and captured, and what five iterations say."""
+    known = [trial for trial in trials if results.ok(trial)]
+    if not known:
+        return engines.nothing(results)
+    said = [_busy(results, known), _arithmetic(results, known), _captured(results, known), sampling.sentence(results)]
+    lost = [named(trial, trials) for trial in trials if not results.ok(trial)]
+    said.append(f"Without a result: {'; '.join(lost)}." if lost else "")
+    return Text("\n\n".join(part for part in said if part))
+
+
+def _ends(results: Results, trials: Sequence[Trial], metric: str) -> list[tuple[Trial, Interval]]:
+    """Of the smallest and the largest mini-batch that have the metric."""
+    known = [(trial, found) for trial in trials if (found := of(results, trial, metric))]
+    known.sort(key=lambda pair: pair[0].batch)
+    return known if len(known) < 2 else [known[0], known[-1]]
+
+
+def _from_to(results: Results, trials: Sequence[Trial], metric: str) -> str:
+    """`12 % [11, 13] at mini-batch 8 and 60 % [58, 62] at 512`; empty where nothing is known."""
+    ends = [f"{with_interval(found, metric)} at mini-batch {t.batch:,}" for t, found in _ends(results, trials, metric)]
+    return listing(ends) if ends else ""
+
+
+def _busy(results: Results, known: Sequence[Trial]) -> str:
+    of_plain = plain(known)
+    told = _from_to(results, of_plain, "compute_utilisation")
+    if not told:
+        reason = _why_untraced(results, of_plain)
+        how = "Trained as the paper trained it (eager, FP32)"
+        return f"{how}, the share of the time in which the device computed can't be said: {reason}."
+    what = "an operator ran" if results.profile.device.kind == "cpu" else "a kernel ran"
+    said = f"Trained as the paper trained it (eager, FP32), the share of the time in which {what} is {told}."
+    sensors = _from_to(results, of_plain, "sm_activity")
+    return said + (f" The device's own SM activity is {sensors}." if sensors else "")
+
+
+def _why_untraced(results: Results, trials: Sequence[Trial]) -> str:
+    reasons = [traced.why_no_trace(record) for trial in trials for record in results.ok(trial)]
+    return reasons[0] if reasons else "no eager FP32 trial has a result"
+
+
+def _arithmetic(results: Results, known: Sequence[Trial]) -> str:
+    told = _from_to(results, plain(known), "fp32_utilisation")
+    if not told:
+        return ""
+    return (
+        f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}."
+    )
+
+
+def gains(results: Results, trials: Sequence[Trial]) -> list[tuple[Interval, Trial]]:
+    """What capturing does for images/s: a ratio for each captured trial that has an eager one like it."""
+    pairs = [(one, engines.like(results, one, engine="eager")) for one in trials if one.engine == "graph"]
+    found = [(engines.ratio(results, one, eager, "images_per_s"), one) for one, eager in pairs]
+    return [(ratio, one) for ratio, one in found if ratio]
+
+
+def _captured(results: Results, known: Sequence[Trial]) -> str:
+    graphs = [one for one in known if one.engine == "graph" and one.precision == "fp32"]
+    told, gained = _from_to(results, graphs, "compute_utilisation"), gains(results, known)
+    said = [f"The share of the time in which a kernel ran is then, in FP32, {told}."] if told else []
+    if gained:
+        most, trial = max(gained, key=lambda pair: pair[0].point)
+        times = f"{number(most.point)} times the eager loop's images/s"
+        said.append(f"Capturing gains most at {named(trial, known)}, {times}.")
+    if not said:
+        return ""
+    return " ".join(["Captured in one CUDA graph, an iteration waits for no launch within it.", *said])
+
+
+def limitations(results: Results, trials: Sequence[Trial]) -> Text:
+    """What these numbers do not say."""
+    said = []
+    if any(results.ok(trial) for trial in trials):
+        said.append(
+            "The paper names neither its WGAN's layers nor its images, and gives its utilisation in figures that its "
+            "text does not hold: what can be tested is the direction, and two numbers of the devices it had."
+        )
+        said.append(
+            "The network is the one of the WGAN paper at 32x32; a larger image or a wider network fills a device at a "
+            "smaller mini-batch. FLOP are those of convolutions; batch norm, activations and updates take time without "
+            "any, so FP32 utilisation stays under the time in which kernels ran."
+        )
+        if results.profile.device.kind == "cpu":
+            said.append(
+                "The profiler adds a fixed cost to each operator, which weighs less the larger the mini-batch: where "
+                "the share of the time in which operators ran rises with it, that may be the profiler's doing alone."
+            )
+        if any(trial.engine == "graph" for trial in trials):
+            said.append(
+                "A captured iteration is one call: its trace has no sections, and what the host does between launches "
+                "is not in it."
+            )
+    rest = summary.limitations(results, list(trials)).body
+    return Text("\n\n".join([*said, *([rest] if rest else [])]))
+
+
+def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:
+    """For the index: how busy at both ends, how much of the FP32 peak, what capturing gains."""
+    found = []
+    for metric, what in (
+        ("compute_utilisation", "of the time computing, eager FP32"),
+        ("fp32_utilisation", "of the FP32 peak, eager"),
+    ):
+        for trial, value in _ends(results, plain(trials), metric):
+            found.append([with_interval(value, metric), f"{what}, mini-batch {trial.batch:,}"])
+    if gained := gains(results, trials):
+        most, trial = max(gained, key=lambda pair: pair[0].point)
+        what = f"the eager loop's images/s by capturing, {named(trial, trials)}"
+        found.append([shown_effect(most, "images_per_s", "ratio"), what])
+    return found

@@ -1,0 +1,41 @@
+"""What the gate saw of captured iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis.results import Results
+from labkit.analysis.studies.gan.seen import named
+from labkit.analysis.table import Table, Text
+from labkit.trial import Trial
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """How far captured iterations lay from eager ones, of what is tolerated."""
+    rows = []
+    for trial in trials:
+        gates = [record.facts["gate"] for record in results.ok(trial) if "gate" in record.facts]
+        if gates:
+            rows.append(
+                {
+                    "training": named(trial, trials),
+                    "estimates": _of_tolerated(gates, "loss"),
+                    "squares of gradients": _of_tolerated(gates, "squares"),
+                    "movement of the weights": _of_tolerated(gates, "change"),
+                }
+            )
+    if not rows:
+        return Text("Nothing was captured here, so there is no gate to report: the eager loop is its own reference.")
+    return Table(
+        pd.DataFrame(rows, dtype=object),
+        "Captured iterations against eager ones from the same weights, images and noise: the largest difference of the "
+        "critic's estimates, of the mean squares of gradients that the optimisers keep, and of how far the weights "
+        "moved, relative to the eager ones; most of all passes, of what is tolerated.",
+    )
+
+
+def _of_tolerated(gates: Sequence[dict[str, float]], what: str) -> str:
+    most = max(gate[f"{what}_difference"] for gate in gates)
+    return f"{most:.2g} of {gates[0][f'{what}_tolerance']:.2g}"

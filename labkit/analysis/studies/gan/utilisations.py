@@ -1,0 +1,96 @@
+"""Every utilisation of each trial as a table, and what each of them means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis import engines, roofline
+from labkit.analysis.format import listing, number, percent, with_interval
+from labkit.analysis.observations import why_not
+from labkit.analysis.results import Results
+from labkit.analysis.studies.gan.seen import of, series_of
+from labkit.analysis.table import Table, Text
+from labkit.recipes import CRITIC_STEPS
+from labkit.registry import METRICS
+from labkit.statistics import Interval
+from labkit.trial import Trial
+
+ACTIVITIES = ("sm_activity", "fp32_activity", "tensor_activity")
+LEAST = 0.001  # smaller shares are noise, and only said to be smaller
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """Step time, images/s and every utilisation of each trial; a failure is a row."""
+    if not trials:
+        return Text(f"There are no trials of a WGAN on {results.profile.title} yet: nothing to show here.")
+    shares = ("compute_utilisation", "launch_gap_share", "fp32_utilisation", *ACTIVITIES)
+    columns = dict(zip(shares, ("computing", "waiting", "FP32 utilisation", "SM", "FP32 pipe", "tensor"), strict=True))
+    rows = []
+    for trial in trials:
+        row = {
+            "training": series_of(trial, trials),
+            "mini-batch": trial.batch,
+            "step (ms)": _point(results.interval(trial, "step_s"), "step_s"),
+            "images/s": with_interval(results.interval(trial, "images_per_s"), "images_per_s", unit=False),
+        }
+        for metric, name in columns.items():
+            found = of(results, trial, metric)
+            row[name] = share_words(found.point) if found else None
+        memory = results.fact(trial, "memory_bytes")
+        row["memory (GiB)"] = memory * METRICS["memory_bytes"].scale if memory is not None else None
+        row["n"] = len(results.ok(trial))
+        row["no result"] = engines.status_without_result(results, trial)
+        rows.append(row)
+    frame = pd.DataFrame(rows, dtype=object)
+    return Table(
+        engines.concise(frame, (*columns.values(), "memory (GiB)", "no result")),
+        f"A step is an iteration: {CRITIC_STEPS} steps of the critic, each on a fresh mini-batch of real images and as "
+        f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
+        f"step. {meanings(results, trials, shares)} {engines.conditions(results, list(trials))}. Intervals: 95 %.",
+    )
+
+
+def _point(found: Interval | None, metric: str) -> str | None:
+    return number(found.point * METRICS[metric].scale, 4) if found else None
+
+
+def share_words(share: float) -> str:
+    """A share of a table; one of less than a thousandth is noise."""
+    return f"< {percent(LEAST)}" if 0 < share < LEAST else percent(share)
+
+
+def meanings(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) -> str:
+    """What metrics of a table or picture mean, and why some have no values."""
+    on_cpu, said = results.profile.device.kind == "cpu", []
+    if "compute_utilisation" in metrics:
+        said.append(
+            "Computing: share of the time in which an operator of PyTorch ran, within the traced iterations."
+            if on_cpu
+            else "Computing: time of traced iterations in which a kernel ran, over the time of as many timed ones."
+        )
+    if "launch_gap_share" in metrics and not on_cpu:
+        said.append("Waiting: for the host to launch a kernel.")
+    if "fp32_utilisation" in metrics:
+        said.append(f"FP32 utilisation: FLOP over peak and elapsed time, of FP32 trials; {peak_words(results)}.")
+    sensed = [name for name in ACTIVITIES if name in metrics]
+    missing = [name for name in sensed if all(of(results, trial, name) is None for trial in trials)]
+    if sensed and on_cpu:
+        said.append("SM activity and the activity of pipes are of GPUs (GPM): a CPU has no such counters here.")
+    elif missing:
+        labels = listing([METRICS[name].label for name in missing])
+        said.append(f"Not readable here: {labels} ({why_not(results, missing[0])}).")
+    if sensed and len(missing) < len(sensed) and not on_cpu:
+        said.append("Activities are the device's own counters (GPM) over the timed part.")
+    return " ".join(said)
+
+
+def peak_words(results: Results) -> str:
+    """Which FP32 peak the formula takes."""
+    kind = results.profile.device.kind
+    peak, source = roofline.fp32_peak(results, Trial(device=kind))
+    if peak is None:
+        return "no FP32 peak is known"
+    own = "the vendor's" if source == "nominal" else "the largest that a matrix product reached here:"
+    return f"the peak is {own} {with_interval(Interval(peak, peak, peak, 1), 'flop_per_s').split(' [')[0]}"
