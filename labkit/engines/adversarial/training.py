@@ -64,8 +64,10 @@ class Adversarial:
         loss = -estimate
         if self._penalised:
             assert mixing is not None
+            with section("forward"):  # the critic's scores, and the way back from them to the images
+                steepness = self._steepness(torch.lerp(made.float(), images, mixing))
             with section("loss"):
-                loss = loss + PENALTY * self._steepness(torch.lerp(made.float(), images, mixing))
+                loss = loss + PENALTY * steepness
         with section("backward"):
             loss.backward(inputs=self._critics)  # type: ignore[no-untyped-call, unused-ignore]
         with section("optimiser"):
