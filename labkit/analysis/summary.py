@@ -82,8 +82,13 @@ def _alike(frame: pd.DataFrame, names: Sequence[str]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {frame[name].dropna().iloc[0]}" for name in names)
 
 
-def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
-    """The bound that the profile's nominal peaks set for each trial of a network, before anything is measured."""
+def prediction_table(
+    profile: Profile, trials: Sequence[Trial], *, after: str = "Nothing is measured yet."
+) -> Table | Text:
+    """The bound that the profile's nominal peaks set for each trial of a network, before anything is measured.
+
+    `after` ends the caption; a page that shows the table below its results says something else there.
+    """
     rows = []
     for trial in trials:
         if trial.workload not in OF_MODELS or trial.model not in MODELS or trial.epochs:
@@ -112,7 +117,7 @@ def prediction_table(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
             f"ceilings that this report measures.",
         )
     lacking = " A dash: no peak of that precision was published." if frame["images/s at most"].isna().any() else ""
-    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. Nothing is measured yet.{lacking}")
+    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. {after}{lacking}")
 
 
 def _varies(trials: Sequence[Trial], name: str) -> bool:

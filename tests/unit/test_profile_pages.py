@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from labkit.analysis import summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
+from labkit.analysis.format import number
 from labkit.analysis.results import Results
 from labkit.analysis.studies.profile import (
     answer,
@@ -20,12 +22,14 @@ from labkit.analysis.studies.profile import (
     grids,
     limits,
     memory,
+    removed,
     sample,
     seen,
 )
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Findings, judge_all
 from labkit.analysis.verdicts.evidence import Evidence
+from labkit.models import count
 from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, FUSED_ON_CPU
@@ -171,7 +175,8 @@ def test_no_part_of_the_page_fails_or_shows_nan_or_none(case: str, part: str) ->
 @pytest.mark.parametrize("part", ["steps", "roofline", "algorithms", "sections", "memory", "sample picture"])
 def test_each_figure_draws_in_both_schemes(part: str) -> None:
     figure = part_of("a GPU", part)
-    assert isinstance(figure, Figure) and "NVIDIA H200" in figure.caption and "n = 3" in figure.caption
+    passes = "n = 1 (the first traced pass)" if part == "memory" else "n = 3"
+    assert isinstance(figure, Figure) and "NVIDIA H200" in figure.caption and figure.caption.endswith(f"{passes}.")
     for theme in (LIGHT, DARK):
         assert figure.svg(theme).startswith("<")
 
@@ -227,12 +232,16 @@ def test_each_word_of_the_rule_is_reached_by_what_it_says() -> None:
     words = {
         ("resnet18", 4): limits.LAUNCH,
         ("alexnet", 8): limits.DRAM,
-        ("vgg16", 4): limits.LATENCY,
+        ("vgg16", 4): limits.ROOF,
         ("vgg16", 64): limits.COMPUTE,
     }
     for (model, batch), word in words.items():
         found = limits.limit_of(results, the(results, model, batch))
         assert found is not None and found.word == word
+    bare = case_of("one pass")
+    none = limits.limit_of(bare, the(bare, "vgg16", 4))
+    assert none is not None and none.word == limits.NO_UNIT, "without ceilings no roofline speaks against it"
+    assert none.share is not None and none.share < limits.NEAR_PEAK
     launch = limits.limit_of(results, the(results, "resnet18", 4))
     assert launch is not None and launch.share is not None and launch.share >= limits.STANDS_STILL
 
@@ -271,9 +280,107 @@ def test_the_headline_counts_what_bounds_and_judges_memory_by_its_claim() -> Non
     text = said(part_of("a GPU", "headline"))
     counted = sum(limit.word == limits.LAUNCH for limit in limits.limits(results, seen.plain(results)).values())
     assert f"{counted} are bound by launching kernels (the device waits for launches for " in text
-    assert "as the Wisconsin paper concludes: not replicated" in text
-    assert "ResNet-50, 32 px, batch 64: DRAM activity" in text
-    assert "compile+graph in BF16: waiting for launches" in text and "Part of the gain is precision" in text
+    assert "ResNet-50 at 32 px, which the Wisconsin paper trained: not replicated at batch 64 and 256. DRAM " in text
+    assert "graph in BF16: waiting for launches from " in text and "Part of the gain is precision" in text
+    assert text.endswith("a sample of 5 traced steps stands for 200 traced steps.")
+
+
+def test_what_a_tuned_engine_removes_is_told_in_ms_of_the_part_that_shrinks_most() -> None:
+    """A part can have the same share of a step a quarter as long: shares would name another one."""
+    plain, quick = (Trial(model="vgg16", batch=64, **LARGE, **how) for how in ({}, COMPILED))
+    results = of_records(STUDY, records([plain, quick]))
+    text = removed.sentence(results, [plain, quick])
+    before, after = (removed.parts_ms(results, one) for one in (plain, quick))
+    assert sum(before.values()) == pytest.approx(results.interval(plain, "step_s").point * 1e3)  # type: ignore[union-attr]
+    shrinks = {name: before[name] - after.get(name, 0.0) for name in before}
+    assert max(shrinks, key=lambda name: shrinks[name]) == "convolution"
+    steps = f"{number(sum(before.values()))} to {number(sum(after.values()))} ms"
+    part = f"{number(before['convolution'])} to {number(after['convolution'])} ms"
+    assert f"convolution from {part}, of a step from {steps}; " in text
+
+
+def test_only_the_largest_gain_of_each_network_is_told() -> None:
+    text = removed.sentence(case_of("a GPU"), seen.alone(case_of("a GPU")))
+    assert "(of each network the largest gain)" in text
+    assert text.count("ResNet-18") == text.count("ResNet-50") == 1
+
+
+def test_a_class_that_leads_in_some_passes_only_is_not_counted() -> None:
+    trial = Trial(model="alexnet", batch=16, device="cpu", **ASKED)
+    made = []
+    for n in PASSES:
+        usual = trace(trial, n)
+        most = "optimiser" if n == 1 else "convolution"
+        more = usual.kernels[most].model_copy(update={"seconds": 2 * usual.kernels[most].seconds})
+        kernels = {**usual.kernels, most: more}
+        made.append(traced(trial, n, found=usual.model_copy(update={"kernels": kernels})))
+    text = said(answer.headline(of_records(STUDY, made, hw="cpu")))
+    assert "not separated by the passes: optimiser and convolution (AlexNet, 32 px, batch 16)" in text
+    assert "most time goes to" not in text
+
+
+def test_a_cpu_says_what_is_unknown_and_what_the_work_explains() -> None:
+    results = case_of("a CPU")
+    text = said(answer.headline(results, verdicts(results)))
+    assert "not testable here; it is not traced at this scale on a CPU, and its DRAM activity is not counted" in text
+    frame = part_of("a CPU", "bounds").frame
+    assert "of roofline" not in frame and list(frame.columns)[2:4] == ["engine", "bound by"]
+    trial = the(results, "resnet18", 32)
+    known, (_, found) = count("resnet18", image_px=32), seen.traces(results, trial)[0]
+    seconds = known.flop_training * 32 * 400 / 50e12 + (8 * known.parameter_bytes + 32 * 3072) * 400 / 4e12
+    share = seconds / (step_s(trial) * 400 * found.busy_s / found.elapsed_s)
+    row = row_of(frame[frame["engine"].str.startswith("plain")], **{"": "ResNet-18, 32 px", "batch": 32})
+    assert float(row[limits.EXPLAINED].removesuffix(" %")) == pytest.approx(100 * share, rel=0.05)
+
+
+def test_a_cpu_without_ceilings_says_that_nothing_tells_what_bounds_it() -> None:
+    trials = grid(model="resnet18", batch=[4, 32], device="cpu", **ASKED)
+    text = said(answer.headline(of_records(STUDY, records(trials), hw="cpu")))
+    assert "What bounds them is not known: a CPU has no counters here." in text
+
+
+def test_what_is_too_little_to_see_is_drawn_as_one() -> None:
+    trial = Trial(model="vgg16", batch=64, **LARGE)
+    small = figures.steps(of_records(STUDY, records([trial])), [trial])
+    assert isinstance(small, Figure) and "drawn as one (idle, other)" in small.caption and "idle, other" in small.alt
+    assert {seen.COPIES, seen.QUEUED} <= set(small.data["part"]), "the numbers keep both"
+    large = part_of("a GPU", "steps")
+    assert "idle, other" not in large.alt and seen.QUEUED in large.alt
+
+
+def test_columns_below_one_percent_are_left_out_and_said_to_be() -> None:
+    table = part_of("a GPU", "bounds")
+    assert "copies" not in table.frame and "Below 1.0 % of every step, so not shown: " in said(table)
+    assert seen.of_step(1.3e-5) == "< 0.1 %" and seen.of_step(0.0) == "0 %" and seen.of_step(None) is None
+
+
+def test_what_copies_cost_is_said_to_depend_on_where_the_data_lies() -> None:
+    for part in ("copies", "limitations"):
+        assert memory.LOADER in said(part_of("a GPU", part))
+    assert memory.LOADER not in said(part_of("a CPU", "limitations"))
+
+
+def test_notes_on_the_sizes_of_some_trials_are_told_of_these() -> None:
+    trials = grid(model="alexnet", batch=[4, 64], **LARGE)
+    usual = trace(trials[0]).memory
+    assert usual is not None
+    noted = usual.model_copy(update={"method": f"{usual.method}; no peak was seen"})
+    found = [traced(trials[0], 1, found=trace(trials[0], memory=noted)), traced(trials[1], 1)]
+    caption = said(memory.picture(of_records(STUDY, found), trials))
+    assert (
+        "Sizes are from: PyTorch's allocator, at the ends of sections. No peak was seen (AlexNet, 224 px, batch 4)."
+        in caption
+    )
+
+
+def test_panels_of_many_bars_stand_two_in_a_row() -> None:
+    large = grid(model=["alexnet", "resnet18", "vgg16"], batch=BATCHES, **LARGE)
+    compiled = [Trial(model="resnet18", batch=batch, **LARGE, **COMPILED) for batch in BATCHES]
+    few, many = (figures.steps(of_records(STUDY, records(one)), one) for one in (large, [*large, *compiled]))
+    assert isinstance(few, Figure) and isinstance(many, Figure)
+    assert many.size_in[1] > few.size_in[1], "three panels in one row, and in two"
+    for theme in (LIGHT, DARK):
+        assert many.svg(theme).startswith("<")
 
 
 def test_a_verdict_that_nobody_formed_is_not_told() -> None:
@@ -283,6 +390,7 @@ def test_a_verdict_that_nobody_formed_is_not_told() -> None:
 def test_networks_name_batches_alike_in_what_bounds_them_together() -> None:
     text = said(part_of("a GPU", "networks"))
     assert "ResNet-18, 224 px: batch 4 and 8 bound by launching kernels" in text
+    assert "waits for launches for 47 % at batch 4 and 25 % at 8 of the step" in text
     assert "batch 16 to 64 bound by arithmetic" in text
     assert "convolution (55 % at batch 4, 55 % at batch 64)" in text
 
@@ -402,7 +510,7 @@ def test_several_gpus_say_what_broadcasting_takes_and_one_gpu_that_it_has_none()
 def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named() -> None:
     text = said(part_of("a GPU", "difference"))
     assert "counts a kernel that fills one multiprocessor like one that fills all" in text
-    assert "It is nowhere above it." in text
+    assert "SM activity nowhere exceeds busy time." in text
     assert "Nsight Compute is not installed" in said(part_of("a GPU", "counters"))
     trial = Trial(model="vgg16", batch=4, **LARGE)
     found = of_records(STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41, "kernels": 300}) for n in PASSES])
@@ -429,7 +537,7 @@ def test_on_a_cpu_the_page_speaks_of_operators() -> None:
     assert "one operator of the library" in said(part_of("a CPU", "algorithms"))
     assert "an operator calls the library itself" in said(part_of("a CPU", "calls"))
     assert "copies nothing to itself" in said(part_of("a CPU", "copies"))
-    assert "GPM and Nsight Compute count GPUs only" in said(part_of("a CPU", "counters"))
+    assert "Nsight Compute (ncu) count GPUs only" in said(part_of("a CPU", "counters"))
 
 
 def test_key_numbers_are_the_ends_of_waiting_and_the_largest_class() -> None:
@@ -495,3 +603,10 @@ def test_a_trace_of_the_made_up_kind_is_a_trace_of_the_record() -> None:
         found = trace(trial, 2)
         assert Traced.model_validate_json(found.model_dump_json()) == found
         assert found.kernel_s == pytest.approx(kernel_s(trial) * NOISE[1] * found.steps)
+
+
+def test_the_table_of_what_peaks_allow_says_that_nothing_is_measured_only_where_that_is_so() -> None:
+    profile = load_profile("h200")
+    assert "Nothing is measured yet." in said(summary.prediction_table(profile, loop()))
+    caption = said(summary.prediction_table(profile, loop(), after="This is from the trials alone."))
+    assert "This is from the trials alone." in caption and "measured" not in caption

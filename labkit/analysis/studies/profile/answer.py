@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, percent
-from labkit.analysis.observations import label
+from labkit.analysis.observations import why_not
 from labkit.analysis.results import Results
-from labkit.analysis.studies.profile import gpus, limits, seen
-from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LATENCY, LAUNCH, OPEN, PYTHON, Limit
+from labkit.analysis.speed import title
+from labkit.analysis.studies.profile import gpus, limits, memory, removed, sample, seen
+from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LAUNCH, NO_UNIT, OPEN, PYTHON, ROOF, Limit
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts import Findings
-from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import is_plain
 from labkit.trial import Trial
 
@@ -24,7 +24,8 @@ WORDS = {
     COPY: "copies",
     DRAM: "memory",
     COMPUTE: "arithmetic",
-    LATENCY: "the latency of small kernels",
+    ROOF: "the roofline, though no single unit is busy",
+    NO_UNIT: "no single unit",
     PYTHON: "what lies between operators",
 }
 UNDECIDED = "something that no counter here tells"
@@ -44,7 +45,8 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
     said = [
         " ".join(part for part in (first if on_gpu else first[::-1]) if part),
         memory_bound(results, loop, verdicts),
-        removed(results, list(found)),
+        removed.sentence(results, list(found)),
+        sample.short(results),
     ]
     return Text("\n\n".join(part for part in said if part))
 
@@ -64,11 +66,18 @@ def _counted(found: dict[Trial, Limit]) -> str:
     """How many of the papers' trainings are bound by what, and which share of their steps that is."""
     if not found:
         return ""
+    if _untold_on_cpu(found):
+        because = _because(sorted(found.values(), key=_by_share))
+        return f"What bounds them is not known: a CPU has no counters here{because}."
     words = Counter(limit.word for limit in found.values())
     ordered = [word for word in (*WORDS, OPEN) if words[word]]
     told = [_how_many(word, words[word], [one for one in found.values() if one.word == word]) for word in ordered]
     whole = f"Of {len(found)} plain FP32 trainings" if len(found) > 1 else "Of one plain FP32 training"
     return f"{whole} {listing(told)}."
+
+
+def _untold_on_cpu(found: dict[Trial, Limit]) -> bool:
+    return all(trial.device == "cpu" and limit.word == OPEN for trial, limit in found.items())
 
 
 def _how_many(word: str, count: int, alike: Sequence[Limit]) -> str:
@@ -80,55 +89,95 @@ def _by_share(limit: Limit) -> float:
     return limit.share or 0.0
 
 
-def _because(alike: Sequence[Limit]) -> str:
-    """` (the device waits for launches for 72 % to 31 % of the step)`: the first and the last of some limits."""
+def _because(alike: Sequence[Limit], batches: Sequence[str] = ()) -> str:
+    """` (the device waits for launches for 31 % to 72 % of the step)`: the first and the last of some limits.
+
+    With the batches of these: `for 72 % at batch 4 and 31 % at 16 of the step`.
+    """
     shares = [one.share for one in (alike[0], alike[-1]) if one.share is not None]
     said = list(dict.fromkeys(percent(share) for share in shares))
     sentences = {one.because for one in alike}
     if not said:
         return ""
-    return f" ({(sentences.pop() if len(sentences) == 1 else '{}').format(' to '.join(said))})"
+    told = " to ".join(said)
+    if batches and len(said) > 1:
+        told = f"{said[0]} at batch {batches[0]} and {said[-1]} at {batches[-1]}"
+    return f" ({(sentences.pop() if len(sentences) == 1 else '{}').format(told)})"
 
 
 def memory_bound(results: Results, found: dict[Trial, Limit], verdicts: Findings | None) -> str:
-    """Whether training ResNet-50 is bound by memory, as the Wisconsin paper concludes: verdict and numbers."""
+    """Whether memory bounds the training from which the Wisconsin paper concludes that it does: verdict and numbers."""
     claim = next((one for one in verdicts.findings if one.claim.id == MEMORY_BOUND), None) if verdicts else None
-    selected = claim.tests[0].test.select if claim else {"model": "resnet50", "image_px": 32}
-    trials = [trial for trial in found if all(getattr(trial, name) == selected[name] for name in ("model", "image_px"))]
-    told = [_memory_words(results, trial, found[trial]) for trial in trials]
     if claim is None:
         return ""
-    why = f" ({claim.reason})" if claim.reason else ""
-    said = f"That memory bounds training, as the Wisconsin paper concludes: {claim.verdict}{why}"
-    return f"{said}; {'; '.join(told)}." if told else f"{said}."
+    selected = claim.tests[0].test.select
+    trials = [trial for trial in found if all(getattr(trial, name) == selected[name] for name in ("model", "image_px"))]
+    asked = Trial(model=str(selected["model"]), image_px=int(str(selected["image_px"])))
+    said = (
+        f"That memory bounds {title(asked)} at {asked.image_px} px, which the Wisconsin paper trained: {claim.verdict}"
+    )
+    if not trials:
+        return f"{said}; {_why_not_traced(results)}."
+    at = f" at batch {listing([f'{trial.batch:,}' for trial in trials])}" if claim.cases else ""
+    why = f" ({claim.reason})" if claim.reason and not claim.cases else ""
+    told = _memory_words(results, trials)
+    return f"{said}{at}{why}. {told}".strip() if told else f"{said}{at}{why}."
 
 
-def _memory_words(results: Results, trial: Trial, limit: Limit) -> str:
-    shown = [
-        f"{label(metric)} {percent(value.point)}"
-        for metric in ("dram_activity", "fp32_activity", "sm_activity")
-        if (value := seen.metric(results, trial, metric))
-    ]
-    waits = seen.metric(results, trial, "launch_gap_share")
-    shown += [f"waiting for launches {percent(waits.point)}"] if waits else []
-    numbers = f"{', '.join(shown)}, so " if shown else ""
-    return f"{seen.name(trial)}: {numbers}bound by {WORDS.get(limit.word, UNDECIDED)}"
+def _why_not_traced(results: Results) -> str:
+    """Why nothing can be said of it: there is no trace, and maybe no counter either."""
+    uncounted = not any(seen.metric(results, trial, "dram_activity") for trial in seen.plain(results))
+    on_cpu = results.profile.device.kind == "cpu"
+    also = f", and DRAM activity is not counted ({why_not(results, 'dram_activity')})" if uncounted else ""
+    also = ", and its DRAM activity is not counted at all" if uncounted and on_cpu else also
+    return f"it is not traced at this scale{' on a CPU' if on_cpu else ''}{also}"
+
+
+def _memory_words(results: Results, trials: Sequence[Trial]) -> str:
+    """`DRAM 13 % and 22 %, FP32 pipes 15 % and 25 %; the device waits for launches for 57 % and 34 % of the step.`"""
+    told = []
+    for metric, what in (("dram_activity", "DRAM"), ("fp32_activity", "FP32 pipes")):
+        if values := [seen.metric(results, trial, metric) for trial in trials]:
+            shares = [percent(one.point) for one in values if one]
+            told += [f"{what} {listing(shares)}"] if len(shares) == len(trials) else []
+    waits = [one for trial in trials if (one := seen.metric(results, trial, "launch_gap_share"))]
+    said = [", ".join(told)] if told else []
+    if len(waits) == len(trials):
+        said.append(f"the device waits for launches for {listing([percent(one.point) for one in waits])} of the step")
+    words = "; ".join(said)
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _most_of_all(results: Results, found: dict[Trial, Limit]) -> str:
-    """Which class of kernels takes most of a step, in how many trainings."""
+    """Which class of kernels takes most of a step, in how many trainings: where it does in every pass."""
     most: dict[str, list[float]] = {}
+    unclear = []
     for trial in found:
-        parts = seen.shares(results, trial, seen.step_parts)
-        kernels = {name: share.point for name, share in parts.items() if name not in seen.REST}
-        group = max(kernels, key=lambda name: kernels[name])
-        most.setdefault(group, []).append(kernels[group])
+        leads = _leading(results, trial)
+        if len(leads) > 1:
+            unclear.append(f"{listing(leads)} ({seen.name(trial)})")
+        elif leads:
+            share = seen.shares(results, trial, seen.step_parts)[leads[0]]
+            most.setdefault(leads[0], []).append(share.point)
     told = [
         f"{group} in {len(shares)} training{'s' if len(shares) > 1 else ''} "
         f"({' to '.join(dict.fromkeys(map(percent, (min(shares), max(shares)))))} of the step)"
         for group, shares in sorted(most.items(), key=lambda pair: -len(pair[1]))
     ]
-    return f"Of all classes of {seen.ran(list(found))}s most time goes to {listing(told)}." if told else ""
+    also = f"not separated by the passes: {'; '.join(unclear)}" if unclear else ""
+    if not told:
+        return f"Which class of {seen.ran(list(found))}s takes most time is {also}." if also else ""
+    said = f"Of all classes of {seen.ran(list(found))}s most time goes to {listing(told)}"
+    return f"{said}; {also}." if also else f"{said}."
+
+
+def _leading(results: Results, trial: Trial) -> list[str]:
+    """The classes that take most of the step in any pass: one where the passes agree."""
+    leads = []
+    for record, trace in seen.traces(results, trial):
+        parts = {name: share for name, share in seen.step_parts(record, trace).items() if name not in seen.REST}
+        leads += [max(parts, key=lambda name: parts[name])] if parts else []
+    return list(dict.fromkeys(leads))
 
 
 def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
@@ -146,11 +195,11 @@ def _networks(results: Results, found: dict[Trial, Limit]) -> list[str]:
 
 
 def _run_words(run: Sequence[tuple[Trial, Limit]]) -> str:
-    """`batch 4 to 16 bound by launching kernels (the device waits for launches for 71 % to 34 % of the step)`."""
+    """`batch 4 to 16 bound by copies (nothing but copies runs for 71 % at batch 4 and 34 % at 16 of the step)`."""
     batches = [f"{trial.batch:,}" for trial, _ in run]
     where = listing(batches) if len(batches) < MANY_BATCHES else f"{batches[0]} to {batches[-1]}"
     bound = WORDS.get(run[0][1].word, UNDECIDED)
-    return f"batch {where} bound by {bound}{_because([limit for _, limit in run])}"
+    return f"batch {where} bound by {bound}{_because([limit for _, limit in run], batches)}"
 
 
 def _most(results: Results, trials: Sequence[Trial]) -> str:
@@ -163,28 +212,6 @@ def _most(results: Results, trials: Sequence[Trial]) -> str:
             said.setdefault(group, []).append(f"{percent(parts[group].point)} at batch {trial.batch:,}")
     told = "; to ".join(f"{group} ({', '.join(where)})" for group, where in said.items())
     return f" Of the time of its {seen.ran(trials)}s most goes to {told}." if told else ""
-
-
-def removed(results: Results, trials: Sequence[Trial]) -> str:
-    """Of each tuned trial the part that it takes most from the step of the papers' loop, and what that buys."""
-    told = []
-    for trial, before in engines.over_plain(results, trials):
-        after, first = (seen.shares(results, one, seen.step_parts) for one in (trial, before))
-        ratio = engines.ratio(results, trial, before, "images_per_s")
-        if not after or not first or not ratio:
-            continue
-        left = {name: after[name].point if name in after else 0.0 for name in first}
-        part = max(first, key=lambda name: first[name].point - left[name])
-        gain = shown_effect(ratio, "images_per_s", "ratio")
-        told.append(
-            f"{seen.name(trial)}: {part} {percent(left[part])} instead of {percent(first[part].point)} of the step, "
-            f"{gain} images/s"
-        )
-    if not told:
-        return ""
-    narrower = any(trial.precision != "fp32" for trial in trials)
-    part_of = " Part of the gain is precision and layout." if narrower else ""
-    return f"What a tuned engine removes most: {'; '.join(told)}.{part_of}"
 
 
 def limitations(results: Results) -> Text:
@@ -203,6 +230,8 @@ def limitations(results: Results) -> Text:
             "Bounds go by thresholds: a step just above and one just below are alike. They are of whole steps, in "
             "which single kernels may be bound otherwise.",
         ]
+        if any(trial.device == "cuda" for trial in trials):
+            said.append(memory.LOADER)
     said.append(summary.limitations(results, trials).body)
     return Text("\n\n".join(part for part in said if part))
 

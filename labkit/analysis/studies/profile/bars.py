@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from labkit.analysis.draw import legend_above, panels, tidy
-from labkit.analysis.figure import Theme
+from labkit.analysis.figure import LIGHT, Theme
 from labkit.analysis.studies.profile import seen
 from labkit.recipes import engine_name, is_plain
 from labkit.trial import Trial
 
 COLUMNS = 3
+MANY = 7  # bars of a panel: with more, panels stand two in a row
 WIDTH = 0.8  # of a bar
 HEAD = 1.12  # of the highest bar: what stands over it
 ROW_IN, REST_IN = 2.15, 1.3
@@ -31,7 +33,9 @@ class Look:
         from matplotlib.colors import to_rgba
 
         face = theme.palette[self.colour] if self.colour is not None else (*to_rgba(theme.ink)[:3], self.shade)
-        return {"facecolor": face, "edgecolor": theme.ink if self.hatch else "none", "hatch": self.hatch, "lw": 0.4}
+        # A hatch on a colour is dark in both schemes: the palette for dark grounds is too light for its ink.
+        line = LIGHT.ink if self.colour is not None else theme.ink
+        return {"facecolor": face, "edgecolor": line if self.hatch else "none", "hatch": self.hatch, "lw": 0.4}
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,20 @@ class Bars:
     @property
     def size_in(self) -> tuple[float, float]:
         """Of the picture."""
-        return 8.0, REST_IN + ROW_IN * -(-len(self.settings) // COLUMNS)
+        return 8.0, REST_IN + ROW_IN * -(-len(self.settings) // self.columns)
+
+    @property
+    def columns(self) -> int:
+        """Panels in a row."""
+        return COLUMNS if max(Counter(map(seen.setting, self.trials)).values(), default=0) <= MANY else 2
 
     def draw(self, figure: Any, theme: Theme) -> None:
         """All panels, with one legend."""
-        grid = panels(figure, len(self.settings), COLUMNS)
+        grid = panels(figure, len(self.settings), self.columns)
         for place, (axes, setting) in enumerate(zip(grid, self.settings, strict=True)):
             self._panel(axes, theme, [trial for trial in self.trials if seen.setting(trial) == setting])
             axes.set_title(setting, fontsize=9.5, color=theme.ink)
-            axes.tick_params(axis="y", labelleft=self.highest is None or place % COLUMNS == 0)
+            axes.tick_params(axis="y", labelleft=self.highest is None or place % self.columns == 0)
             tidy(axes, theme)
         for part in self.shown:
             grid[0].bar([0], [0], label=part, **self.looks[part].style(theme))
@@ -90,12 +99,27 @@ class Bars:
                 axes.bar([place], [height], WIDTH, bottom=[below], **self.looks[part].style(theme))
                 below += height
             axes.annotate(self.over(trial), (place, below + 0.02 * top), ha="center", fontsize=7, color=theme.ink)
-        axes.set_xticks(range(len(ordered)), [_under(trial) for trial in ordered], fontsize=7.5)
+        axes.set_xticks(range(len(ordered)), [f"{trial.batch:,}" for trial in ordered], fontsize=7.5)
+        for engine in dict.fromkeys(engine_name(trial) for trial in ordered if not is_plain(trial)):
+            places = [place for place, trial in enumerate(ordered) if engine_name(trial) == engine]
+            _engine_under(axes, engine, places, theme)
         axes.set_xlim(-0.6, max(len(ordered), 3) - 0.4)
         axes.set_ylim(0, HEAD * top)
 
 
-def _under(trial: Trial) -> str:
-    """The batch, and a tuned engine under it, narrow enough for its bar."""
-    engine = "" if is_plain(trial) else f"\n{engine_name(trial)}".replace("\ncompile+graph", "\n\ncompile\n+graph")
-    return f"{trial.batch:,}{engine}"
+def _engine_under(axes: Any, engine: str, places: Sequence[int], theme: Theme) -> None:
+    """A tuned engine, once under its bars; what is too long for a single one in two lines, one line lower."""
+    narrow = len(places) == 1 and "+" in engine
+    words = engine.replace("+", "\n+") if narrow else engine
+    at, below = (sum(places) / len(places), 0), -27 if narrow else -17
+    axes.annotate(
+        words,
+        at,
+        (0, below),
+        xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points",
+        ha="center",
+        va="top",
+        fontsize=7,
+        color=theme.ink,
+    )

@@ -147,9 +147,9 @@ def _what(*, on_cpu: bool) -> str:
     if on_cpu:
         return "how long each took, and how much of that was in operators."
     return (
-        "how long the host was in each, and how long the device ran what was launched in it, whenever that was. Where "
-        "the host takes longer than the device, in all sections together, the device waits for it. Host times are the "
-        "profiler's, which slows them."
+        "how long the host was in each, and how long the device ran what was launched in it, whenever that was. Host "
+        "times are under the profiler and include waiting for the device; whether the device waits is in the "
+        "table above."
     )
 
 

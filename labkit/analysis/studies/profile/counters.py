@@ -78,8 +78,9 @@ def _sources(results: Results, trials: Sequence[Trial]) -> str:
         )
     return (
         "the trace (time in which any kernel ran, over the timed step), the driver (the same, as it samples it), the "
-        "counters (SMs: the share of multiprocessors with at least one warp, averaged over time; pipes: the share of "
-        "cycles in which they worked) and the arithmetic: FLOP of direct convolutions over the FP32 peak"
+        "driver's counters (GPM, GPU performance monitoring; SMs: the share of multiprocessors with at least one warp, "
+        "averaged over time; pipes: the share of cycles in which they worked) and the arithmetic: FLOP of direct "
+        "convolutions over the FP32 peak"
         f"{told} and elapsed time, where the trial computes in FP32"
     )
 
@@ -87,7 +88,7 @@ def _sources(results: Results, trials: Sequence[Trial]) -> str:
 def _missing(results: Results, trials: Sequence[Trial]) -> str:
     """What Nsight Compute's columns are of; which of the three are not there, with the reason."""
     if all(trial.device == "cpu" for trial in trials):
-        return " GPM and Nsight Compute count GPUs only."
+        return " the driver's counters (GPM, GPU performance monitoring) and Nsight Compute (ncu) count GPUs only."
     said = []
     lacking = [name for name in GPM if not any(seen.metric(results, trial, name) for trial in trials)]
     if lacking:
@@ -123,10 +124,17 @@ def difference(results: Results, trials: Sequence[Trial]) -> Text:
     )
     most, least = max(pairs, key=lambda one: one[0] - one[1]), min(pairs, key=lambda one: one[0] - one[1])
     ends = [most] if most is least else [most, least]
-    told = [f"{seen.name(trial)}: {percent(busy)} and {percent(active)}" for busy, active, trial in ends]
+    told = [
+        f"{which}: {seen.name(trial)} (a kernel ran {percent(busy)} of the time, SMs active {percent(active)})"
+        for which, (busy, active, trial) in zip(("Furthest apart", "nearest"), ends, strict=False)
+    ]
     above = [seen.name(trial) for busy, active, trial in pairs if active > busy]
-    also = f" Above it: {listing(above)}." if above else " It is nowhere above it."
-    return Text(f"{said} Furthest apart and nearest: {'; '.join(told)}.{also}")
+    also = (
+        f" SM activity exceeds busy time, by sampling: {listing(above)}."
+        if above
+        else " SM activity nowhere exceeds busy time."
+    )
+    return Text(f"{said} {'; '.join(told)}.{also}")
 
 
 def flop(trials: Sequence[Trial]) -> Table | Text:

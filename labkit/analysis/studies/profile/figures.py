@@ -5,7 +5,7 @@ The roofline (`roofs`) stands here too, under the name that the notebook calls i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -23,6 +23,7 @@ from labkit.trial import Trial
 
 __all__ = ["LOOKS", "frame_of", "roofline", "steps"]
 
+IDLE, SELDOM = "idle, other", 0.01  # copies alone and queued together, where no step has so much of either
 LOOKS = {
     "convolution": Look(0),
     "matrix product": Look(1),
@@ -32,13 +33,15 @@ LOOKS = {
     "optimiser": Look(3),
     "between devices": Look(6),
     "loss, layout, loader": Look(shade=0.55),
-    "unknown": Look(shade=0.3, hatch="xxxx"),
+    "unknown": Look(6, hatch="xx"),
     seen.COPIES: Look(shade=0.85),
     seen.QUEUED: Look(shade=0.25),
+    IDLE: Look(shade=0.25),
     seen.WAITING: Look(hatch="////"),
     seen.BETWEEN: Look(hatch="////"),
 }
-assert set(LOOKS) == {*seen.GROUPS, *seen.REST}
+assert set(LOOKS) == {*seen.GROUPS, *seen.REST, IDLE}
+MERGED = f" Copies alone and queued are each below {percent(SELDOM)} of every step and drawn as one ({IDLE})."
 Parts = dict[Trial, dict[str, Interval]]
 
 
@@ -53,9 +56,11 @@ def steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         step = results.interval(trial, "step_s")
         return number(step.point * 1e3, 2) if step else ""
 
+    heights = {trial: {part: one.point * 100 for part, one in found.items()} for trial, found in shares.items()}
+    merged = _little(heights)
     bars = Bars(
         trials=trials,
-        parts={trial: {part: one.point * 100 for part, one in found.items()} for trial, found in shares.items()},
+        parts={trial: _merged(found) for trial, found in heights.items()} if merged else heights,
         looks=LOOKS,
         along="batch; over each bar the timed step in ms",
         label=f"share of a {'traced' if on_cpu else 'timed'} step (%)",
@@ -66,7 +71,8 @@ def steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         name="profile-steps",
         draw=bars.draw,
         again=results.again,
-        caption=f"{_what(on_cpu=on_cpu)} {seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
+        caption=f"{_what(on_cpu=on_cpu)}{MERGED if merged else ''} "
+        f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
         f"{seen.spread_words(results, list(shares), seen.step_parts)}.{seen.unknown_sentence(results, list(shares))}"
         f"{seen.lacking_sentence(results, trials)} "
         f"{engines.conditions(results, list(trials))}.",
@@ -75,6 +81,20 @@ def steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         data=frame_of(shares),
         size_in=bars.size_in,
     )
+
+
+def _little(heights: Mapping[Trial, Mapping[str, float]]) -> bool:
+    """Whether copies alone and queued are both too little in every step to be told apart in a picture."""
+    found = [one.get(part, 0.0) for one in heights.values() for part in (seen.COPIES, seen.QUEUED)]
+    return 0 < max(found) < SELDOM * 100
+
+
+def _merged(parts: Mapping[str, float]) -> dict[str, float]:
+    """The parts with copies alone and queued as one, which stands where they stood."""
+    small = (seen.COPIES, seen.QUEUED)
+    return {name: share for name, share in parts.items() if name not in small} | {
+        IDLE: sum(parts.get(name, 0.0) for name in small)
+    }
 
 
 def frame_of(shares: Parts) -> pd.DataFrame:

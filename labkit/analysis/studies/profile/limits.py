@@ -3,8 +3,9 @@
 A device that waits for launches does not get faster by faster kernels, whatever the rest of the step is; so waiting is
 asked first, then copies. Where neither takes much, the step is its kernels, and what bounds those is the unit that is
 busy while they run. The threshold for that is Nsight Compute's (Kernel Profiling Guide, Speed of Light): below 60 % of
-the peak of both arithmetic and memory, latency is what a kernel waits for. Where nothing counts units, the roofline has
-to do: how much of the time the work would take at the ceilings.
+the peak of both arithmetic and memory, no unit bounds a kernel. What does instead (latency, most often) nothing here
+counts, so it isn't named. Where nothing counts units, the roofline has to do: how much of the time the work would take
+at the ceilings.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from labkit.trial import Trial
 
 STANDS_STILL = 0.2  # of a step in which the device waits for launches (or copies alone run): that bounds it
 NEAR_PEAK = 0.6  # of the time in which kernels run: a unit so busy bounds them
-LAUNCH, COPY, DRAM, COMPUTE, LATENCY, PYTHON, OPEN = (
-    *("launch", "copy", "DRAM", "compute", "latency", "Python"),
+SELDOM = 0.01  # of every step: a column of less is left out
+LAUNCH, COPY, DRAM, COMPUTE, ROOF, NO_UNIT, PYTHON, OPEN = (
+    *("launch", "copy", "DRAM", "compute", "roofline", "no unit", "Python"),
     "not told",
 )
 UNITS = {
@@ -36,6 +38,9 @@ UNITS = {
     "fp16_activity": "FP16 pipes are",
 }
 ACTIVITIES = {"sm_activity": "SM", "dram_activity": "DRAM", "fp32_activity": "FP32", "tensor_activity": "tensor"}
+
+SMALL = {"queued": seen.QUEUED, "copies": seen.COPIES}
+EXPLAINED = "explained by work"
 
 
 class Limit(NamedTuple):
@@ -75,28 +80,62 @@ def _by_counters(results: Results, trial: Trial, busy: float) -> Limit | None:
     name, share = ("DRAM is", dram) if dram > arithmetic else (UNITS[pipe], arithmetic)
     said = f"{name} active for {{}} of the time in which kernels run"
     if share < NEAR_PEAK:
-        return Limit(LATENCY, f"{said}, no unit more", share)
+        reached = _of_roofline(results, trial)
+        if reached is not None and reached >= NEAR_PEAK:
+            return Limit(ROOF, "images/s reach {} of what the ceilings allow", reached)
+        return Limit(
+            NO_UNIT, f"none is active for {percent(NEAR_PEAK)} of the kernels' time, the busiest for {{}}", share
+        )
     return Limit(DRAM if dram > arithmetic else COMPUTE, said, share)
 
 
-def _by_roofline(results: Results, trial: Trial, busy: float) -> Limit:
-    """By how long the work would take at the ceilings: one after the other, since convolving and updating are.
+def _of_roofline(results: Results, trial: Trial) -> float | None:
+    """Images/s over what the measured ceilings allow, which are FP32's; None in another precision."""
+    fraction = seen.metric(results, trial, "roofline_fraction") if trial.precision == "fp32" else None
+    return fraction.point if fraction else None
+
+
+class Work(NamedTuple):
+    """How long the work of a step would take at the ceilings, as shares of the time in which anything ran."""
+
+    arithmetic: float
+    memory: float
+    source: str  # of the ceilings
+
+    @property
+    def both(self) -> float:
+        """One after the other, since convolving and updating are."""
+        return self.arithmetic + self.memory
+
+
+def work_of(results: Results, trial: Trial, busy: float) -> Work | None:
+    """The work of a step beside the time in which anything ran, `busy` of the step; None where either isn't known.
 
     Of the bytes only those count that no cache saves, so memory can be what bounds a step without being told.
     """
     work, step = roofline.work_of(results, trial), seen.metric(results, trial, "step_s")
     ceilings = ceilings_of(results, trial)
     if work is None or step is None or not busy or not (ceilings.flop_per_s or ceilings.bytes_per_s):
-        return Limit(OPEN, "neither counters nor work and ceilings are known")
+        return None
     seconds = step.point * busy
-    arithmetic = work.flop / ceilings.flop_per_s / seconds if ceilings.flop_per_s else 0.0
-    memory = work.unavoidable_bytes / ceilings.bytes_per_s / seconds if ceilings.bytes_per_s else 0.0
-    if arithmetic + memory < NEAR_PEAK:
-        said = f"arithmetic and bytes that no cache saves would take {{}} of the time at {ceilings.source} ceilings"
-        return Limit(OPEN, said, arithmetic + memory)
-    if arithmetic >= memory:
-        return Limit(COMPUTE, f"arithmetic alone would take {{}} of the time at {ceilings.source} ceilings", arithmetic)
-    return Limit(DRAM, f"bytes that no cache saves would take {{}} of the time at {ceilings.source} ceilings", memory)
+    return Work(
+        work.flop / ceilings.flop_per_s / seconds if ceilings.flop_per_s else 0.0,
+        work.unavoidable_bytes / ceilings.bytes_per_s / seconds if ceilings.bytes_per_s else 0.0,
+        ceilings.source,
+    )
+
+
+def _by_roofline(results: Results, trial: Trial, busy: float) -> Limit:
+    """By how long the work would take at the ceilings."""
+    work = work_of(results, trial, busy)
+    if work is None:
+        return Limit(OPEN, "neither counters nor work and ceilings are known")
+    at = f"would take {{}} of the time at {work.source} ceilings"
+    if work.both < NEAR_PEAK:
+        return Limit(OPEN, f"arithmetic and bytes that no cache saves {at}", work.both)
+    if work.arithmetic >= work.memory:
+        return Limit(COMPUTE, f"arithmetic alone {at}", work.arithmetic)
+    return Limit(DRAM, f"bytes that no cache saves {at}", work.memory)
 
 
 def ceilings_of(results: Results, trial: Trial) -> roofline.Ceilings:
@@ -127,8 +166,9 @@ def rule(*, on_cpu: bool = False) -> str:
     return (
         f"Bound by launch (or copy) where the device waits for launches (or does nothing but copy) for "
         f"{percent(STANDS_STILL)} of the step or more; else by the unit, DRAM or arithmetic, that is active for "
-        f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else by latency. "
-        f"Where units are not counted: {ceilings}."
+        f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else by "
+        f"the roofline where images/s reach {percent(NEAR_PEAK)} of it all the same; else by no unit, which does not "
+        f"tell what bounds it instead. Where units are not counted: {ceilings}."
     )
 
 
@@ -138,11 +178,12 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"There are no traced trainings of {results.profile.title} yet: nothing to show here.")
     on_cpu, found = all(trial.device == "cpu" for trial in trials), limits(results, trials)
     frame = pd.DataFrame([_row(results, trial, found.get(trial), on_cpu=on_cpu) for trial in trials], dtype=object)
-    seldom = ("waits", "queued", "copies", "kernels", *ACTIVITIES.values(), "of roofline", "no result")
+    seldom = ("waits", "queued", "copies", "kernels", *ACTIVITIES.values(), "of roofline", EXPLAINED, "no result")
+    little = [] if on_cpu else [head for head, part in SMALL.items() if _most(results, trials, part) < SELDOM]
     absent = [metric for metric, head in ACTIVITIES.items() if frame[head].isna().all()]
     return Table(
-        engines.concise(frame.where(frame.notna(), None), seldom),
-        f"{rule(on_cpu=on_cpu)} {_columns(on_cpu=on_cpu)}{_absent(results, absent, on_cpu=on_cpu)} "
+        engines.concise(frame.where(frame.notna(), None).drop(columns=little), seldom),
+        f"{rule(on_cpu=on_cpu)} {_columns(little, on_cpu=on_cpu)}{_absent(results, absent, on_cpu=on_cpu)} "
         f"{seen.steps_words(results, trials)}, {seen.spread_words(results, trials, seen.step_parts)}."
         f"{seen.lacking_sentence(results, trials)} {engines.conditions(results, list(trials))}.",
     )
@@ -151,34 +192,49 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
 def _row(results: Results, trial: Trial, limit: Limit | None, *, on_cpu: bool) -> dict[str, object]:
     parts = {name: share.point for name, share in seen.shares(results, trial, seen.step_parts).items()}
     busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST) if parts else None
-    fraction, step = seen.metric(results, trial, "roofline_fraction"), results.interval(trial, "step_s")
+    step, reached = results.interval(trial, "step_s"), _of_roofline(results, trial)
     units = {head: seen.metric(results, trial, name) for name, head in ACTIVITIES.items()}
+    work = work_of(results, trial, busy) if on_cpu and busy else None
+    idle = {"between": seen.BETWEEN} if on_cpu else {"waits": seen.WAITING, **SMALL}
+    last = {EXPLAINED: work.both if work else None} if on_cpu else {"of roofline": reached}
     return {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
         "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
-        "step (ms)": with_interval(step, "step_s", unit=False) if step else None,
-        "between" if on_cpu else "waits": percent(parts.get(seen.BETWEEN if on_cpu else seen.WAITING)),
-        "queued": percent(parts.get(seen.QUEUED)) if parts.get(seen.QUEUED) else None,
-        "copies": percent(parts.get(seen.COPIES)) if seen.COPIES in parts else None,
-        "operators" if on_cpu else "kernels": percent(busy),
-        **{head: percent(found.point) if found else None for head, found in units.items()},
-        "of roofline": percent(fraction.point) if fraction and trial.precision == "fp32" else None,
         "bound by": limit.word if limit else None,
+        "step (ms)": with_interval(step, "step_s", unit=False) if step else None,
+        **{head: seen.of_step(parts.get(part)) for head, part in idle.items()},
+        "operators" if on_cpu else "kernels": seen.of_step(busy),
+        **{head: percent(found.point) if found else None for head, found in units.items()},
+        **{head: percent(share) if share is not None else None for head, share in last.items()},
         "no result": engines.status_without_result(results, trial),
     }
 
 
-def _columns(*, on_cpu: bool) -> str:
+def _most(results: Results, trials: Sequence[Trial], part: str) -> float:
+    """The largest share that a part has of any step; none is 0."""
+    found = [seen.shares(results, trial, seen.step_parts) for trial in trials]
+    return max((one[part].point for one in found if part in one), default=0.0)
+
+
+def _columns(little: Sequence[str], *, on_cpu: bool) -> str:
     if on_cpu:
         return (
-            "Between: of a traced step outside of all operators; operators: in them. Of roofline: of what the measured "
-            "ceilings allow."
+            f"Between: of a traced step outside of all operators; operators: in them. {EXPLAINED.capitalize()}: how "
+            "much of the operators' time arithmetic and the bytes that no cache saves would take, one after the other, "
+            "at the ceilings."
         )
+    said = {
+        "waits": "waits, the device has nothing that was launched",
+        "queued": "queued, it stands still though something was",
+        "copies": "copies, while no kernel ran",
+        "kernels": "kernels, while any ran",
+    }
+    less = f" Below {percent(SELDOM)} of every step, so not shown: {listing(list(little))}." if little else ""
     return (
-        "Of a timed step: waits, the device has nothing that was launched; queued, it stands still though something "
-        "was; copies, while no kernel ran; kernels, while any ran. SM, DRAM, FP32 and tensor: how much of the whole "
-        "timed part these units were active. Of roofline: images/s over what the measured FP32 ceilings allow."
+        f"Of a timed step: {'; '.join(words for head, words in said.items() if head not in little)}.{less} SM, DRAM, "
+        "FP32 and tensor: how much of the whole timed part these units were active. Of roofline: images/s over what "
+        "the measured FP32 ceilings allow."
     )
 
 

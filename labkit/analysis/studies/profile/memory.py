@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -29,6 +29,10 @@ LOOKS = {
 }
 GIB = METRICS["memory_bytes"].scale
 KIB = 2.0**-10
+LOADER = (
+    "The data set lies in the device's memory; only the numbers of a batch's samples are copied. What loading images "
+    "from host or disk would cost is not measured here."
+)
 DIRECTIONS: dict[Direction, str] = {
     "host_to_device": "to the device",
     "device_to_host": "to the host",
@@ -75,7 +79,6 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         label="GiB",
         over=lambda trial: f"{held[trial].allocations:,}" if held[trial].allocations is not None else "",
     )
-    methods = listing(list(dict.fromkeys(memory.method for memory in held.values())))
     untold = [
         name for name in ("activations", "workspace", "peak") if any(getattr(m, name) is None for m in held.values())
     ]
@@ -87,13 +90,30 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         again=results.again,
         caption="Memory of one step by what it holds: weights, gradients and the optimiser's momenta do not depend on "
         "the batch; activations that the forward pass keeps for the way back do. Workspace is what is left of the "
-        f"peak. Each panel has its own scale. By: {methods}.{lacking} First pass; "
-        f"{engines.conditions(results, list(held))}.",
+        f"peak. Each panel has its own scale. {_methods(held)}{lacking} "
+        f"{seen.first_pass(results, list(held))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
         f"The most: {number(sum(_parts(held[most]).values()))} GiB ({seen.name(most)}).",
         data=data.dropna(axis=1, how="all"),
         size_in=bars.size_in,
     )
+
+
+def _methods(held: Mapping[Trial, Memory]) -> str:
+    """What sizes are from, which is alike for all trials; then what is said of some of them alone."""
+    by_trial = {trial: memory.method.split("; ") for trial, memory in held.items()}
+    parts: dict[str, list[Trial]] = {}
+    for trial, said in by_trial.items():
+        for part in said:
+            parts.setdefault(part, []).append(trial)
+    common = [part for part, trials in parts.items() if len(trials) == len(held)]
+    notes = {part: trials for part, trials in parts.items() if part not in common}
+    told = [f"Sizes are from: {listing(common)}."] if common else []
+    told += [
+        f"{part[:1].upper()}{part[1:]} ({seen.few([seen.name(trial) for trial in trials])})."
+        for part, trials in notes.items()
+    ]
+    return " ".join(told)
 
 
 def _scaled(held: int | None) -> float | None:
@@ -116,6 +136,7 @@ def copies(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "Copies in a step by direction: how many, their median size, their bytes together, and bytes over the time of "
         "the copies themselves. Copies beside kernels: of the time in which anything was copied, with a kernel running "
         "too. Kernels overlap: of the time in which kernels ran, with two or more. No direction: nothing was copied. "
+        f"{LOADER} "
         f"{seen.steps_words(results, known).capitalize()}, means of passes. {engines.conditions(results, known)}.",
     )
 

@@ -11,10 +11,12 @@ import pandas as pd
 from labkit.analysis import engines, roofline
 from labkit.analysis.draw import legend_above, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
-from labkit.analysis.format import number
+from labkit.analysis.format import listing, number
 from labkit.analysis.observations import why_not
 from labkit.analysis.results import Results
+from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import limits, seen
+from labkit.analysis.studies.profile.grids import SMALL_PX
 from labkit.analysis.summary import ceilings_sentence
 from labkit.analysis.table import Text
 from labkit.trial import Trial
@@ -25,14 +27,16 @@ MARKS = {
     limits.COPY: "X",
     limits.DRAM: "s",
     limits.COMPUTE: "o",
-    limits.LATENCY: "^",
+    limits.ROOF: "P",
+    limits.NO_UNIT: "^",
     limits.OPEN: "D",
 }
+ENDS = (("center", False), ("center", True))  # numbers at a line's smallest and largest batch: where they stand
 COUNTED, UNAVOIDABLE = "counted", "what no cache saves"
 
 
 def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
-    """A mark a training in FP32, a colour a network and input, a shape for what bounds it; lines join the batches."""
+    """A mark a training in FP32, a colour a network, a line an input, a shape for what bounds it."""
     rows = [row for trial in trials if trial.precision == "fp32" and (row := _row(results, trial))]
     if not rows:
         return Text("No training has a known amount of work and a result, so none stands on a roofline.")
@@ -45,7 +49,7 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         if one.flop_per_s and one.bytes_per_s:
             ridge = one.flop_per_s / one.bytes_per_s
             low, high = min(low, ridge / 3), max(high, ridge * 3)
-    settings = list(dict.fromkeys(data["network"]))
+    settings, models = list(dict.fromkeys(data["network"])), list(dict.fromkeys(data["model"]))
     words = [word for word in MARKS if word in set(data["bound by"])]
 
     def draw(figure: Any, theme: Theme) -> None:
@@ -55,17 +59,30 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
             if one.flop_per_s and one.bytes_per_s:
                 roof = np.minimum(one.flop_per_s, intensity * one.bytes_per_s) / 1e12
                 axes.plot(intensity, roof, line, color=theme.ink, lw=1.3, label=f"{one.source} ceilings")
-        for index, setting in enumerate(settings):
+        for setting in settings:
             mine = data[data["network"] == setting].sort_values("batch")
-            colour = theme.palette[index % len(theme.palette)]
-            axes.plot(mine["FLOP/byte"], mine["TFLOP/s"], color=colour, lw=0.9, alpha=0.6)
+            model = models.index(mine["model"].iloc[0])
+            colour, small = theme.palette[model % len(theme.palette)], bool(mine["px"].iloc[0] == SMALL_PX)
+            axes.plot(mine["FLOP/byte"], mine["TFLOP/s"], "--" if small else "-", color=colour, lw=1.1, alpha=0.8)
+            # Above the line's larger end, below its smaller: where lines rise they do not cross there.
+            for row, (side, above) in zip((mine.iloc[0], mine.iloc[-1]), ENDS, strict=True):
+                if above or len(mine) > 1:
+                    at = (row["FLOP/byte"], row["TFLOP/s"])
+                    how = {"textcoords": "offset points", "ha": side, "va": "bottom" if above else "top", "fontsize": 7}
+                    axes.annotate(f"{row['batch']:,}", at, (0, 5 if above else -6), color=colour, **how)
             for _, row in mine.iterrows():
                 fill = "full" if row["bytes"] == COUNTED else "none"
                 mark = MARKS[row["bound by"]]
                 axes.plot(row["FLOP/byte"], row["TFLOP/s"], mark, color=colour, ms=6, fillstyle=fill)
-            axes.plot([], [], color=colour, lw=3, label=setting)
+        for index, model in enumerate(models):
+            axes.plot([], [], color=theme.palette[index % len(theme.palette)], lw=3, label=model)
+        for small, line in ((False, "-"), (True, "--")):
+            if sizes := [f"{px} px" for px in sorted(set(data["px"])) if (px == SMALL_PX) == small]:
+                axes.plot([], [], line, color=theme.ink, lw=0.9, label=listing(sizes))
         for word in words:
-            axes.plot([], [], MARKS[word], color=theme.ink, ls="none", ms=6, label=_says(word))
+            alike = data[data["bound by"] == word]
+            fill = "full" if alike["bytes"].eq(COUNTED).any() else "none"
+            axes.plot([], [], MARKS[word], color=theme.ink, ls="none", ms=6, fillstyle=fill, label=_says(word))
         log_axis(axes, "x")
         log_axis(axes, "y")
         axes.set_xlim(low, high)
@@ -81,12 +98,14 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         name="profile-roofline",
         draw=draw,
         again=results.again,
-        caption=f"Arithmetic of direct convolutions over the timed time, against arithmetic a byte. "
-        f"{_bytes(results, hollow)} A mark far below the roof waits for something that is neither, and its shape says "
-        f"for what. {ceilings_sentence(results)} {engines.conditions(results, shown)}.",
+        caption=f"Arithmetic of direct convolutions over the timed time, against arithmetic a byte; a line joins the "
+        f"batches of a network and input, with the smallest and the largest at its ends. "
+        f"{_bytes(results, hollow)} A mark far below the roof waits for something that is neither. Its shape is "
+        f"what the rule says of it; 'not told' may still be memory traffic that nobody counts. "
+        f"{ceilings_sentence(results)} {engines.conditions(results, shown)}.",
         alt=f"Log-log plot of the arithmetic rate against FLOP a byte for {len(data)} trainings under the roofline. "
         f"The highest: {best['network']}, batch {best['batch']:,}, {number(best['TFLOP/s'])} TFLOP/s.",
-        data=data,
+        data=data.drop(columns=["model", "px"]),
         size_in=(8.0, 4.6),
     )
 
@@ -100,6 +119,8 @@ def _row(results: Results, trial: Trial) -> dict[str, Any] | None:
     counted = _counted_bytes(results, trial, step.point)
     return {
         "network": seen.setting(trial),
+        "model": title(trial),
+        "px": trial.image_px,
         "batch": trial.batch,
         "FLOP/byte": work.flop / (counted or work.unavoidable_bytes),
         "TFLOP/s": work.flop / step.point / 1e12,
@@ -124,7 +145,7 @@ def _ceilings(results: Results) -> list[roofline.Ceilings]:
 
 
 def _says(word: str) -> str:
-    return "not told" if word == limits.OPEN else f"bound by {word}"
+    return {limits.OPEN: "not told", limits.NO_UNIT: "no single unit"}.get(word, f"bound by {word}")
 
 
 def _bytes(results: Results, hollow: Any) -> str:

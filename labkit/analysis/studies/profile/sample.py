@@ -74,6 +74,16 @@ def sentence(results: Results) -> Text:
     return Text("\n\n".join(said))
 
 
+def short(results: Results) -> str:
+    """For the answer, how far a sample of steps can be trusted; empty where no trial was traced twice."""
+    said = []
+    for sample in samples(results):
+        if found := differences(results, sample):
+            few, many = (_steps(results, trial) for trial in sample)
+            said.append(f"{seen.name(sample.few)}: a sample of {few} {_stands(list(found.values()))} {many}.")
+    return f"Can a few steps be trusted? {' '.join(said)}" if said else ""
+
+
 def _stands(found: Sequence[Interval]) -> str:
     """By the intervals: all of them within what is tolerated, one wholly beyond, or neither."""
     if all(_far(one) <= STANDS_FOR for one in found):
@@ -185,7 +195,7 @@ def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
                     "": seen.name(trial),
                     "timed step (ms)": step.point * 1e3,
                     "traced step (ms)": traced.point * 1e3,
-                    "slower by": f"{number(slower.point)}x",
+                    "traced / timed": f"{number(slower.point)}x",
                     "traced steps": seen.steps_words(results, [trial]).split(" traced")[0],
                     "pieces": seen.mean_of(results, trial, lambda trace: float(len(trace.pieces))),
                 }
@@ -234,8 +244,8 @@ def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"The trace of {seen.name(trial)} names no {what}.")
     return Table(
         pd.DataFrame(rows, dtype=object),
-        f"The {what}s of {seen.name(trial)} that take most time, by names that are shortened; {_whole(trace)}. First "
-        f"pass. {engines.conditions(results, [trial])}.",
+        f"The {what}s of {seen.name(trial)} that take most time, by names that are shortened; {_whole(trace)}. "
+        f"{seen.first_pass(results, [trial])}.",
     )
 
 

@@ -145,6 +145,13 @@ def step_parts(record: Record, trace: Traced) -> Shares:
     return {**found, COPIES: beside, QUEUED: queued, WAITING: waiting}
 
 
+def of_step(share: float | None) -> str | None:
+    """A share for a table: `12 %`, and `< 0.1 %` where it is less than what passes tell apart."""
+    if share is None:
+        return None
+    return f"< {100 * LEAST:g} %" if 0 < share < LEAST else percent(share)
+
+
 def groups(trace: Traced) -> Shares:
     """Each group's share of the kernels' time."""
     of_class = traced.class_shares(trace)
@@ -173,11 +180,12 @@ def lacking_sentence(results: Results, trials: Sequence[Trial]) -> str:
     for trial in trials:
         if not traces(results, trial):
             by_reason.setdefault(why_none(results, [trial]), []).append(name(trial))
-    said = [f"{_few(names)} ({why})" for why, names in by_reason.items()]
+    said = [f"{few(names)} ({why})" for why, names in by_reason.items()]
     return f" Without a trace: {'; '.join(said)}." if said else ""
 
 
-def _few(names: Sequence[str]) -> str:
+def few(names: Sequence[str]) -> str:
+    """Names of trials, or how many there are where they are many."""
     return listing(list(names)) if len(names) <= engines.MANY else f"{len(names)} trials"
 
 
@@ -190,16 +198,25 @@ def steps_words(results: Results, trials: Iterable[Trial]) -> str:
     return f"{told} traced step{'s' if counts[-1] > 1 else ''} a pass"
 
 
+def first_pass(results: Results, trials: Sequence[Trial]) -> str:
+    """The conditions of something that is of one pass, whatever passes there are: with `n = 1`."""
+    said = engines.conditions(results, list(trials)).removesuffix(f", n = {len(results.passes())}")
+    return f"{said}, n = 1 (the first traced pass)"
+
+
 def spread_words(results: Results, trials: Iterable[Trial], of: Callable[[Record, Traced], Shares]) -> str:
-    """How far apart passes lie in any share: `passes lie apart by 1.2 points at most`."""
-    widest, several = 0.0, False
+    """How far apart passes lie in any share: `passes lie apart by 1.2 points at most (AlexNet, …)`."""
+    widest, several, where = 0.0, False, ""
     for trial in trials:
         found = [of(record, trace) for record, trace in traces(results, trial)]
         several |= len(found) > 1
         for one in {name_ for share in found for name_ in share}:
             values = [share.get(one, 0.0) for share in found]
-            widest = max(widest, max(values) - min(values))
-    return f"passes lie apart by {points(widest)} at most" if several else "one pass, so no spread"
+            if max(values) - min(values) > widest:
+                widest, where = max(values) - min(values), name(trial)
+    if not several:
+        return "one pass, so no spread"
+    return f"passes lie apart by {points(widest)} at most" + (f" ({where})" if widest >= LEAST else "")
 
 
 def points(share: float) -> str:

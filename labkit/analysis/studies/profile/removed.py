@@ -1,0 +1,51 @@
+"""What a tuned engine removes from a step: in ms, since a share of a shorter step is of something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labkit.analysis import engines
+from labkit.analysis.format import number
+from labkit.analysis.results import Results
+from labkit.analysis.studies.profile import seen
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.trial import Trial
+
+
+def sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """Of each network's largest gain by a tuned engine: the part of the step that shrinks most, in ms, and the step."""
+    best: dict[str, tuple[float, Trial, str]] = {}
+    for trial, before in engines.over_plain(results, trials):
+        ratio = engines.ratio(results, trial, before, "images_per_s")
+        if ratio and ratio.point > max(1.0, best[trial.model][0] if trial.model in best else 0.0):
+            shrunk = _shrunk(results, trial, before)
+            gain = shown_effect(ratio, "images_per_s", "ratio")
+            if shrunk:
+                best[trial.model] = ratio.point, trial, f"{seen.name(trial)}: {shrunk}; {gain} images/s"
+    if not best:
+        return ""
+    narrower = any(trial.precision != "fp32" for _, trial, _ in best.values())
+    part_of = " Part of the gain is precision and layout." if narrower else ""
+    if all(trial.device == "cpu" for _, trial, _ in best.values()):
+        part_of += " Parts are shares of a traced step, taken of the timed one."
+    several = " (of each network the largest gain)" if len(best) > 1 else ""
+    return f"What a tuned engine removes most{several}: {'. '.join(said for _, _, said in best.values())}.{part_of}"
+
+
+def _shrunk(results: Results, trial: Trial, before: Trial) -> str:
+    """`convolution from 93 to 24 ms, of a step from 154 to 40 ms`; empty without traces of both."""
+    first, left = parts_ms(results, before), parts_ms(results, trial)
+    if not first or not left:
+        return ""
+    part = max(first, key=lambda name: first[name] - left.get(name, 0.0))
+    steps = f"{number(sum(first.values()))} to {number(sum(left.values()))} ms"
+    if first[part] <= left.get(part, 0.0):
+        return f"no part shrinks, the step goes from {steps}"
+    return f"{part} from {number(first[part])} to {number(left.get(part, 0.0))} ms, of a step from {steps}"
+
+
+def parts_ms(results: Results, trial: Trial) -> dict[str, float]:
+    """Each part of a trial's timed step in ms; they add up to it."""
+    step = results.interval(trial, "step_s")
+    parts = seen.shares(results, trial, seen.step_parts)
+    return {name: share.point * step.point * 1e3 for name, share in parts.items()} if step else {}
