@@ -112,6 +112,9 @@ CASES: dict[str, Callable[[], Results]] = {
         STUDY, [one.model_copy(update={"telemetry": None}) for one in records(everything())] + ceilings()
     ),
     "bare traces": lambda: of_records(STUDY, without("sections", "memory", "calls", "calls_by_name", "copies")),
+    "no pass in common": lambda: of_records(
+        STUDY, [record for n, trial in enumerate(sampled(), 1) for record in records([*loop(), trial], (n,))]
+    ),
     "no gaps": lambda: of_records(STUDY, without("launch_gap_s", "queue_gap_s")),
     "a CPU": lambda: of_records(STUDY, on_cpu(), hw="cpu"),
     "no records": lambda: of_records(STUDY, []),

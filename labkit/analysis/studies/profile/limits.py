@@ -130,12 +130,11 @@ def _by_roofline(results: Results, trial: Trial, busy: float) -> Limit:
     work = work_of(results, trial, busy)
     if work is None:
         return Limit(OPEN, "neither counters nor work and ceilings are known")
-    at = f"would take {{}} of the time at {work.source} ceilings"
+    at = f"arithmetic and bytes that no cache saves would take {{}} of the time at {work.source} ceilings"
     if work.both < NEAR_PEAK:
-        return Limit(OPEN, f"arithmetic and bytes that no cache saves {at}", work.both)
-    if work.arithmetic >= work.memory:
-        return Limit(COMPUTE, f"arithmetic alone {at}", work.arithmetic)
-    return Limit(DRAM, f"bytes that no cache saves {at}", work.memory)
+        return Limit(OPEN, at, work.both)
+    more = work.arithmetic >= work.memory
+    return Limit(COMPUTE if more else DRAM, f"{at}, {'arithmetic' if more else 'bytes'} the more", work.both)
 
 
 def ceilings_of(results: Results, trial: Trial) -> roofline.Ceilings:

@@ -89,8 +89,9 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         draw=bars.draw,
         again=results.again,
         caption="Memory of one step by what it holds: weights, gradients and the optimiser's momenta do not depend on "
-        "the batch; activations that the forward pass keeps for the way back do. Workspace is what is left of the "
-        f"peak. Each panel has its own scale. {_methods(held)}{lacking} "
+        "the batch; activations that the forward pass keeps for the way back do. Gradients come as activations "
+        "go, so that the step's peak can be less than all parts together; workspace is what it has beyond the most "
+        f"that is held at once. Each panel has its own scale. {_methods(held)}{lacking} "
         f"{seen.first_pass(results, list(held))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
         f"The most: {number(sum(_parts(held[most]).values()))} GiB ({seen.name(most)}).",

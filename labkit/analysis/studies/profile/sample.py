@@ -88,8 +88,14 @@ def _stands(found: Sequence[Interval]) -> str:
     """By the intervals: all of them within what is tolerated, one wholly beyond, or neither."""
     if all(_far(one) <= STANDS_FOR for one in found):
         return "stands for"
-    beyond = [one for one in found if max(one.low or one.point, -(one.high or one.point)) > STANDS_FOR]
+    beyond = [one for one in found if _near(one) > STANDS_FOR]
     return "does not stand for" if beyond else "can't be told to stand for"
+
+
+def _near(one: Interval) -> float:
+    """The smallest difference that an interval holds; at most 0 where it holds none at all."""
+    low, high = (one.point if end is None else end for end in (one.low, one.high))
+    return max(low, -high)
 
 
 def _far(one: Interval) -> float:
@@ -161,7 +167,8 @@ def picture(results: Results) -> Figure | Text:
         legend_above(figure, [axes])
 
     trials = list(dict.fromkeys(trial for sample in samples(results) for trial in sample))
-    widest = max(abs(one.point) for sample in samples(results) for one in differences(results, sample).values())
+    apart = [abs(one.point) for sample in samples(results) for one in differences(results, sample).values()]
+    most = f": no class differs by more than {seen.points(max(apart)).removeprefix('less than ')}" if apart else ""
     return Figure(
         name="profile-sample",
         draw=draw,
@@ -169,8 +176,7 @@ def picture(results: Results) -> Figure | Text:
         caption=f"Shares of classes of {what}s in a few traced steps and in many of the same training; lines span the "
         "pieces that a trace is taken in. Means of passes. "
         f"{engines.conditions(results, trials)}.",
-        alt=f"Dot plot, a row a class of {what}s, of its share in a few traced steps and in many: no class differs by "
-        f"more than {seen.points(widest).removeprefix('less than ')}.",
+        alt=f"Dot plot, a row a class of {what}s, of its share in a few traced steps and in many{most}.",
         data=data.drop(columns="which"),
         size_in=(8.0, 1.3 + 0.36 * len(names)),
     )
