@@ -111,7 +111,7 @@ def _scale_that_shows(results: Results) -> str:
     for scale in SCALES[SCALES.index(results.scale) + 1 :]:
         after = results.profile.sweep(results.study.id, scale)["samples_after"]
         if isinstance(after, int) and after >= ENOUGH:
-            return f" `SCALE={scale}` trains {after:,}."
+            return f" SCALE={scale} trains {after:,}."
     return ""
 
 
