@@ -42,11 +42,14 @@ def class_shares(traced: Traced) -> dict[KernelClass, float]:
 
 
 def _active_share(record: Record, traced: Traced, seconds: float) -> float | None:
-    """Seconds of all traced steps as a share of these steps' time."""
+    """Seconds of all traced steps as a share of these steps' time.
+
+    Above 1 kernels took longer under the profiler than the timed step: that is shown, not cut off.
+    """
     if traced.of == "operators":
-        return min(seconds / traced.elapsed_s, 1.0)
+        return seconds / traced.elapsed_s
     step_s = record.blocks.step_s if record.blocks else None
-    return min(seconds / traced.steps / step_s, 1.0) if step_s else None
+    return seconds / traced.steps / step_s if step_s else None
 
 
 def _compute_utilisation(record: Record, traced: Traced) -> float | None:
@@ -62,8 +65,8 @@ def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
     if active is None or traced.launch_gap_s is None or traced.queue_gap_s is None:
         return None
     gaps_s = traced.launch_gap_s + traced.queue_gap_s
-    launch = traced.launch_gap_s / gaps_s if gaps_s else 0.0
-    return (1 - active) * launch, (1 - active) * (1 - launch)
+    launch, idle = traced.launch_gap_s / gaps_s if gaps_s else 0.0, max(1 - active, 0.0)
+    return idle * launch, idle * (1 - launch)
 
 
 def _launch_gap_share(record: Record, traced: Traced) -> float | None:

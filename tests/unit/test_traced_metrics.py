@@ -113,7 +113,9 @@ def test_busy_and_idle_are_a_whole_step() -> None:
     launch, queued = traced.idle_shares(made, found) or (0.0, 0.0)
     assert launch + queued + found.active_s / 5 / 0.010 == pytest.approx(1)
     busier = trace(busy_s=0.06, active_s=0.07)
-    assert metric("compute_utilisation", busier) == 1.0, "no device is busy for longer than a step"
+    assert metric("compute_utilisation", busier) == pytest.approx(1.2), (
+        "kernels that the profiler slowed are not hidden"
+    )
     assert metric("launch_gap_share", busier) == 0.0
 
 

@@ -79,7 +79,10 @@ def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu
     workspace: int | None = None
     if allocated is not None and coming_and_going is not None:
         # Gradients come as activations go, so that both are never there as a whole.
-        workspace = max(allocated.peak - weights - optimiser - inputs - max(coming_and_going, gradients), 0)
+        beyond = allocated.peak - weights - optimiser - inputs - max(coming_and_going, gradients)
+        workspace = beyond if beyond >= 0 else None
+        if workspace is None:
+            said.append("the workspace is unknown: the step that was asked for its peak held less than the one before")
     how = "PyTorch's CUDA allocator in one step" if on_gpu else "PyTorch's allocations in one step, by its profiler"
     return Memory(
         weights=weights,

@@ -136,6 +136,7 @@ def step_parts(record: Record, trace: Traced) -> Shares:
     busy = value_of(record, "compute_utilisation")
     if busy is None or not trace.kernel_s:
         return {}
+    busy = min(busy, 1.0)
     found = {group: busy * share for group, share in groups(trace).items()}
     if trace.of == "operators":
         return {**found, BETWEEN: 1 - busy}
