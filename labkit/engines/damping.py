@@ -1,16 +1,28 @@
-"""Weaken the residual branches of a ResNet at its initial weights, which magnify rounding beyond any comparison."""
+"""Weaken what magnifies rounding at a network's initial weights, so that two ways to compute one step can be compared.
+
+Residual branches of a ResNet add up, and each magnifies what the ones before made of rounding: their last normalisation
+is scaled down. Chains of convolution, batch norm and ReLU without such branches (GoogLeNet, both Inceptions) magnify it
+too, since a value near zero is on or off as rounding has it, and torchvision begins them with weights so small that one
+step turns them about: with one part in ten million of noise on the weights, three steps of GoogLeNet at 224 px differed
+by half of their change, of Inception-v3 by all of it. So their convolutions get He's spread, and most of their ReLUs
+stay open: the same noise then makes 0.1 % and 0.8 %, and a ReLU that is left out still 24 % and 65 % (on a CPU, FP32).
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 DAMPING = 0.05
+SCALE, SHIFT = 0.7, 1.0  # of the chains' batch norms: one value in thirteen lies below zero
 _LAST_OF_BOTTLENECK = re.compile(r"layer\d+\.\d+\.bn3\.weight")
+_CHAINED = re.compile(r"(?:.*\.)?(conv\.weight|bn\.weight|bn\.bias)")  # torchvision's BasicConv2d
 
 
 def damp(model: nn.Module, factor: float = DAMPING) -> None:
@@ -24,9 +36,36 @@ def damp(model: nn.Module, factor: float = DAMPING) -> None:
                 last.weight.mul_(factor)
 
 
-def damped(weights: Mapping[str, Any], factor: float = DAMPING) -> dict[str, Any]:
+def calm(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
+    """Weaken residual branches and chains of convolutions, in place, for steps that are compared and then undone.
+
+    `weights` are the model's own as its optimiser sees them, in FP32 and in the order of its parameters: where the
+    model computes with rounded ones, both follow.
+    """
+    import torch
+
+    damp(model)
+    with torch.no_grad():
+        for (name, value), full in zip(model.named_parameters(), weights, strict=True):
+            if _CHAINED.fullmatch(name):
+                full.copy_(_of_chain(name, full))
+                value.copy_(full)
+
+
+def calmed(weights: Mapping[str, Any]) -> dict[str, Any]:
     """The same of arrays under PyTorch's names, of networks whose branches have three convolutions."""
     return {
-        name: value * value.dtype.type(factor) if _LAST_OF_BOTTLENECK.fullmatch(name) else value
+        name: value * value.dtype.type(DAMPING) if _LAST_OF_BOTTLENECK.fullmatch(name) else _of_chain(name, value)
         for name, value in weights.items()
     }
+
+
+def _of_chain(name: str, value: Any) -> Any:
+    """What a tensor or an array of a chain becomes; others as they are."""
+    found = _CHAINED.fullmatch(name)
+    if found is None:
+        return value
+    if found[1] == "conv.weight":
+        he = math.sqrt(2 / math.prod(value.shape[1:]))  # He et al. 2015, arXiv:1502.01852
+        return value * (he / float(value.std()))
+    return value * 0 + (SCALE if found[1] == "bn.weight" else SHIFT)

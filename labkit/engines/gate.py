@@ -7,8 +7,8 @@ Compared are what each step read, its loss, how far every weight moved, and ever
 the same dropout, since both start from one state of the random generator.
 
 At its initial weights a ResNet on 32x32 images magnifies rounding beyond use: on an H200 the first gradient of plain
-BF16 differs from that of plain FP32 by 1.2 of its norm, as two random directions do by 1.4. So the gate weakens the
-residual branches (`damping`, in both) and takes small steps. Rounding to BF16 then changed no weight's gradient by
+BF16 differs from that of plain FP32 by 1.2 of its norm, as two random directions do by 1.4. So the gate weakens what
+magnifies it (`damping`, in both) and takes small steps. Rounding to BF16 then changed no weight's gradient by
 more than 0.35 of its own norm (ResNet-18, 50 and 152, on a CPU), and a gradient that is missing, of another batch or of
 the wrong sign is 1 and more away. What stays below any tolerance is weight decay: the update has a test of its own.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from labkit.engines.damping import damp
+from labkit.engines.damping import calm
 from labkit.engines.precision import TOLERANCES
 from labkit.engines.training import Training
 from labkit.errors import GateError
@@ -50,9 +50,9 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
     Nothing waits for the device between the steps, so that one which overwrites what the last still reads is found.
     """
     torch.manual_seed(seed)
-    damp(training.model)
-    training.set_learning_rate(LEARNING_RATE)
     weights, statistics = training.weights(), training.statistics()
+    calm(training.model, weights)
+    training.set_learning_rate(LEARNING_RATE)
     before = [value.clone() for value in (*weights, *statistics)]
     losses, seen = [], []
     for _ in range(STEPS):

@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.data import DataSet
 from labkit.data.host_batches import HostBatches
-from labkit.engines.damping import damped
+from labkit.engines.damping import calmed
 from labkit.engines.in_keras import gate, process, reference
 from labkit.engines.in_keras.choice import make_training
 from labkit.engines.in_keras.support import why_unsupported
@@ -86,7 +86,7 @@ class KerasTrainWorkload:
         yield "restart", self._restart
 
     def _load_weakened(self) -> None:
-        self._weakened = damped(self._initial)
+        self._weakened = calmed(self._initial)
         self._load(self._weakened)
         if self.training.drops_out:
             self._undropped = self.training.loss_without_dropout(self._batch)

@@ -31,11 +31,12 @@ from labkit.data.device_loader import DeviceLoader, HostFed  # noqa: E402
 from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.engines import gate  # noqa: E402
 from labkit.engines.captured import CapturedStep  # noqa: E402
-from labkit.engines.damping import damp  # noqa: E402
+from labkit.engines.damping import calm, calmed, damp  # noqa: E402
 from labkit.engines.precision import TOLERANCES  # noqa: E402
 from labkit.engines.schedule import learning_rates  # noqa: E402
 from labkit.engines.support import why_unsupported  # noqa: E402
 from labkit.engines.training import Training  # noqa: E402
+from labkit.models import build  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
@@ -411,6 +412,52 @@ def test_damping_weakens_the_last_normalisation_of_each_residual_branch_and_noth
     changed = {name for name, value in training.model.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {f"layer{stage}.{block}.bn2.weight" for stage in (1, 2, 3, 4) for block in (0, 1)}
     assert torch.allclose(training.model.layer2[1].bn2.weight, 0.05 * before["layer2.1.bn2.weight"])
+
+
+def gated(trial: Trial, data: DataSet) -> TrainWorkload:
+    """Before its gate: what it is held against is known."""
+    workload = prepared(trial, data)
+    assert isinstance(workload, TrainWorkload)
+    return workload
+
+
+def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_arrays() -> None:
+    model = build("googlenet", image_px=32, classes=10)
+    names = [name for name, _ in model.named_parameters()]
+    before = {name: value.detach().numpy().copy() for name, value in model.named_parameters()}
+    masters = [value.detach().clone() for value in model.parameters()]
+    model.to(torch.bfloat16)
+    calm(model, masters)
+    expected = calmed(before)
+    for name, value, master in zip(names, model.parameters(), masters, strict=True):
+        assert torch.equal(value, master.to(torch.bfloat16)), f"{name}: the weights are their masters, rounded"
+        # numpy and PyTorch divide a sum of squares by n and n - 1
+        assert torch.allclose(master, torch.from_numpy(expected[name]), rtol=1e-3), name
+    changed = {name for name in names if not (expected[name] == before[name]).all()}
+    assert {name.split(".", 1)[-1].split(".")[-2] for name in changed} == {"conv", "bn"}
+    assert not any(name.startswith("fc") for name in changed)
+    shifts = [expected[name] for name in names if name.endswith("bn.bias")]
+    assert shifts and all((shift == 1.0).all() for shift in shifts)
+
+
+def test_the_gate_can_judge_networks_without_residual_branches(digits: DataSet) -> None:
+    """Noise of one part in ten million, which is what another order of sums makes, is far below what it finds."""
+    workload = gated(replace(TUNED, model="googlenet"), digits)
+    noise = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in workload.training.weights():
+            weight.mul_(1 + 1e-7 * torch.randn(weight.shape, generator=noise))
+    workload.check()
+    assert workload.facts["gate"]["change_difference"] < 0.2 * workload.facts["gate"]["change_tolerance"]
+
+
+def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
+    workload = gated(replace(TUNED, model="googlenet"), digits)
+    for block in workload.training.model.modules():
+        if hasattr(block, "conv") and hasattr(block, "bn"):
+            block.forward = lambda images, block=block: block.bn(block.conv(images))  # type: ignore[method-assign]
+    with pytest.raises(GateError, match="differs from the plain one's"):
+        workload.check()
 
 
 def test_the_gates_copies_are_gone_when_memory_is_counted(digits: DataSet) -> None:
