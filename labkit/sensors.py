@@ -28,7 +28,7 @@ class Sensor:
     period_s: float
 
 
-EXCHANGED_PERIOD_S = 0.2  # of counted bytes: a quarter of it is 3 % of a timed part of 1.5 s
+EXCHANGED_PERIOD_S = 0.1  # of counted bytes: a quarter of it is 3 % of a timed part of 0.8 s
 LOOPBACK_PERIOD_S = 0.05  # steps of ranks on a CPU take as long as that, and send all their bytes towards their end
 POLLED_POWER_PERIOD_S = 0.02  # of a device without an energy counter, whose energy is the integral of its power
 

@@ -533,8 +533,8 @@ def test_a_counter_becomes_a_rate_and_cores_become_one_distribution() -> None:
 
 @given(
     first_s=st.floats(-EXCHANGED_PERIOD_S, 0),
-    late=st.lists(st.floats(0, 0.5), min_size=40, max_size=40),
-    blocks=st.integers(15, 60),
+    late=st.lists(st.floats(0, 0.5), min_size=80, max_size=80),
+    blocks=st.integers(8, 60),
 )
 def test_what_devices_exchange_is_known_to_a_twentieth_wherever_the_readings_fall(
     first_s: float, late: list[float], blocks: int
