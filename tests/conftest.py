@@ -78,12 +78,20 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return made()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_cache_for_all(shared_cache: Path) -> Iterator[None]:
+    """For fixtures of modules too, which are made before those of a test: what they open, a worker must find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_CACHE", str(shared_cache))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _nothing_of_the_user_is_touched(
     shared_cache: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = next(own_folders)
-    monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))
+    monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))  # whatever a test before this one made of it
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
     monkeypatch.delenv("LABKIT_REUTERS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
