@@ -64,6 +64,7 @@ def test_two_gpus_train_one_network_in_every_way_that_they_may(host: Host, data:
         {"arrangement": "at_once"},
         {"arrangement": "in_sequence"},
         {"epochs": 1},
+        {"model": "googlenet", "image_px": 224},  # no residual branches, and rounding grows in it
     ]
     trials = [one, *(replace(two, **fields) for fields in variants), replace(one, arrangement="at_once")]
     made = run(host, trials, tmp_path)
