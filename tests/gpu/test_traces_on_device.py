@@ -171,8 +171,12 @@ def test_two_gpus_in_one_process_learn_what_one_learns(host: Host, tmp_path: Pat
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")
     digits = open_data("digits")
     images: dict[str, Any] = {"data": digits.name, "data_checksum": digits.checksum, "classes": 10}
-    alone = Trial(model="alexnet", batch=64, epochs=4, **images)
-    shared = replace(alone, devices=2, scaling="strong", parallel="one_process")
-    for record in run(host, [alone, shared], tmp_path, devices=2):
+    whole = Trial(model="resnet18", batch=64, epochs=4, **images)
+    convolutions = Trial(model="alexnet", batch=64, epochs=15, learning_rate=0.02, **images)
+    on_two: dict[str, Any] = {"devices": 2, "scaling": "strong", "parallel": "one_process"}
+    trials = [trial for one in (whole, convolutions) for trial in (one, replace(one, **on_two))]
+    reached = {}
+    for record in run(host, trials, tmp_path, devices=2):
         assert record.epochs is not None
-        assert record.epochs.epochs[-1].top1 > 0.5
+        reached[record.trial["model"], record.as_trial.devices] = record.epochs.epochs[-1].top1
+    assert all(top1 > 0.75 for top1 in reached.values()), reached
