@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from labkit.analysis.format import MISSING, number
+
+SHORT = 20  # characters of a text that stays on one line
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,11 @@ def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
     `label` names the region for those who cannot see it, where there is no caption.
     """
     head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' if name else "<td></td>" for name in frame.columns)
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    numeric = [_of_numbers(column) for column in zip(*rows, strict=True)]
     body = []
-    for row in frame.itertuples(index=False):
-        first, *rest = (_cell(value) for value in row)
-        cells = "".join(f"<td{' class=n' if _is_number(text) else ''}>{text}</td>" for text in rest)
+    for first, *rest in rows:
+        cells = "".join(f"<td{_class(text, many)}>{text}</td>" for text, many in zip(rest, numeric[1:], strict=True))
         body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     return (
@@ -68,8 +72,17 @@ def _cell(value: Any) -> str:
 
 
 # A number, alone or with unit, interval or a second one: `1,234`, `± 5 %`, `12 ms`, `1.3x [1.2, 1.4]`, `3 to 4`.
-_NUMBER = re.compile(r"(± ?)?[-−]?\d[\d.,:e+-]*( ?(%|x|[^\W\d_][^\s,;]*))?( ?(\[[^]]*\]|(to|/|±) .*))?")
+_NUMBER = re.compile(r"(± ?)?[-−]?\d[\d.,:e+-]*( ?(%|x|[^\W\d_][^\s,;]*))?( ?(\[[^]]*\]|(to|and|/|±) .*))?")
 
 
-def _is_number(text: str) -> bool:
-    return text == MISSING or _NUMBER.fullmatch(text) is not None
+def _of_numbers(column: Sequence[str]) -> bool:
+    """Whether most of a column's cells are numbers, or none of them is anything: it is set to the right."""
+    known = [text for text in column if text != MISSING]
+    return 2 * sum(_NUMBER.fullmatch(text) is not None for text in known) >= len(known)
+
+
+def _class(text: str, of_numbers: bool) -> str:
+    """Numbers stand under each other, and a short text is not broken into lines."""
+    if of_numbers and (text == MISSING or _NUMBER.fullmatch(text)):
+        return " class=n"
+    return " class=lk-short" if len(text) <= SHORT else ""

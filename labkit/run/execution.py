@@ -24,7 +24,7 @@ from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, utc_now
 from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.preparing import Data, prepared_workload, trains_epochs
-from labkit.run.protocol import Events, without_paths
+from labkit.run.protocol import CEILING_SHARE, Events, without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
@@ -36,8 +36,6 @@ Event = dict[str, Any]
 # Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it: for
 # two readings of a GPU's slowest sensor, for one of a CPU's.
 PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
-# A large product or copy settles at once and its blocks agree within a percent: a share of a training's time is enough.
-CEILING_SHARE = 0.25
 OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some do two of them in one
 TRACEBACK_CHARACTERS = 4000  # its end, which says most
 

@@ -14,8 +14,9 @@ from labkit.profile import Timing
 from labkit.records import Record
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
+from labkit.run.protocol import CEILING_SHARE
 from labkit.selection import latest
-from labkit.trial import Trial
+from labkit.trial import NO_DATA, Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
@@ -26,8 +27,10 @@ CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,25
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
 TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
 REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
-TRACE_S = 4.0  # of a traced trial: the profiler's start, and what memory holds; and ...
+TRACE_S = 1.0  # of a traced trial: the profiler's start, and what memory holds; and ...
 TRACED_STEP_S = 0.05  # ... of each traced step, with what the profiler wrote of it, until the limit
+STEP_BEFORE_S = 0.02  # of each step that goes before a trace
+COUNTED_S = 8.0  # of Nsight Compute, which counts in one pass of three
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
@@ -83,6 +86,7 @@ def planned_s(trial: Trial, timing: Timing) -> float:
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
     traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
     trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
+    trace_s += STEP_BEFORE_S * trial.steps_before + (COUNTED_S if trial.counted and trial.device == "cuda" else 0.0)
     return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
 
 
@@ -90,4 +94,6 @@ def timed_s(trial: Trial, timing: Timing) -> float:
     """Seconds of the timed part, or of all epochs, as planned."""
     if trial.epochs:
         return trial.epochs * EPOCH_S[trial.device]
+    if trial.data == NO_DATA:  # a product, a copy or a message
+        return timing.timed_s * CEILING_SHARE
     return trial.energy_windows * (ENERGY_WINDOW_S + LONGEST_GAP_S) if trial.energy_windows else timing.timed_s

@@ -16,6 +16,8 @@ ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"
 NODE = "LABKIT_NODE"
 # In the environment of a worker: the folder where traces are kept, of the study and host; not there where none are.
 TRACES = "LABKIT_TRACES"
+# A product, a copy or a message settles at once: of the time that a trial with images is timed, a share is enough.
+CEILING_SHARE = 0.25
 # A node that is gone says nothing; after a minute without an answer its line has ended.
 ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
 

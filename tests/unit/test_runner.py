@@ -30,12 +30,17 @@ from labkit.run.lock import lock_path, only_measurement
 from labkit.run.plan import (
     CALIBRATE_S,
     COMPILE_S,
+    COUNTED_S,
     EPOCH_S,
     REFUSED_S,
     SCORED_PER_S,
+    STEP_BEFORE_S,
+    TRACE_S,
+    TRACED_STEP_S,
     order_seed,
     planned_s,
 )
+from labkit.run.protocol import CEILING_SHARE
 from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
@@ -238,7 +243,8 @@ def test_a_study_is_planned_with_the_timing_that_the_profile_has_for_it(
         parameters = {"scale": "smoke"}
         return plan.plan_study(study, profile=profile, host=HOST, store=Store(report), parameters=parameters)
 
-    assert planned(STUDY).seconds - planned("04_power").seconds == pytest.approx(100 - 0.03)
+    longer_s = planned(STUDY).seconds - planned("04_power").seconds
+    assert longer_s == pytest.approx(CEILING_SHARE * (100 - 0.03)), "of a trial without images"
     assert planned(STUDY).timeout_s - planned("04_power").timeout_s == pytest.approx(1000 - 30)
 
 
@@ -267,6 +273,20 @@ def test_calibrating_scoring_and_training_weights_are_planned_and_a_refusal_take
     assert scoring == pytest.approx(20_000 / SCORED_PER_S["cuda"])
     assert planned(**on_gpu) > planned(device="cuda"), "its weights are trained first"
     assert planned(weights="trained", scored=50_000) == REFUSED_S, "a CPU without weights says so at once"
+
+
+def test_a_trace_and_the_steps_before_it_are_planned() -> None:
+    timing = tiny_profile().timing_at("smoke")
+
+    def planned(**fields: object) -> float:
+        return planned_s(replace(trial(), workload="train", framework="torch", **fields), timing)  # type: ignore[arg-type]
+
+    traced = planned(traced_iterations=10)
+    assert traced - planned() == pytest.approx(TRACE_S + 10 * TRACED_STEP_S)
+    assert planned(traced_iterations=10, steps_before=300) - traced == pytest.approx(300 * STEP_BEFORE_S)
+    assert planned(traced_iterations=10**6, traced_s=20) - planned() == pytest.approx(TRACE_S + 20)
+    counted = {"device": "cuda", "traced_iterations": 5}
+    assert planned(**counted, counted=True) - planned(**counted) == pytest.approx(COUNTED_S)
 
 
 @pytest.fixture

@@ -242,7 +242,10 @@ def hidden_table(results: Results) -> Table | Text:
         }
         for trial in known
     ]
-    ran = "kernels of the exchange ran, and the share of it during which kernels that compute ran too"
+    ran = (
+        "kernels of the exchange ran, which is also while they wait for the slowest device, and the share of it during "
+        "which kernels that compute ran too"
+    )
     if known[0].device == "cpu":
         ran = (
             "Gloo exchanged, in threads of its own, and the share of it during which PyTorch's operators ran too: on "
