@@ -144,8 +144,25 @@ def test_scaling_shows_no_other_ways_nor_two_jobs() -> None:
     table = scaling.table(results, scaled)
     assert len(column(table, "on")) == len(scaled) == 11
     assert column(table, "of linear")[3:6] == [None, "95 % [95.0, 95.0]", "80 % [80.0, 80.0]"]
-    assert "VGG-16, 32 px, plain in FP32 3.20x" in scaling.sentence(results, scaled)
-    assert "40 % [40.0, 40.0] of linear" in scaling.sentence(results, scaled), "strong scaling"
+    said = scaling.sentence(results, scaled)
+    assert "80 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32 on 4 GPUs" in said
+    assert "with the total batch held: 40 % [40.0, 40.0] for" in said
+    assert "too uncertain" not in said
+
+
+def test_the_sentence_has_the_best_first_and_what_is_too_uncertain_last() -> None:
+    fast, slow, vague = (Trial(**{**SMALL, "model": model}) for model in ("resnet50", "vgg16", "resnet152"))
+    gains = {fast: (1.8,) * 3, slow: (1.7,) * 3, vague: (1.99, 1.0, 1.99)}  # of each pass, on two devices
+    made = [blocks(STUDY, one, n, 1000.0) for one in gains for n in PASSES]
+    made += [
+        blocks(STUDY, replace(one, devices=2), n, 1000.0 * gain, devices_used=2)
+        for one, of_passes in gains.items()
+        for n, gain in zip(PASSES, of_passes, strict=True)
+    ]
+    results = of_records(STUDY, made, "h200_x2")
+    said = scaling.sentence(results, scaling.scaled(results))
+    best, worst, unknown = (said.index(name) for name in ("ResNet-50", "VGG-16", "ResNet-152"))
+    assert best < worst < said.index("too uncertain to be placed") < unknown
 
 
 def test_a_number_of_devices_that_is_not_there_is_a_row_and_a_cross() -> None:

@@ -207,29 +207,40 @@ SELDOM = ("speed-up", "of linear", "bare", "utilisation", "first over others", "
 
 
 def sentence(results: Results, trials: Sequence[Trial]) -> str:
-    """What adding devices buys, for each network and scaling at the most devices that gave a result."""
+    """What adding devices buys, for each network and scaling at the most devices that gave a result, the best first.
+
+    As shares of a linear speed-up; speed-ups are in the table.
+    """
     said = []
-    for scaling in ("weak", "strong"):
+    for scaling, held in _HELD.items():
         found: dict[Setting, Trial] = {}
         for trial in trials:
-            if trial.devices > 1 and trial.scaling == scaling and speed_up(results, trial):
+            if trial.devices > 1 and trial.scaling == scaling and efficiency(results, trial):
                 found[Setting.of(trial)] = trial  # the last has the most devices
-        if found:
-            said.append(f"{_HELD[scaling]} {'; '.join(_gain(results, trial) for trial in found.values())}.")
+        shares = {trial: share for trial in found.values() if (share := efficiency(results, trial))}
+        placed, vague = _best_first(shares, vague=False), _best_first(shares, vague=True)
+        if placed:
+            said.append(f"Of linear, with the {held} held: {'; '.join(placed)}.")
+        if vague:
+            said.append(f"Of linear, with the {held} held, but too uncertain to be placed: {'; '.join(vague)}.")
     return " ".join(said)
 
 
-_HELD = {
-    "weak": "With the batch of each device held, the speed-up over one is:",
-    "strong": "With the total batch held:",
-}
+_HELD = {"weak": "batch of each device", "strong": "total batch"}
+VAGUE = 0.2  # of linear: where an interval is wider, its middle says little beside others
 
 
-def _gain(results: Results, trial: Trial) -> str:
-    ratio, share = speed_up(results, trial), efficiency(results, trial)
-    assert ratio is not None and share is not None
-    speed = shown_effect(ratio, "images_per_s", "ratio")
-    return f"{Setting.of(trial).name} {speed} on {counted(trial)} ({share_words(share)} of linear)"
+def _best_first(shares: dict[Trial, Interval], *, vague: bool) -> list[str]:
+    """Those whose interval is wide, or those whose is not (or is unknown), in words."""
+    some = [(share, trial) for trial, share in shares.items() if _is_vague(share) == vague]
+    return [
+        f"{share_words(share)} for {Setting.of(trial).name} on {counted(trial)}"
+        for share, trial in sorted(some, key=lambda pair: -pair[0].point)
+    ]
+
+
+def _is_vague(share: Interval) -> bool:
+    return share.low is not None and share.high is not None and share.high - share.low > VAGUE
 
 
 def failed_sentence(results: Results, trials: Sequence[Trial]) -> str:
