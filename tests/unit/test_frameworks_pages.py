@@ -265,13 +265,13 @@ def test_in_a_cell_nothing_but_frameworks_differ_and_the_faster_of_two_engines_s
 
 def test_the_widest_gap_and_what_compiling_makes_stand_in_the_first_sentence() -> None:
     said = answer.headline(shown()).body.split("\n\n")
-    assert "frameworks lie apart by 4.00x [4.000, 4.000] at most: PyTorch, eager over Keras on TensorFlow" in said[0]
+    assert "frameworks lie apart by 4.00x [4.00, 4.00] at most: PyTorch, eager over Keras on TensorFlow" in said[0]
     assert (
         "compiling makes 6.40x" in said[0] and "Keras on TensorFlow, XLA (ResNet-50, 32 px, batch 256, BF16)" in said[0]
     )
     assert "Compiled in BF16, Keras on JAX is fastest with every network." in said[3]
     assert "Keras on TensorFlow 0.8x" in said[3]
-    assert "3.33x [3.333, 3.333] with ResNet-50, 32 px (compile+graph (tuned) in BF16 over Keras on JAX, XLA" in said[4]
+    assert "3.33x [3.33, 3.33] with ResNet-50, 32 px (compile+graph (tuned) in BF16 over Keras on JAX, XLA" in said[4]
     assert "No result of Keras on JAX, eager (JAX's operators one by one are not meant for training)." in said[5]
     assert "Keras on PyTorch, eager on several devices" in said[5] and f"({ONE_DEVICE})" in said[5]
 

@@ -143,10 +143,10 @@ def test_scaling_shows_no_other_ways_nor_two_jobs() -> None:
     assert not [t for t in scaled if t.gradient_precision == "fp16"] and not [t for t in scaled if t.model == "mlp512"]
     table = scaling.table(results, scaled)
     assert len(column(table, "on")) == len(scaled) == 11
-    assert column(table, "of linear")[3:6] == [None, "95 % [95.0, 95.0]", "80 % [80.0, 80.0]"]
+    assert column(table, "of linear")[3:6] == [None, "95.0 % [95.0, 95.0]", "80.0 % [80.0, 80.0]"]
     said = scaling.sentence(results, scaled)
-    assert "80 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32 on 4 GPUs" in said
-    assert "with the total batch held: 40 % [40.0, 40.0] for" in said
+    assert "80.0 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32 on 4 GPUs" in said
+    assert "with the total batch held: 40.0 % [40.0, 40.0] for" in said
     assert "too uncertain" not in said
 
 
@@ -341,7 +341,7 @@ def test_the_plan_predicts_what_the_links_must_carry() -> None:
 
 def test_key_numbers_are_of_the_most_devices() -> None:
     numbers = answer.key_numbers(shown())
-    assert ["80 % [80.0, 80.0]", "of linear on 4 GPUs: VGG-16, 32 px, plain in FP32"] in numbers
+    assert ["80.0 % [80.0, 80.0]", "of linear on 4 GPUs: VGG-16, 32 px, plain in FP32"] in numbers
     assert all("4 GPUs" in of for _, of in numbers)
     assert answer.key_numbers(of_records(STUDY, [record_of(STUDY, Trial(), 1, status="oom")], "h200_x4")) == []
 

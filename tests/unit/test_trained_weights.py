@@ -38,13 +38,16 @@ TRAINED = Trial(
 
 @pytest.fixture(scope="module")
 def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ResNet-18 as one epoch of digits leaves it, trained as a GPU would, by the plain loop."""
+    """A folder with ResNet-18 as five epochs of digits leave it, trained as a GPU would, by the plain loop.
+
+    Sooner, many images lie so near an edge that INT8 answers them otherwise, though no worse.
+    """
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(weights_files.VARIABLE, str(folder))
         patch.setattr(_weights, "can_train", lambda _: True)
         patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
-        patch.setattr(_weights, "SCHEDULES", {"resnet18": _weights.Schedule(2, 0.01)})
+        patch.setattr(_weights, "SCHEDULES", {"resnet18": _weights.Schedule(5, 0.01)})
         workload = build_workload(TRAINED, digits)
         assert isinstance(workload, BuildsInPhases) and workload.build_phases["weights"] > 0
     return folder
@@ -60,7 +63,7 @@ def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> No
     network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
     assert network.weights is not None
     facts = network.weights.facts
-    assert facts["epochs"] == 2 and facts["learning_rate"] == 0.01 and facts["took_s"] > 0
+    assert facts["epochs"] == 5 and facts["learning_rate"] == 0.01 and facts["took_s"] > 0
     assert facts["top1"] > 0.5, "a network that learned nothing has nothing to lose"
     assert all(value.dtype == torch.float32 for value in network.weights.state.values() if value.is_floating_point())
     assert not network.model.training

@@ -162,12 +162,20 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
     precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
     compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
+    several = sorted({trial.devices for trial in trials if trial.devices > 1})
+    if several:
+        things = "GPUs" if trials[0].device == "cuda" else "processes"
+        parts.append(f"on {listing([str(number) for number in several])} {things}")
     if data:
         parts.append(f"on {listing(data)}")
     if frameworks and "framework" not in compared:
         parts.append(f"with {listing([FRAMEWORK_TITLES.get(name, name) for name in frameworks])}")
     if precisions and "precision" not in compared:
         parts.append(f"in {listing([name.upper() for name in precisions])}")
+    asked = [judged.test.select.get("precision") for judged in tests]
+    listed = {str(name) for value in asked if isinstance(value, list) for name in value}
+    if lacking := sorted(listed - {trial.precision for trial in trials}):
+        parts.append(f"without {listing([name.upper() for name in lacking])}")
     measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_MODELS))
     chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
     wanted = list(dict.fromkeys(chosen)) or setup.models

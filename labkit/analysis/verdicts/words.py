@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -18,28 +19,33 @@ Kind = Literal["level", "ratio", "difference"]
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
-def shown_value(value: float, metric: str, kind: Kind) -> str:
+def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
     """A number of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
     about = METRICS.get(metric)
     if kind == "ratio" or about is None:
-        return f"{number(value)}x"
+        return f"{number(value, digits)}x"
     if about.unit == "x":
-        return f"{number(value)}x"
+        return f"{number(value, digits)}x"
     if kind == "difference" and about.unit == "%":
-        return f"{_points(value * about.scale, 3)} points"
-    return quantity(value, about)
+        return f"{_points(value * about.scale, digits)} points"
+    return quantity(value, about, digits)
+
+
+# Of an effect: an interval that is narrower needs a digit more for its ends to differ, up to where that is no help.
+NARROW, ALIKE = 0.02, 1e-4
 
 
 def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
-    """An effect with its interval: `1.32x [1.303, 1.336]`."""
-    point = shown_value(effect.point, metric, kind)
+    """An effect with its interval, in as many digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
     if effect.low is None or effect.high is None:
-        return f"{point} (one pass, no interval)"
+        return f"{shown_value(effect.point, metric, kind)} (one pass, no interval)"
+    relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
+    digits = 4 if ALIKE < relative < NARROW else 3
+    point = shown_value(effect.point, metric, kind, digits)
     scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
     if point.endswith(" points"):
-        return f"{point} [{_points(effect.low * scale, 4)}, {_points(effect.high * scale, 4)}]"
-    # Ends that lie close together need one more digit than the point.
-    return f"{point} [{number(effect.low * scale, 4)}, {number(effect.high * scale, 4)}]"
+        return f"{point} [{_points(effect.low * scale, digits)}, {_points(effect.high * scale, digits)}]"
+    return f"{point} [{number(effect.low * scale, digits)}, {number(effect.high * scale, digits)}]"
 
 
 def _points(value: float, digits: int) -> str:

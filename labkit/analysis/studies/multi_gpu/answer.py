@@ -38,7 +38,10 @@ def limitations(results: Results) -> Text:
             f"The runs to a target have one network, one batch and one target on {one.data}: "
             f"{convergence.NO_ACCURACY}, and another network may order them otherwise. Batch norm, where the network "
             "has it, takes each device's own images, so a total batch held is fewer of them for each. Stale updates "
-            "are applied in turns, each exactly as old as there are other devices; a parameter server's age varies."
+            "are applied in turns, each exactly as old as there are other devices; a parameter server's age varies. "
+            "A validation takes batch norm's running statistics, which follow the weights update by update: where an "
+            "epoch has few updates they lag, and a part of the delay in accuracy is theirs; the training loss beside "
+            "it is free of that."
         )
     if concurrency.groups(results):
         said.append(
@@ -55,7 +58,10 @@ def key_numbers(results: Results) -> KeyNumbers:
     several = [
         (share, trial)
         for trial in scaling.scaled(results)
-        if trial.devices > 1 and trial.scaling == "weak" and (share := scaling.efficiency(results, trial))
+        if trial.devices > 1
+        and trial.scaling == "weak"
+        and (share := scaling.efficiency(results, trial))
+        and not scaling.is_vague(share)
     ]
     found: KeyNumbers = []
     if several:

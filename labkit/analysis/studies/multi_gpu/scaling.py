@@ -103,7 +103,7 @@ def efficiency(results: Results, trial: Trial) -> Interval | None:
 
 def share_words(share: Interval) -> str:
     """`80 % [78, 82]`."""
-    said = percent(share.point)
+    said = percent(share.point, 3)
     return said if share.low is None else f"{said} [{number(share.low * 100)}, {number((share.high or 0) * 100)}]"
 
 
@@ -115,15 +115,21 @@ def without_hiding(results: Results, trial: Trial) -> float | None:
     """
     one = on_one(results, trial)
     step = results.interval(one, "step_s") if one else None
+    rate = best_rate(results, trial)
+    if step is None or rate is None:
+        return None
+    step_s = step.point / (trial.devices if trial.scaling == "strong" else 1)
+    return step_s / (step_s + sent_bytes(trial) / rate)
+
+
+def best_rate(results: Results, trial: Trial) -> float | None:
+    """Bytes/s that each of so many devices sends at best in a sum over them, by the trial's way; None: not measured."""
     rates = [
         rate.point
         for other in results.trials(workload="all_reduce", interconnect=trial.interconnect, nodes=trial.nodes)
         if other.devices == trial.devices and (rate := wire_rate(results, other))
     ]
-    if step is None or not rates:
-        return None
-    step_s = step.point / (trial.devices if trial.scaling == "strong" else 1)
-    return step_s / (step_s + sent_bytes(trial) / max(rates))
+    return max(rates, default=None)
 
 
 def ring_share(devices: int) -> float:
@@ -185,13 +191,14 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     frame = engines.concise(pd.DataFrame(shown, dtype=object), SELDOM)
     predicted = (
         " Bare: what of linear would be left if nothing hid, each step being one device's and then the exchange, at "
-        "the best rate that was measured between so many."
+        "the best rate that was measured between so many. What stays far below it is held up by something else: where "
+        "devices are used little, by the host, which launches for all of them."
         if "bare" in frame
         else ""
     )
     busy_words = (
-        " Utilisation: the share of the time in which any kernel ran, mean over the devices; then the first device's "
-        "over the others'."
+        " Utilisation: the share of the time in which any kernel ran, also one that waits for another device; mean "
+        "over the devices, then the first device's over the others'."
         if "utilisation" in frame
         else ""
     )
@@ -223,7 +230,7 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
             said.append(f"Of linear, with the {held} held: {'; '.join(placed)}.")
         if vague:
             said.append(f"Of linear, with the {held} held, but too uncertain to be placed: {'; '.join(vague)}.")
-    return " ".join(said)
+    return " ".join([*said, *_one_against_several(results, trials)])
 
 
 _HELD = {"weak": "batch of each device", "strong": "total batch"}
@@ -232,15 +239,34 @@ VAGUE = 0.2  # of linear: where an interval is wider, its middle says little bes
 
 def _best_first(shares: dict[Trial, Interval], *, vague: bool) -> list[str]:
     """Those whose interval is wide, or those whose is not (or is unknown), in words."""
-    some = [(share, trial) for trial, share in shares.items() if _is_vague(share) == vague]
+    some = [(share, trial) for trial, share in shares.items() if is_vague(share) == vague]
     return [
         f"{share_words(share)} for {Setting.of(trial).name} on {counted(trial)}"
         for share, trial in sorted(some, key=lambda pair: -pair[0].point)
     ]
 
 
-def _is_vague(share: Interval) -> bool:
+def is_vague(share: Interval) -> bool:
+    """Whether a share of linear is too uncertain to stand beside others."""
     return share.low is not None and share.high is not None and share.high - share.low > VAGUE
+
+
+def _one_against_several(results: Results, trials: Sequence[Trial]) -> list[str]:
+    """Where a single device with a better engine outdoes all devices with the papers' loop; a sentence a network."""
+    said = []
+    for network in dict.fromkeys(Setting.of(trial).network for trial in trials):
+        of_network = [trial for trial in trials if Setting.of(trial).network == network and results.ok(trial)]
+        plain = [trial for trial in of_network if engine_name(trial) == "plain" and trial.devices > 1]
+        alone = [trial for trial in of_network if trial.devices == 1]
+        if not plain or not alone:
+            continue
+        several = max(plain, key=lambda trial: (trial.devices, trial.scaling == "weak"))
+        one = max(alone, key=lambda trial: rate.point if (rate := results.interval(trial, "images_per_s")) else 0.0)
+        ratio = engines.ratio(results, one, several, "images_per_s")
+        if ratio is not None and ratio.low is not None and ratio.low > 1:
+            effect = shown_effect(ratio, "images_per_s", "ratio")
+            said.append(f"{counted(one)} trains {Setting.of(one).name}, {effect} as fast as {counted(several)} plain.")
+    return said
 
 
 def failed_sentence(results: Results, trials: Sequence[Trial]) -> str:

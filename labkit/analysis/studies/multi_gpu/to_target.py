@@ -107,11 +107,10 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     one = alone(trials)
     rows: list[dict[str, Any]] = []
     for trial in trials:
-        images = results.fact(trial, "train_images")
         rows.append(
             {
                 "run": named(trial, one),
-                "updates": number(_updates(trial, images)) if images else None,
+                "updates": _updates(results, trial),
                 "epochs": epochs_words(results, trial),
                 "over one device": over_one(results, trial, one) if one and trial != one else None,
                 "seconds": with_interval(time_to_target(results, trial), "run_s", unit=False),
@@ -137,10 +136,11 @@ def _short_sentence(results: Results, trials: Sequence[Trial]) -> str:
     return f"{late} of {sum(len(results.ok(trial)) for trial in trials)} runs did not"
 
 
-def _updates(trial: Trial, images: int) -> float:
+def _updates(results: Results, trial: Trial) -> int | None:
     """Updates of the weights in an epoch; stale ones are one a device and step."""
     each = trial.devices if trial.updates == "asynchronous" else 1
-    return images / trial.batch_of_step * each
+    steps = [record.epochs.epochs[0].steps for record in results.ok(trial) if record.epochs is not None]
+    return steps[0] * each if steps else None
 
 
 def sentence(results: Results, trials: Sequence[Trial]) -> str:
