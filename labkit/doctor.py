@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from labkit.errors import UserError
 from labkit.frameworks import KNOWN, is_keras, title_of
-from labkit.host import PACKAGES, ROOT, Host, this_host
+from labkit.host import PACKAGES, Host, this_host
 from labkit.matching import detect, mismatch
+from labkit.places import ROOT
 from labkit.profile import load_profile, profile_names
 from labkit.run.available import ask
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from labkit.places import ROOT
 from labkit.registry import FRAMEWORK_TITLES
 
-ROOT = Path(__file__).resolve().parent.parent
 ASKED_S = 60.0  # in which an interpreter says which packages it has, from a cold network disk too
 
 

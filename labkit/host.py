@@ -26,9 +26,9 @@ from labkit import __version__
 from labkit.cpu_limits import usable_cores
 from labkit.errors import LabkitError, UserError
 from labkit.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
+from labkit.places import ROOT
 
 SILENT = "driver does not answer"
-ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
 PACKAGES = (
     *(*FRAMEWORKS, "jaxlib"),

@@ -9,7 +9,8 @@ from pathlib import Path
 from labkit.analysis.results import Results
 from labkit.analysis.verdicts import Evidence
 from labkit.errors import LabkitError
-from labkit.host import ROOT, read_host
+from labkit.host import read_host
+from labkit.places import ROOT
 from labkit.profile import Profile, load_profile, profile_names
 from labkit.record_store import Store
 from labkit.registry import STUDIES, Study, find_study

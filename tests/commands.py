@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.host import ROOT
+from labkit.places import ROOT
 
 RECORDED = ("hosts", "records", "telemetry")
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from labkit.bootstrap import WORKER_NEEDS
-from labkit.host import ROOT
+from labkit.places import ROOT
 
 # What the packages above need in turn.
 BELOW = (

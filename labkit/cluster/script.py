@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import Profile
 from labkit.shown import reports_folder
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 
 COMMANDS = ("sbatch", "squeue", "scontrol")
 # A job inherits the environment it is submitted from. What `make` was told must not come with it: the job is told anew.

@@ -9,8 +9,9 @@ from pathlib import Path
 from labkit.analysis.comparison import profiles
 from labkit.analysis.verdicts import Findings, judge_all
 from labkit.errors import UserError, unknown
-from labkit.host import ROOT, this_host
+from labkit.host import this_host
 from labkit.papers import load_papers
+from labkit.places import ROOT
 from labkit.records import utc_now
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report.exchange import write_exchange

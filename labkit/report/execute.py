@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError, UserError, unknown
-from labkit.host import ROOT
+from labkit.places import ROOT
 
 START_TIMEOUT_S = 120
 KERNEL = "labkit"

@@ -24,8 +24,9 @@ from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT, Host, this_host
+from labkit.host import Host, this_host
 from labkit.matching import detect, require_match
+from labkit.places import ROOT
 from labkit.profile import Profile, load_profile
 from labkit.record_store import Store
 from labkit.records import utc_now

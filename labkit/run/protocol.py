@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from labkit.host import ROOT
+from labkit.places import ROOT
 
 # In the environment of a rank: where the runner listens, and what shows the rank to be one of its own.
 ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"

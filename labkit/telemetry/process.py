@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from labkit import observed
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
 from labkit.series import Series, Span
 from labkit.telemetry.windows import Marks, Recording, summarise, window_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.host import ROOT
+from labkit.places import ROOT
 from tests.cluster.slurm_here import SlurmHere
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -13,7 +13,7 @@ from statistics import median
 
 import pytest
 
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.records import Record
 from tests.cluster.link import Link, why_not
 from tests.cluster.on_the_wire import RATES_BITS_PER_S

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from labkit.analysis.results import value_of
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.records import Record
 from tests.cluster.over_nodes import FAILING, LEFT, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere

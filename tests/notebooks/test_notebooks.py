@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report.execute import execute, parameters_of, planned_trials
 

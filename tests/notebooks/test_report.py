@@ -20,7 +20,7 @@ from bs4 import BeautifulSoup
 
 from labkit.analysis.table import Text
 from labkit.engines.openvino_on_cpu import why_unsupported
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.recipes import engine_name
 from labkit.records import Record, parse_line
 from labkit.registry import STUDIES

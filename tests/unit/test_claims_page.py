@@ -16,9 +16,9 @@ from labkit.analysis.verdicts.findings import Findings
 from labkit.analysis.verdicts.judge import judge_all
 from labkit.analysis.verdicts.verdict import VERDICTS, Finding
 from labkit.errors import LabkitError
-from labkit.host import ROOT
 from labkit.observed import Statistic
 from labkit.papers import Paper
+from labkit.places import ROOT
 from labkit.record_store import content_of
 from labkit.records import Record, parse_line
 from labkit.registry import STUDIES

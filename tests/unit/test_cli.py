@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import main
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import PARAMS
 from tests.unit.test_site import passes_of, put
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import load_profile
 from labkit.record_store import Store
 from labkit.records import Record

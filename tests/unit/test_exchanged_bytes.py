@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from labkit.analysis.results import Results
 from labkit.analysis.verdicts.evidence import in_pass
 from labkit.cpu_limits import usable_threads
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.records import Record
 from labkit.traced import Traced
 from tests.faulty.campaign import records

@@ -18,7 +18,8 @@ import pytest
 
 from labkit import doctor, frameworks
 from labkit.frameworks import KNOWN, environment_of, interpreter_of, version_of
-from labkit.host import ROOT, this_host
+from labkit.host import this_host
+from labkit.places import ROOT
 from labkit.records import Record
 from labkit.registry import FRAMEWORK_TITLES
 from labkit.run import available

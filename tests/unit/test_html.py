@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from labkit.analysis.figure import Figure
 from labkit.analysis.table import Table, Text
 from labkit.errors import LabkitError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.report.html import TEMPLATE, Headings, external_urls, plain, render_notebook
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""

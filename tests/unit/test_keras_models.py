@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
-from labkit.host import ROOT
 from labkit.models import count, in_keras
 from labkit.models.facts import variants
 from labkit.models.in_keras.padding import padding_of, same_padding
+from labkit.places import ROOT
 
 torch = pytest.importorskip("torch")
 if find_spec("keras") is None:  # which is not imported here: that takes seconds, and its back end stays

@@ -26,8 +26,8 @@ from labkit.engines.in_keras import gate, support
 from labkit.engines.in_keras.support import why_unsupported
 from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
 from labkit.frameworks import KNOWN
-from labkit.host import ROOT
 from labkit.measure import AwaitedClock, keras_state
+from labkit.places import ROOT
 from labkit.trial import FRAMEWORKS, Trial
 from labkit.workloads import build_workload
 from tests.faulty.campaign import records, run, trial

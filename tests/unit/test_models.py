@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from labkit.errors import UserError
-from labkit.host import ROOT
 from labkit.models import MODELS, build, count, find_model, input_sizes
 from labkit.models.facts import COUNTS, _counts, count_everything, variants
+from labkit.places import ROOT
 
 torch = pytest.importorskip("torch")
 

@@ -145,7 +145,8 @@ def test_scaling_shows_no_other_ways_nor_two_jobs() -> None:
     assert len(column(table, "on")) == len(scaled) == 11
     assert column(table, "of linear")[3:6] == [None, "95.0 % [95.0, 95.0]", "80.0 % [80.0, 80.0]"]
     said = scaling.sentence(results, scaled)
-    assert "80.0 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32 on 4 GPUs" in said
+    assert "Of linear on 4 GPUs, with the batch of each device held: " in said
+    assert "80.0 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32" in said
     assert "with the total batch held: 40.0 % [40.0, 40.0] for" in said
     assert "too uncertain" not in said
 

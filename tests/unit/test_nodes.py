@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.ranks import Team
 from labkit.records import Record
 from labkit.run import alike, network

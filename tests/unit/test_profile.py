@@ -7,7 +7,7 @@ import yaml
 
 from labkit import profile
 from labkit.errors import UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import load_profile, profile_names, read_yaml
 
 GOOD = """

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import Profile
 from labkit.record_store import Store
 from labkit.records import PROTOCOL

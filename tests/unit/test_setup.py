@@ -12,8 +12,9 @@ import pytest
 
 from labkit import bootstrap, doctor
 from labkit.errors import UserError
-from labkit.host import ROOT, Gpu, Host
+from labkit.host import Gpu, Host
 from labkit.matching import detect
+from labkit.places import ROOT
 from labkit.profile import PARAMS, load_profile
 from labkit.report.generate import write_profile
 

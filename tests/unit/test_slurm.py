@@ -16,7 +16,7 @@ from labkit.cluster.follow import StoppedFollowing, last_line, result_of
 from labkit.cluster.script import render_script
 from labkit.cluster.slurm import parse_job, seconds_of
 from labkit.errors import LabkitError, UserError
-from labkit.host import ROOT
+from labkit.places import ROOT
 from labkit.profile import Cluster, load_profile
 from labkit.report.make import Request
 

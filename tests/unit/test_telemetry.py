@@ -30,7 +30,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit import observed
-from labkit.host import ROOT, Gpu
+from labkit.host import Gpu
+from labkit.places import ROOT
 from labkit.profile import Device
 from labkit.record_store import Store
 from labkit.records import Blocks, Record, short_hash

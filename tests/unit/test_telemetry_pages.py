@@ -16,9 +16,9 @@ from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
 from labkit.analysis.studies import power, power_figures
 from labkit.analysis.table import Table, Text
-from labkit.host import ROOT
 from labkit.observed import EnergyWindow, Flagged, Gap, Metrics, Statistic, Telemetry, Window
 from labkit.papers import load_papers
+from labkit.places import ROOT
 from labkit.profile import load_profile
 from labkit.record_store import Store
 from labkit.records import Blocks, Planned, Process, Record, short_hash

@@ -225,11 +225,13 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
             if trial.devices > 1 and trial.scaling == scaling and efficiency(results, trial):
                 found[Setting.of(trial)] = trial  # the last has the most devices
         shares = {trial: share for trial in found.values() if (share := efficiency(results, trial))}
-        placed, vague = _best_first(shares, vague=False), _best_first(shares, vague=True)
+        on = {counted(trial) for trial in shares}
+        each, of_all = (True, "") if len(on) > 1 else (False, f" on {''.join(on)}")
+        placed, vague = (_best_first(shares, vague=wide, with_devices=each) for wide in (False, True))
         if placed:
-            said.append(f"Of linear, with the {held} held: {'; '.join(placed)}.")
+            said.append(f"Of linear{of_all}, with the {held} held: {'; '.join(placed)}.")
         if vague:
-            said.append(f"Of linear, with the {held} held, but too uncertain to be placed: {'; '.join(vague)}.")
+            said.append(f"Of linear{of_all}, with the {held} held, but too uncertain to be placed: {'; '.join(vague)}.")
     return " ".join([*said, *_one_against_several(results, trials)])
 
 
@@ -237,11 +239,11 @@ _HELD = {"weak": "batch of each device", "strong": "total batch"}
 VAGUE = 0.2  # of linear: where an interval is wider, its middle says little beside others
 
 
-def _best_first(shares: dict[Trial, Interval], *, vague: bool) -> list[str]:
+def _best_first(shares: dict[Trial, Interval], *, vague: bool, with_devices: bool) -> list[str]:
     """Those whose interval is wide, or those whose is not (or is unknown), in words."""
     some = [(share, trial) for trial, share in shares.items() if is_vague(share) == vague]
     return [
-        f"{share_words(share)} for {Setting.of(trial).name} on {counted(trial)}"
+        f"{share_words(share)} for {Setting.of(trial).name}" + (f" on {counted(trial)}" if with_devices else "")
         for share, trial in sorted(some, key=lambda pair: -pair[0].point)
     ]
 
