@@ -45,9 +45,9 @@ class Outcome:
 
     def sentence(self) -> str:
         """For people."""
-        said = f"Measured {self.measured} trials in {self.seconds:.0f} s"
+        said = f"Measured {self.measured} times, each time a trial in a pass, in {self.seconds:.0f} s"
         if self.resumed:
-            said += f"; {self.resumed} were measured before and are kept"
+            said += f"; {self.resumed} times were before this and are kept"
         if self.failed:
             said += f"; {self.failed} failed and stand in the table with their reasons"
         return said + "."

@@ -245,7 +245,7 @@ def test_a_profile_without_records_still_renders_what_is_known(site: Site) -> No
 
 
 def test_profiles_are_compared_from_their_records_alone(site: Site) -> None:
-    assert "Comparing cpu, h100, h200." in site.said["comparison"]
+    assert "Comparing cpu, h100, h200, h200_x2." in site.said["comparison"]
     page = site.folder / "comparison" / "index.html"
     assert_complete(page, figures=5)
     text = " ".join(BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text(" ").split())
