@@ -227,6 +227,24 @@ def test_a_missing_value_is_a_dash_and_never_zero() -> None:
     assert page.count("–") == 2 and ">0<" not in page
 
 
+def test_a_column_is_set_to_one_side_as_a_whole_and_short_texts_stay_on_a_line() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {
+            "run": ["a", "b", "c"],
+            "on": ["1 GPU", "2 GPUs, weak", "2 GPUs, strong"],
+            "images/s": ["1,234 [1,200, 1,270]", None, "not measured on this device"],
+            "network": ["ResNet-50", None, None],
+        }
+    )
+    page = table_html(frame)
+    assert "<td class=lk-short>1 GPU</td>" in page, "most of its column are no numbers"
+    assert "<td class=n>1,234 [1,200, 1,270]</td><td class=lk-short>ResNet-50</td>" in page
+    assert "<td class=n>–</td><td class=lk-short>–</td>" in page, "a missing value stands where its column does"
+    assert "<td>not measured on this device</td>" in page, "a long text may be broken"
+
+
 def test_an_interval_is_printed_in_the_metrics_unit() -> None:
     assert with_interval(Interval(0.01, 0.009, 0.011, 3), "step_s") == "10.00 ms [9.000, 11.00]"
 

@@ -164,6 +164,33 @@ def test_the_sentence_has_the_best_first_and_what_is_too_uncertain_last() -> Non
     said = scaling.sentence(results, scaling.scaled(results))
     best, worst, unknown = (said.index(name) for name in ("ResNet-50", "VGG-16", "ResNet-152"))
     assert best < worst < said.index("too uncertain to be placed") < unknown
+    assert "1 GPU, " not in said, "none alone is as fast as two"
+
+
+def test_one_device_with_a_better_engine_may_outdo_several_and_then_the_page_says_so() -> None:
+    plain, tuned = Trial(**SMALL), Trial(**SMALL, **CAPTURED)
+    rates = {plain: 1000.0, replace(plain, devices=2): 1800.0, tuned: 4500.0}
+
+    def said(of: dict[Trial, float]) -> str:
+        made = [blocks(STUDY, one, n, rate, devices_used=one.devices) for one, rate in of.items() for n in PASSES]
+        results = of_records(STUDY, made, "h200_x2")
+        return scaling.sentence(results, scaling.scaled(results))
+
+    assert said(rates).endswith(
+        "1 GPU, graph in BF16, trains VGG-16, 32 px, 2.50x [2.50, 2.50] as fast as 2 GPUs, plain in FP32."
+    )
+    assert "as fast as" not in said(rates | {tuned: 1700.0})
+
+
+def test_an_exchange_stands_beside_what_its_bytes_would_take_at_the_best_rate() -> None:
+    results = shown()
+    four = Trial(**SMALL, devices=4)
+    wire = 1.5 * RATE["direct"]  # four devices in a ring send 2 x 3 / 4 of what is summed
+    assert scaling.best_rate(results, four) == pytest.approx(wire, rel=0.05)
+    assert float(links._at_best_ms(results, four) or 0) == pytest.approx(
+        scaling.sent_bytes(four) / wire * 1e3, rel=0.05
+    )
+    assert links._at_best_ms(results, replace(four, devices=2)) is None, "between two nothing was sent"
 
 
 def test_a_number_of_devices_that_is_not_there_is_a_row_and_a_cross() -> None:

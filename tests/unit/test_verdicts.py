@@ -1237,6 +1237,19 @@ def test_every_verdict_has_its_scope_whatever_the_shape(name: str) -> None:
         assert finding.label.startswith(f"{verdict}, on synthetic32")
 
 
+def test_a_verdict_says_on_how_many_devices_it_rests() -> None:
+    two, four = Trial(devices=2), Trial(devices=4)
+    assert label({R50: near(2), two: near(2)}) == "replicated, on 2 GPUs"
+    assert label({R50: near(2), two: near(2), four: near(2)}) == "replicated, on 2 and 4 GPUs"
+    assert label({replace(two, device="cpu"): near(2)}) == "replicated, on 2 processes"
+
+
+def test_a_precision_that_a_claim_names_and_that_was_not_measured_is_named() -> None:
+    test = a_test(shape="level", at_least=1, select={"precision": ["fp32", "fp16"]})
+    assert label({R50: near(2)}, test) == "replicated, without FP16"
+    assert label({R50: near(2), Trial(precision="fp16"): near(2)}, test, precisions=["fp32", "fp16"]) == "replicated"
+
+
 def test_what_a_claim_compares_is_not_what_it_differs_in() -> None:
     test = a_test(shape="ratio", at_least=1, over={"precision": "bf16"}, under={"precision": "fp32"})
     assert label({R50: near(2), Trial(precision="bf16"): near(3)}, test) == "replicated"

@@ -162,10 +162,9 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
     precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
     compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
-    several = sorted({trial.devices for trial in trials if trial.devices > 1})
-    if several:
-        things = "GPUs" if trials[0].device == "cuda" else "processes"
-        parts.append(f"on {listing([str(number) for number in several])} {things}")
+    for device, things in (("cuda", "GPUs"), ("cpu", "processes")):
+        if several := sorted({trial.devices for trial in trials if trial.devices > 1 and trial.device == device}):
+            parts.append(f"on {listing([str(number) for number in several])} {things}")
     if data:
         parts.append(f"on {listing(data)}")
     if frameworks and "framework" not in compared:

@@ -267,7 +267,10 @@ def _one_against_several(results: Results, trials: Sequence[Trial]) -> list[str]
         ratio = engines.ratio(results, one, several, "images_per_s")
         if ratio is not None and ratio.low is not None and ratio.low > 1:
             effect = shown_effect(ratio, "images_per_s", "ratio")
-            said.append(f"{counted(one)} trains {Setting.of(one).name}, {effect} as fast as {counted(several)} plain.")
+            recipe, theirs = (f"{of.engine} in {of.precision.upper()}" for of in map(Setting.of, (one, several)))
+            said.append(
+                f"{counted(one)}, {recipe}, trains {network}, {effect} as fast as {counted(several)}, {theirs}."
+            )
     return said
 
 
