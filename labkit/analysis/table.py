@@ -31,12 +31,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences rendered from records. `body` is plain text; blank lines part paragraphs."""
+    """Sentences rendered from records. `body` is plain text; blank lines part paragraphs, `commands` are set as such."""
 
     body: str
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        paragraphs = "".join(f"<p>{html.escape(part)}</p>" for part in self.body.split("\n\n"))
+        paragraphs = "".join(f"<p>{_inline(part)}</p>" for part in self.body.split("\n\n"))
         return {"text/plain": self.body, "text/html": f'<div class="lk-text">{paragraphs}</div>'}
 
 
@@ -52,7 +52,7 @@ def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
     for first, *rest in rows:
         cells = "".join(f"<td{_class(text, many)}>{text}</td>" for text, many in zip(rest, numeric[1:], strict=True))
         body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
-    said = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    said = f"<caption>{_inline(caption)}</caption>" if caption else ""
     return (
         f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or label or "table")}">'
         f'<table class="lk-table">{said}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
@@ -68,7 +68,12 @@ def _cell(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return number(value, 4)
-    return html.escape(str(value))
+    return _inline(str(value))
+
+
+def _inline(text: str) -> str:
+    """A text as HTML; what stands between backticks, as in reasons that name a command, is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 # A number, alone or with unit, interval or a second one: `1,234`, `± 5 %`, `12 ms`, `1.3x [1.2, 1.4]`, `3 to 4`.

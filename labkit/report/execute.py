@@ -58,7 +58,7 @@ def execute(
     for name in parameters:
         if name not in valid:
             raise unknown(f"parameter of {notebook.name}", name, valid)
-    logging.getLogger("papermill").setLevel(logging.ERROR)
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # a kernel that died is this function's to tell
     # Unix socket paths may have about 100 characters, and two runs need two prefixes.
     sockets = Path(tempfile.mkdtemp(prefix="lk-", dir="/tmp"))
     _offer_kernel(sockets, log)
@@ -82,6 +82,10 @@ def execute(
         return Execution("the notebook's kernel died; what it said last is in logs/")
     except CellTimeoutError:
         return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
+    except KeyboardInterrupt:
+        # What the client still waited for has failed with the kernel, and asyncio would print that as it is forgotten.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        raise
     except Exception as error:  # noqa: BLE001 - whatever the machinery raises is this study's failure, not the report's
         return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     finally:

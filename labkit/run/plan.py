@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from labkit.engines.weights_files import can_train, find_weights, lacked_weights
@@ -64,12 +64,21 @@ def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
 def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> float:
     """Seconds that the trials should take: from this host's earlier records of the scale, else as planned."""
     trials = list(trials)
+    return together_s(trials, expected_s(trials, timing, records, scale))
+
+
+def expected_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> dict[str, float]:
+    """Seconds of each trial by its key, without those that its process takes to start."""
     known: dict[str, list[float]] = {}
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
             known.setdefault(record.key, []).append(record.wall_s)
-    each = [median(known[trial.key]) if trial.key in known else planned_s(trial, timing) for trial in trials]
-    return sum(each) + STARTUP_S * len({trial.framework for trial in trials})
+    return {t.key: median(known[t.key]) if t.key in known else planned_s(t, timing) for t in trials}
+
+
+def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
+    """Seconds of trials that follow each other, each framework's in a process of its own."""
+    return sum(expected[trial.key] for trial in trials) + STARTUP_S * len({trial.framework for trial in trials})
 
 
 def planned_s(trial: Trial, timing: Timing) -> float:

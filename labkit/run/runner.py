@@ -22,7 +22,7 @@ from labkit.record_store import Store
 from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
 from labkit.run.lock import only_measurement
 from labkit.run.nodes import Nodes, nodes_here
-from labkit.run.plan import by_framework, estimate_s, lacked, order_of_pass, order_seed, timed_s
+from labkit.run.plan import by_framework, expected_s, lacked, order_of_pass, order_seed, timed_s, together_s
 from labkit.run.process import Spawned, new_id
 from labkit.run.processes import Processes, processes_of
 from labkit.run.progress import Progress, Stopwatch
@@ -92,7 +92,7 @@ def measure(
                     seed = order_seed(study, scale, number)
                     order = by_framework(order_of_pass(trials, study=study, scale=scale, pass_number=number), seed)
                     planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
-                    run.one_pass([trial for trial in order if (trial.key, number) in missing], number, planned)
+                    run.one_pass(order, {key for key, of_pass in missing if of_pass == number}, number, planned)
         finally:
             progress.close()
     return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
@@ -117,19 +117,21 @@ class _Run:
         self.timing, self.progress, self.watch = timing, progress, watch
         self.failed = 0
         self.later: list[Trial] = []  # of this pass, for other processes than the present ones
-        self.passes_left = profile.passes(scale)
-        self.clock = Stopwatch()
         self.log = store.report / "logs" / f"{study}.log"
         traces = store.report / "traces" / host.id / study
         self.processes = Processes(profile, host, timing, nodes, self.log, traces)
 
-    def one_pass(self, pending: list[Trial], number: int, planned: Planned) -> None:
-        """Run the trials of one pass, in as many processes as it takes."""
-        self.pass_number, self.planned = number, planned
-        self.passes_left = planned.passes - number
-        self.whole_pass_s = estimate_s(pending, self.timing, self.store.read(self.study, self.host.id), self.scale)
+    def one_pass(self, order: list[Trial], missing: set[str], number: int, planned: Planned) -> None:
+        """Run the trials of one pass whose keys are `missing`, in as many processes as it takes."""
+        pending = [trial for trial in order if trial.key in missing]
         if not pending:
             return
+        self.pass_number, self.planned = number, planned
+        self.passes_left = planned.passes - number
+        # What a pass before this one has taken says more than the plan, and how far that was off nothing any more.
+        before = self.store.read(self.study, self.host.id)
+        self.expected_s, self.clock = expected_s(order, self.timing, before, self.scale), Stopwatch()
+        self.whole_pass_s = together_s(order, self.expected_s)
         self.watch.begin_pass(pending)
         while pending:
             wanted = processes_of(pending[0])
@@ -249,11 +251,11 @@ class _Run:
             raise interrupt
         self.watch.keep(trial, scale=self.scale, pass_number=self.pass_number)
         self.failed += record.status in ("crashed", "timeout")
-        self.clock.add(estimate_s([trial], self.timing, [], self.scale), wall_s)
+        self.clock.add(self.expected_s[trial.key], wall_s)
         self.progress.finished_one()
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
-        rest_s = estimate_s([*pending, *self.later], self.timing, [], self.scale)
+        rest_s = together_s([*pending, *self.later], self.expected_s)
         rest_s -= share * (timed_s(pending[0], self.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
         what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"

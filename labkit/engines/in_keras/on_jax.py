@@ -18,6 +18,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from labkit.data.host_batches import HostBatch
+from labkit.engines.in_keras.kept_programs import keep_programs, programs
 from labkit.engines.in_keras.support import why_not_here
 from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.errors import Unsupported
@@ -43,6 +44,8 @@ class TrainingOnJax(KerasTraining):
             raise Unsupported(reason)
         if len(devices) < trial.devices:
             raise Unsupported(f"the trial asks for {trial.devices} devices, and JAX sees {len(devices)} here")
+        if trial.device == "cuda":
+            keep_programs()
         self._device = devices[0]
         self._mesh = Mesh(np.array(devices[: trial.devices]), (AXIS,)) if trial.devices > 1 else None
         whole = SingleDeviceSharding(self._device)
@@ -90,8 +93,11 @@ class TrainingOnJax(KerasTraining):
         return jax.device_put(np.float32(0), self._everywhere)
 
     def _compile(self) -> None:
+        before = programs()
         self._step = self._lowered.compile()
         del self._lowered
+        if (now := programs()) and before:
+            self.facts["compiled_regions"] = {name: now[name] - before[name] for name in now}
         plan = self._step.memory_analysis()
         if plan is not None:
             needs = plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes

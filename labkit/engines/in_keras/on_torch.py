@@ -18,6 +18,7 @@ from labkit.data.host_batches import HostBatch
 from labkit.engines import precision
 from labkit.engines.in_keras.support import why_not_here
 from labkit.engines.in_keras.training import KerasTraining, Pixels
+from labkit.engines.regions import compiler_cache
 from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
 
@@ -60,8 +61,10 @@ class TrainingOnTorch(KerasTraining):
         self._step = self._train_compiled
 
     def _first(self, batch: HostBatch) -> None:
+        before = compiler_cache()
         self.update(batch)
         self.wait()
+        self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
 
     def _state(self) -> tuple[list[Any], list[Any], Any]:
         """Weights, what else the model keeps, and what the loss is scaled by."""

@@ -31,7 +31,10 @@ def beside(lab: Lab) -> list[Trial]:
 def tuned(lab: Lab) -> list[Trial]:
     """PyTorch by the workbook's own engines beside them."""
     known = recipes.tuned(lab.profile.device.kind)
-    return [trial for name in lab.sweep["tuned_engines"] for trial in _of_group(lab, "small", **known[name])]
+    groups = {"small": lab.sweep["tuned_engines"], "large": lab.sweep["tuned_large_engines"]}
+    return [
+        trial for group, names in groups.items() for name in names for trial in _of_group(lab, group, **known[name])
+    ]
 
 
 def published(lab: Lab) -> list[Trial]:
@@ -102,7 +105,7 @@ def _networks(lab: Lab, group: str, engines: list[str], precision: str) -> list[
     kind = lab.profile.device.kind
     return [
         trial
-        for framework in lab.sweep["frameworks"]
+        for framework in lab.sweep["frameworks" if group == "small" else "large_frameworks"]
         for recipe in recipes.of_framework(framework, engines, precision, kind)
         for trial in _of_group(lab, group, **recipe)
     ]

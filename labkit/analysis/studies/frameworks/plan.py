@@ -11,6 +11,7 @@ from labkit.analysis import summary
 from labkit.analysis.format import listing
 from labkit.analysis.studies.frameworks.compared import Setting, engine, framework, is_own
 from labkit.analysis.table import Table, Text
+from labkit.models import MODELS
 from labkit.profile import Profile
 from labkit.recipes import FRAMEWORK_ENGINES, engine_class
 from labkit.registry import FRAMEWORK_TITLES
@@ -61,6 +62,8 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     ]
     if absent:
         said.append(f"Left out at scale {scale}: {listing(absent)}.")
+    if unseen := _without_large(alike):
+        said.append(f"{listing(unseen)} train{'s' if len(unseen) == 1 else ''} no network at its own size here.")
     waiting: dict[str, list[str]] = {}
     for kind in ("eager", "compiled"):
         of_kind = {trial.precision for trial in alike if engine_class(trial.engine) == kind}
@@ -71,6 +74,13 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     if profile.device.kind == "cpu":
         said.append(ON_A_GPU_ONLY)
     return Text(" ".join(said) or f"Scale {scale} has every engine of every framework, in FP32 and BF16.")
+
+
+def _without_large(alike: Sequence[Trial]) -> list[str]:
+    """Frameworks whose trials are all of small images, where others have larger ones."""
+    large = {trial.framework for trial in alike if trial.image_px == MODELS[trial.model].native_px}
+    small = dict.fromkeys(trial.framework for trial in alike if trial.framework not in large)
+    return [FRAMEWORK_TITLES[name] for name in small] if large else []
 
 
 def prediction(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
