@@ -10,7 +10,7 @@ import pandas as pd
 
 from labkit.analysis.engines import conditions, plain_of
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
+from labkit.analysis.results import Results, compiler_state
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name
@@ -63,13 +63,8 @@ def _cost(results: Results, trial: Trial, beside: Sequence[Trial]) -> dict[str, 
 
 
 def _state(record: Record, *, first: int) -> str:
-    """Whether a trial found its graphs in Inductor's cache; of records that don't say, a first pass did not."""
-    graphs = record.facts.get("compiled_regions")
-    if not isinstance(graphs, dict):
-        return "cold" if record.pass_number == first else "cached"
-    if not graphs["from the cache"]:
-        return "cold"
-    return "partly" if graphs["compiled"] else "cached"
+    """Whether a trial found its graphs in its compiler's cache; of records that don't say, a first pass did not."""
+    return compiler_state(record) or ("cold" if record.pass_number == first else "cached")
 
 
 def _mean(found: dict[int, float], passes: list[int]) -> float | None:

@@ -31,7 +31,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences rendered from records. `body` is plain text; blank lines part paragraphs, `commands` are set as such."""
+    """Sentences rendered from records. `body` is plain text but for `code`; blank lines part paragraphs."""
 
     body: str
 

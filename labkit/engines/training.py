@@ -107,7 +107,9 @@ class Training:
             # Inductor would make large gradients at the end, to keep memory free: too late to send them meanwhile.
             options["reorder_for_peak_memory"] = False
         compile_ = partial(torch.compile, dynamic=False, fullgraph=True, options=options)
-        self._loss = loss_function(self.model, compile_)
+        # Captured, regions cost nothing; sent in buckets, the gradients of one are on their way while the next is made.
+        in_regions = self._captured or self.buckets is not None
+        self._loss = loss_function(self.model, compile_, in_regions=in_regions)
 
     def set_learning_rate(self, value: float) -> None:
         """For the next steps. A captured step reads it from the device."""

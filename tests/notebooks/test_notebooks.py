@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -136,3 +139,34 @@ def test_a_users_mistake_inside_a_notebook_is_known_as_one(tmp_path: Path) -> No
     )
     outcome = execute(broken, tmp_path / "out.ipynb", {}, timeout_s=60)
     assert outcome.user_mistake and outcome.reason is not None and "do this" in outcome.reason
+
+
+def test_an_interruption_leaves_no_word_of_the_machinery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import papermill
+
+    waiting: list[asyncio.Task[None]] = []
+
+    async def lost() -> None:
+        raise RuntimeError("the kernel died")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        async def begin() -> None:
+            waiting.append(asyncio.get_running_loop().create_task(lost()))
+            await asyncio.sleep(0)
+
+        asyncio.run(begin())  # the task's error, which nobody asks for, is told when the task is forgotten
+        logging.getLogger("papermill").error("Kernel died while waiting for execute reply.")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", interrupted)
+    level = logging.getLogger("asyncio").level
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute(write_notebook(tmp_path / "n.ipynb", "x = 1"), tmp_path / "out.ipynb", {}, timeout_s=5)
+        waiting.clear()
+        gc.collect()
+    finally:
+        logging.getLogger("asyncio").setLevel(level)
+    assert [record.getMessage() for record in caplog.records] == []

@@ -250,8 +250,19 @@ def test_an_interval_is_printed_in_the_metrics_unit() -> None:
 
 
 def test_text_from_data_cannot_inject_html() -> None:
-    page = Text("<script>alert(1)</script>")._repr_mimebundle_()["text/html"]
+    page = Text("<script>alert(1)</script> `<script>`")._repr_mimebundle_()["text/html"]
     assert "<script>" not in page
+
+
+def test_a_command_in_a_sentence_a_cell_or_a_caption_is_set_as_one() -> None:
+    import pandas as pd
+
+    said = "not installed. `make setup-tf` adds it"
+    set_as_code = "not installed. <code>make setup-tf</code> adds it"
+    table = Table(pd.DataFrame({"a": ["x"], "why": [said]}), said)._repr_mimebundle_()["text/html"]
+    assert Text(said)._repr_mimebundle_()["text/html"].count(set_as_code) == 1
+    assert table.count(set_as_code) == 2
+    assert "a ` alone" in Text("a ` alone")._repr_mimebundle_()["text/html"]
 
 
 def test_the_loss_curve_says_which_networks_learned_and_which_did_not() -> None:

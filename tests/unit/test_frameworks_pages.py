@@ -200,6 +200,8 @@ def test_nothing_compiles_at_the_smallest_scale() -> None:
         said = plan.extent(load_profile(hw), planned(hw, "smoke"), "smoke").body
         assert "Keras on TensorFlow by function" in said and "Keras on JAX by xla" in said
     assert plan.extent(load_profile("h200"), planned("h200", "full"), "full").body.startswith("Scale full has every")
+    quick = plan.extent(load_profile("h200"), planned("h200"), "quick").body
+    assert quick.startswith("Keras on PyTorch trains no network at its own size here."), "it compiles for minutes"
     assert "no GPU" in plan.extent(load_profile("cpu"), planned("cpu"), "quick").body
 
 
@@ -368,6 +370,31 @@ def test_the_first_pass_stands_beside_the_later_ones() -> None:
     once_only = of_records(STUDY, [one for one in results.records if one.pass_number == 1], "h200_x4")
     alone = once.first_steps(once_only, compared.side_by_side(once_only))
     assert isinstance(alone, Figure) and set(alone.data["which"]) == {once.FIRST}
+
+
+@pytest.mark.parametrize(
+    ("graphs", "said"),
+    [
+        ((4, 0), "what the first has compiled. The first began with nothing there. The longest"),
+        ((0, 4), "In their first pass PyTorch, compile and Keras on JAX, XLA found programs there already."),
+        (
+            None,
+            "first pass of PyTorch, compile and Keras on JAX, XLA found any there the records do not say.",
+        ),
+    ],
+)
+def test_the_caption_says_whether_the_first_pass_found_compiled_programs(
+    graphs: tuple[int, int] | None, said: str
+) -> None:
+    trials = [in_framework("torch", "eager"), in_framework("torch", "compile"), in_framework("keras-jax", "xla")]
+    told = {"compiled_regions": dict(zip(("compiled", "from the cache"), graphs, strict=True))} if graphs else {}
+    made = [record(trial, n) for trial in trials for n in PASSES]
+    records = [
+        one.model_copy(update={"facts": {**one.facts, **(told if one.as_trial.engine != "eager" else {})}})
+        for one in made
+    ]
+    picture = once.first_steps(of_records(STUDY, records), trials)
+    assert isinstance(picture, Figure) and said in picture.caption
 
 
 def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_process() -> None:
@@ -541,7 +568,8 @@ def test_the_plan_has_a_row_for_what_is_alike_and_one_bound_for_all_frameworks()
     rows = [row for row in column(table, "by") if "compile+graph" in row]
     assert rows == [
         "PyTorch: eager, compile, compile+graph (tuned); Keras on PyTorch: eager, compile; "
-        "Keras on TensorFlow: eager, function, XLA; Keras on JAX: eager, XLA"
+        "Keras on TensorFlow: eager, function, XLA; Keras on JAX: eager, XLA",
+        "PyTorch: compile, compile+graph (tuned); Keras on TensorFlow: XLA; Keras on JAX: XLA",
     ]
     bound = plan.prediction(load_profile("h200"), trials)
     assert isinstance(bound, Table) and bound.caption.endswith("what they differ in is how near.")

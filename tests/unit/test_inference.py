@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 from labkit.data.pool import Pool  # noqa: E402 - they need torch
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
 from labkit.engines.prediction_gate import compare  # noqa: E402
-from labkit.engines.regions import logits_function  # noqa: E402
+from labkit.engines.regions import logits_function, loss_function  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
 from labkit.workloads._weights import initial_model, settle  # noqa: E402
@@ -188,6 +188,20 @@ def test_a_resnet_is_compiled_by_its_blocks_and_predicts_the_same() -> None:
     with torch.no_grad():
         assert torch.equal(logits_function(model, note)(images), model(images))
     assert len(compiled) == 3, "the beginning, the block, the end"
+
+
+def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
+    model, compiled = build_model("resnet18", classes=10), []
+
+    def note(function: Any) -> Any:
+        compiled.append(function.__name__)
+        return function
+
+    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
+    with torch.no_grad():
+        losses = [float(loss_function(model, note, in_regions=kind)(images, labels)) for kind in (True, False)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(compiled) == 4, "three regions, and one network"
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000))

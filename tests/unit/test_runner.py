@@ -37,8 +37,10 @@ from labkit.run.plan import (
     STEP_BEFORE_S,
     TRACE_S,
     TRACED_STEP_S,
+    expected_s,
     order_seed,
     planned_s,
+    together_s,
 )
 from labkit.run.protocol import CEILING_SHARE
 from labkit.selection import is_complete
@@ -218,6 +220,25 @@ def test_the_estimate_follows_this_hosts_records(report: Path) -> None:
     assert estimate_s(trials, timing, records(report), "smoke") < before
     assert estimate_s(trials, timing, records(report), "full") == before, "smoke says nothing of how long full takes"
     assert estimate_s([], timing, [], "smoke") == 0
+
+
+def test_what_is_left_follows_the_pass_before_and_not_a_plan_that_was_off(
+    report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials, timing = sound(3), tiny_profile().timing_at("smoke")
+    left: dict[str, list[float]] = {}
+
+    def note(_progress: object, what: str, remaining_s: float) -> None:
+        left.setdefault(what.partition(",")[0], []).append(remaining_s)
+
+    monkeypatch.setattr(runner.Progress, "show", note)
+    run(trials, report, passes=2)
+    planned = together_s(trials, expected_s(trials, timing, [], "smoke"))
+    assert left["pass 1/2"][0] == pytest.approx(2 * planned), "nothing is known yet but the plan, twice"
+    first = [record for record in records(report) if record.pass_number == 1]
+    known = together_s(trials, expected_s(trials, timing, first, "smoke"))
+    assert known < planned
+    assert left["pass 2/2"][0] == pytest.approx(known), "and the plan's error, of the first pass, is no part of it"
 
 
 def with_a_timing_of_its_own(**other: float) -> Profile:

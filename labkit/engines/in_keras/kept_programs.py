@@ -21,7 +21,7 @@ _seen: Counter[str] = Counter()
 
 
 def keep_programs() -> None:
-    """From now on, unless the user has named a folder (JAX_COMPILATION_CACHE_DIR) or none (JAX_ENABLE_COMPILATION_CACHE)."""
+    """From now on in labkit's cache, unless the user has named a folder (JAX_COMPILATION_CACHE_DIR)."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
 

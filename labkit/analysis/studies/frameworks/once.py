@@ -11,7 +11,7 @@ from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, why_not
-from labkit.analysis.results import Results, preparing_s
+from labkit.analysis.results import Results, compiler_state, preparing_s
 from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
 from labkit.analysis.studies.frameworks.figures import SHAPES, Mark, by_framework
 from labkit.analysis.table import Text
@@ -45,12 +45,31 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         label="seconds to the end of the first step (log scale)",
         caption="Time to the first step: building the network, tracing and compiling its step, and the step itself, "
         "after the framework was imported. Later passes are fresh processes, which may find on the disk what the "
-        f"first has compiled; whether it began with an empty cache the records do not say.{_compiling(results, known)} "
+        f"first has compiled.{_caches(results, known)}{_compiling(results, known)} "
         f"{conditions(results, known)}. Bars: 95 % interval.",
         alt="Dot plots on log axes, a panel a network, a row a framework and engine: seconds until the first step had "
         f"ended, from {number(ends[0])} to {number(ends[1])}, in the first pass and in later ones.",
         again=results.again,
     )
+
+
+def _caches(results: Results, trials: Sequence[Trial]) -> str:
+    """Whose compilers found something on the disk in the first pass already, as far as the records tell."""
+    found: dict[str | None, list[str]] = {}
+    for trial in trials:
+        first = min(results.ok(trial), key=lambda record: record.pass_number)
+        if preparing_s(first):
+            state = compiler_state(first)
+            names = found.setdefault("warm" if state in ("partly", "cached") else state, [])
+            names += [] if how(trial) in names else [how(trial)]
+    said = ""
+    if warm := found.get("warm"):
+        said += f" In their first pass {listing(warm)} found programs there already."
+    elif "cold" in found and None not in found:
+        said += " The first began with nothing there."
+    if unknown := found.get(None):
+        said += f" Whether the first pass of {listing(unknown)} found any there the records do not say."
+    return said
 
 
 def _compiling(results: Results, trials: Sequence[Trial]) -> str:
