@@ -58,7 +58,7 @@ def _caches(results: Results, trials: Sequence[Trial]) -> str:
     found: dict[str | None, list[str]] = {}
     for trial in trials:
         first = min(results.ok(trial), key=lambda record: record.pass_number)
-        if preparing_s(first):
+        if first.phases_s.get("compile"):
             state = compiler_state(first)
             names = found.setdefault("warm" if state in ("partly", "cached") else state, [])
             names += [] if how(trial) in names else [how(trial)]
