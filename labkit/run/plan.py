@@ -20,8 +20,10 @@ from labkit.trial import NO_DATA, Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...
 OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
-# Of a trial that compiles: about 30 s in a first pass and 7 s from the cache in later ones, spread over three.
-COMPILE_S = 15.0
+# Of a trial that compiles, spread over three passes: about 30 s in the first and 7 s from the cache in later ones.
+# Keras on PyTorch compiles forward and backward pass in one, and takes twice as long (on an H200's host, and on CPUs).
+COMPILE_S, COMPILE_IN_KERAS_ON_TORCH_S = 15.0, 30.0
+IN_KERAS_S = 8.0  # of building in Keras, and of the process that says what PyTorch makes of the first batch
 COMPILES = ("compile", "function", "xla")  # how the names of engines begin that compile or trace a whole step
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
@@ -29,7 +31,7 @@ TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of 
 REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
 TRACE_S = 1.0  # of a traced trial: the profiler's start, and what memory holds; and ...
 TRACED_STEP_S = 0.05  # ... of each traced step, with what the profiler wrote of it, until the limit
-STEP_BEFORE_S = 0.02  # of each step that goes before a trace
+STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # of each step that goes before a trace, eager or replayed
 COUNTED_S = 8.0  # of Nsight Compute, which counts in one pass of three
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
@@ -85,7 +87,9 @@ def planned_s(trial: Trial, timing: Timing) -> float:
     """Seconds of a trial of which nothing is known yet: building, compiling, warm-up, timed part, scoring, trace."""
     if missing_from(trial.framework) and is_keras(trial.framework):
         return REFUSED_S
-    once_s = COMPILE_S if trial.engine.startswith(COMPILES) else 0.0
+    once_s = IN_KERAS_S if is_keras(trial.framework) else 0.0
+    if trial.engine.startswith(COMPILES):
+        once_s += COMPILE_IN_KERAS_ON_TORCH_S if trial.framework == "keras-torch" else COMPILE_S
     once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
     if trial.weights == "trained" and find_weights(trial) is None:
         if not can_train(trial):
@@ -95,7 +99,8 @@ def planned_s(trial: Trial, timing: Timing) -> float:
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
     traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
     trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
-    trace_s += STEP_BEFORE_S * trial.steps_before + (COUNTED_S if trial.counted and trial.device == "cuda" else 0.0)
+    trace_s += trial.steps_before * (CAPTURED_BEFORE_S if "graph" in trial.engine else STEP_BEFORE_S)
+    trace_s += COUNTED_S if trial.counted and trial.device == "cuda" else 0.0
     return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
 
 

@@ -29,9 +29,12 @@ from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
 from labkit.run.plan import (
     CALIBRATE_S,
+    CAPTURED_BEFORE_S,
+    COMPILE_IN_KERAS_ON_TORCH_S,
     COMPILE_S,
     COUNTED_S,
     EPOCH_S,
+    IN_KERAS_S,
     REFUSED_S,
     SCORED_PER_S,
     STEP_BEFORE_S,
@@ -277,6 +280,10 @@ def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> Non
 
     assert planned(engine="compile+graph") == planned(engine="compile") == planned() + COMPILE_S
     assert planned(engine="graph") == planned(), "capturing takes no time to speak of"
+    in_keras = planned(framework="keras-torch")
+    assert in_keras == pytest.approx(planned() + IN_KERAS_S)
+    compiled = planned(framework="keras-torch", engine="compile")
+    assert compiled == pytest.approx(in_keras + COMPILE_IN_KERAS_ON_TORCH_S)
     assert planned(epochs=10) - planned(epochs=5) == pytest.approx(5 * EPOCH_S["cpu"])
     on_gpu = planned(epochs=10, device="cuda") - planned(epochs=5, device="cuda")
     assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
@@ -305,6 +312,8 @@ def test_a_trace_and_the_steps_before_it_are_planned() -> None:
     traced = planned(traced_iterations=10)
     assert traced - planned() == pytest.approx(TRACE_S + 10 * TRACED_STEP_S)
     assert planned(traced_iterations=10, steps_before=300) - traced == pytest.approx(300 * STEP_BEFORE_S)
+    captured = {"device": "cuda", "engine": "graph", "traced_iterations": 10}
+    assert planned(**captured, steps_before=300) - planned(**captured) == pytest.approx(300 * CAPTURED_BEFORE_S)
     assert planned(traced_iterations=10**6, traced_s=20) - planned() == pytest.approx(TRACE_S + 20)
     counted = {"device": "cuda", "traced_iterations": 5}
     assert planned(**counted, counted=True) - planned(**counted) == pytest.approx(COUNTED_S)

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -194,6 +195,14 @@ def test_the_last_piece_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
     with gzip.open(file, "rt") as packed:
         rows = json.load(packed)["traceEvents"]
     assert sum(row.get("name") == STEP and row.get("cat") == "user_annotation" for row in rows) == 2
+    for fails_at, steps in ((1, 5), (2, 2)):
+        broken = tmp_path / f"broken{fails_at}.json.gz"
+        with suppress(UntracedError):
+            take_trace(small_step, HostClock(), Pieces(fails_at=fails_at), asked_for=7, on_gpu=False, keep=broken)
+        with gzip.open(broken, "rt") as packed:
+            rows = json.load(packed)["traceEvents"]
+        found = sum(row.get("name") == STEP and row.get("cat") == "user_annotation" for row in rows)
+        assert found == steps, "the piece that the analysis could make nothing of"
     (tmp_path / "full").write_text("no folder")
     found = take_trace(
         small_step, HostClock(), Pieces(), asked_for=1, on_gpu=False, keep=tmp_path / "full" / "x.json.gz"
@@ -505,7 +514,9 @@ def test_a_kept_trace_stands_where_the_record_says(made: tuple[Path, dict[str, R
     assert name == f"traces/{record.host}/{record.study}/{short_hash(record.key)}-pass1.json.gz"
     with gzip.open(report / name, "rt") as packed:
         assert any(row.get("cat") == "cpu_op" for row in json.load(packed)["traceEvents"])
-    assert "trace_file" not in found["without operators"].facts
+    silent = found["without operators"]
+    assert (report / silent.facts["trace_file"]).is_file(), "one that says nothing is the one that somebody will open"
+    assert "trace_file" not in found["plain"].facts
 
 
 # ---- counters of Nsight Compute -------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def take_trace(
     The limit is of the time that the profiler runs, from its start until its file is written, and of the analysis:
     whichever of the two comes to it first. `step_s` is how long a step lasts without a profiler, so that not even the
     first piece is much longer than the limit. `after_piece` is called between pieces (to read the losses, say). The
-    last piece's file is kept as `keep`, compressed. UntracedError where the profiler can't do it; what a step raises is
-    raised, and the profiler is stopped.
+    last piece's file is kept as `keep`, compressed, also one that says nothing. UntracedError where the profiler can't
+    do it; what a step raises is raised, and the profiler is stopped.
     """
     _check_activities(on_gpu=on_gpu)
     taken = Taken(asked_for)
@@ -84,6 +84,8 @@ def take_trace(
             try:
                 analysis.add(file, steps=steps)
             except UntracedError as error:
+                if keep is not None and file.exists():  # whoever asked for it can see what is wrong with it
+                    taken.notes += _keep(file, keep)
                 if not taken.steps:
                     raise
                 taken.notes.append(f"after {taken.steps} of {asked_for} steps the trace ended: {error}")

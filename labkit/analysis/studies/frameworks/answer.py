@@ -182,11 +182,12 @@ def limitations(results: Results) -> Text:
             "Between native PyTorch and Keras two things differ, the framework and the code of the network and its "
             "step; between Keras's back ends only the back end. Keras's networks are channels last, native PyTorch's "
             "contiguous in FP32, as each is used.",
-            "The loop is the workbook's in all of them, not Keras's fit: fixed shapes, and losses that are read "
-            f"once a block.{_loaders(results)}",
-            "Compiled is whatever each framework's compiler does with a whole step: TorchInductor, TensorFlow's graph, "
-            "XLA. Their options are at their defaults. Half precision is each framework's own mixed precision, whose "
-            "lists of operators differ.",
+            "The loop is the workbook's in all of them: fixed shapes, and losses that are read once a block. "
+            "`benchmarks/keras_loop.py` holds it against Keras's fit, `benchmarks/torch_compile.py` against the loop "
+            f"of PyTorch's own examples.{_loaders(results)}",
+            "Compiled is whatever each framework's compiler does with a whole step: TorchInductor (but for the update, "
+            "a few kernels of many tensors each), TensorFlow's graph, XLA. Their options are at their defaults. Half "
+            "precision is each framework's own mixed precision, whose lists of operators differ.",
         ]
     said.append(untested(results))
     said.append(summary.limitations(results, trials).body)
