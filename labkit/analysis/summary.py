@@ -273,18 +273,17 @@ def _unsteady_names(unsteady: Sequence[Record], beside: Sequence[Trial]) -> str:
 
 
 def failures_table(results: Results) -> Table | Text:
-    """The trials without a result, with their reasons."""
+    """The trials without a result, with their reasons: a row a trial and reason, with the passes that it was so in."""
     failed = results.failures()
     if not failed:
         return Text("No trial failed." if results else "Nothing was tried.")
+    passes: dict[tuple[str, str, str | None], list[int]] = {}
+    for record in failed:
+        what = (record.as_trial.label(beside=results.by_trial), record.status, record.reason)
+        passes.setdefault(what, []).append(record.pass_number)
     rows = [
-        {
-            "trial": record.as_trial.label(beside=results.by_trial),
-            "pass": record.pass_number,
-            "status": record.status,
-            "reason": record.reason,
-        }
-        for record in failed
+        {"trial": trial, "passes": ", ".join(map(str, sorted(of))), "status": status, "reason": reason}
+        for (trial, status, reason), of in passes.items()
     ]
     return Table(pd.DataFrame(rows), "Trials without a result. A failure is a row, never a number.")
 

@@ -12,7 +12,8 @@ import pandas as pd
 
 from labkit.analysis.format import MISSING, number
 
-SHORT = 20  # characters of a text that stays on one line
+SHORT = 20  # characters of a text that stays on one line; the head of a row does up to ...
+LONG = 48
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
     body = []
     for first, *rest in rows:
         cells = "".join(f"<td{_class(text, many)}>{text}</td>" for text, many in zip(rest, numeric[1:], strict=True))
-        body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+        body.append(f'<tr><th scope="row"{" class=lk-long" if len(first) > LONG else ""}>{first}</th>{cells}</tr>')
     said = f"<caption>{_inline(caption)}</caption>" if caption else ""
     return (
         f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or label or "table")}">'
@@ -90,4 +91,4 @@ def _class(text: str, of_numbers: bool) -> str:
     """Numbers stand under each other, and a short text is not broken into lines."""
     if of_numbers and (text == MISSING or _NUMBER.fullmatch(text)):
         return " class=n"
-    return " class=lk-short" if len(text) <= SHORT else ""
+    return " class=lk-short" if len(text) <= SHORT or _NUMBER.fullmatch(text) else ""

@@ -139,6 +139,34 @@ def test_a_failure_is_a_row_with_its_reason_and_never_a_number() -> None:
     speed.throughput(shown, [TRAIN])._repr_mimebundle_()  # draws, with a gap
 
 
+def test_a_trial_that_fails_alike_in_every_pass_is_one_row() -> None:
+    lost = [made(TRAIN, n, 0.5, status="oom", reason="no memory", result=None, facts={}) for n in (2, 1)]
+    other = made(TRAIN, 3, 0.5, status="crashed", reason="killed", result=None, facts={})
+    table = summary.failures_table(results(*lost, other))
+    assert isinstance(table, Table)
+    assert table.frame[["passes", "status", "reason"]].to_dict("records") == [
+        {"passes": "1, 2", "status": "oom", "reason": "no memory"},
+        {"passes": "3", "status": "crashed", "reason": "killed"},
+    ]
+
+
+def test_an_interval_among_texts_is_not_broken() -> None:
+    import pandas as pd
+
+    cells = ["105,100 [103,600, 106,600]", "19,660 (one pass, no interval)", "a text of many words that may be broken"]
+    page = Table(pd.DataFrame({"trial": ["a", "b", "c"], "images/s": cells}), "")._repr_mimebundle_()["text/html"]
+    assert "<td class=lk-short>105,100 [103,600, 106,600]</td>" in page
+    assert page.count("lk-short") == 1
+
+
+def test_the_head_of_a_row_is_broken_where_it_is_long() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"trial": ["short", "resnet50 batch 256 32 bf16 function sgd contiguous keras-tensorflow"]})
+    page = Table(frame, "")._repr_mimebundle_()["text/html"]
+    assert page.count("lk-long") == 1 and '<th scope="row">short</th>' in page
+
+
 def test_one_pass_has_no_interval_and_says_so() -> None:
     one = results(made(TRAIN, 1, 0.5))
     assert "one pass, no interval" in summary.headline(one, [TRAIN]).body

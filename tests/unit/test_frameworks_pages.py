@@ -468,6 +468,15 @@ def test_first_losses_stand_beside_what_they_may_differ_by_and_what_is_traced_tw
     again = alike.first_losses(of_records(STUDY, twice, "h200_x4"), compared.side_by_side(results))
     assert isinstance(again, Table) and "Keras on TensorFlow, XLA, BF16; Keras on JAX" in again.caption
     assert isinstance(alike.first_losses(of_records(STUDY, [], "cpu"), []), Text)
+    changed = [
+        one.model_copy(update={"facts": {**one.facts, "gate": {**one.facts["gate"], "against": against}}})
+        for one in results.records
+        if one.status == "ok" and one.framework == "keras-jax"
+        for against in ["PyTorch's first loss" + (", with nothing dropped" if one.pass_number == 2 else "")]
+    ]
+    dropped = alike.first_losses(of_records(STUDY, changed, "h200_x4"), [one.as_trial for one in changed])
+    told = "PyTorch's first loss (of some networks, with nothing dropped)"
+    assert isinstance(dropped, Table) and set(dropped.frame["beside"]) == {told}
 
 
 # ---- the papers -----------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def first_losses(results: Results, trials: Sequence[Trial]) -> Table | Text:
         rows.append(
             {
                 "": ", ".join(by),
-                "beside": listing(list(dict.fromkeys(gate.get("against", EAGER_LOOP) for gate in gates))),
+                "beside": _beside([gate.get("against", EAGER_LOOP) for gate in gates]),
                 "differs by": f"{max(gate['loss_difference'] for gate in gates):.2g}" if gates else None,
                 "may by": f"{min(gate['loss_tolerance'] for gate in gates):.2g}" if gates else None,
                 "traced": max(traced[by]) if by in traced else None,
@@ -70,3 +70,11 @@ def first_losses(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "and passes. A trial beyond what it may has no result. Traced: how often Python ran the function that a "
         f"compiled step is made from; once, unless something is traced anew.{said} {results.describe()}.",
     )
+
+
+def _beside(against: list[str]) -> str:
+    """What losses were held against: what others only add to (`, with nothing dropped`) is not said again."""
+    said = list(dict.fromkeys(against))
+    alone = [one for one in said if not any(one != other and one.startswith(other) for other in said)]
+    added = [one.removeprefix(base) for base in alone for one in said if one != base and one.startswith(base)]
+    return listing(alone) + (f" (of some networks{listing(added)})" if added else "")
