@@ -83,6 +83,17 @@ def test_jax_trains_what_pytorch_trains_and_no_process_of_it_holds_the_device_af
     assert children == [], "what was started for the pass has ended"
 
 
+def test_a_later_process_takes_jaxs_program_from_the_disk_and_computes_the_same(tmp_path: Path) -> None:
+    needs_jax()
+    plain = resnet50("keras-jax", "xla", batch=48)  # of no other test
+    first, again = (run([plain], tmp_path / name)[0] for name in ("first", "again"))
+    assert first.facts["compiled_regions"] == {"from the cache": 0, "compiled": 1}
+    assert again.facts["compiled_regions"] == {"from the cache": 1, "compiled": 0}
+    assert again.facts["first_loss"] == pytest.approx(first.facts["first_loss"], rel=1e-6)
+    assert again.phases_s["compile"] < first.phases_s["compile"] / 2
+    assert differences([first]) and differences([again])
+
+
 @pytest.mark.parametrize("engine", ["eager", "compile"])
 def test_keras_on_pytorch_trains_what_pytorch_trains(engine: str, tmp_path: Path) -> None:
     needs()

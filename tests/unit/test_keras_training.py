@@ -5,6 +5,7 @@ Keras takes one back end a process, so each runs in one of its own (`tests/keras
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -81,6 +82,38 @@ def cases(*wanted: str) -> list[Any]:
     quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
     slow = [pytest.param(name, job, marks=WHEN_ASKED) for name, jobs in SLOW.items() for job in jobs if job in wanted]
     return quick + slow
+
+
+KEPT = """
+import sys
+
+import jax
+from labkit.engines.in_keras.kept_programs import keep_programs, programs
+
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+before = programs()
+keep_programs()
+jax.jit(lambda x: x @ x + 1)(jax.numpy.ones((8, 8))).block_until_ready()
+print(before, jax.config.jax_compilation_cache_dir, programs(), sep="|")
+"""
+
+
+def test_a_program_of_jax_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
+    needs("keras-jax")
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "LABKIT_CACHE": str(tmp_path / "cache")}
+
+    def said(**settings: str) -> tuple[str, str, dict[str, int]]:
+        run_ = [sys.executable, "-c", KEPT]
+        done_ = subprocess.run(run_, env=environment | settings, cwd=ROOT, capture_output=True, text=True, check=True)
+        before, folder, counted = done_.stdout.strip().split("|")
+        return before, folder, ast.literal_eval(counted)
+
+    (before, folder, first), (*_, again) = said(), said()
+    assert before == "None", "nothing is kept unless it is asked for"
+    assert folder == str(tmp_path / "cache" / "xla")
+    assert first["from the cache"] == 0 < first["compiled"]
+    assert again["compiled"] == 0 < again["from the cache"]
+    assert said(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[1] == str(tmp_path / "own"), "the user's choice stays"
 
 
 ENGINES = cases("eager", "function", "xla", "compile")
