@@ -8,7 +8,7 @@ from itertools import pairwise
 import pandas as pd
 
 from labkit.analysis.format import listing, with_interval
-from labkit.analysis.results import Results, measured_gpus
+from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Finding, Judged
@@ -106,13 +106,11 @@ def overview(seen: Evidence) -> Table | Text:
     rows = []
     for profile in profiles(seen):
         shown = [found for study in sorted(seen.available) if (found := seen.results(profile.name, study))]
-        host = shown[0].host
-        gpus = measured_gpus(profile, host)
         records = [record for results in shown for record in results.records]
         rows.append(
             {
                 "profile": profile.name,
-                "device": f"{len(gpus)} x {gpus[0]}" if gpus else host.get("cpu"),
+                "device": listing(list(dict.fromkeys(results.device_name for results in shown))),
                 "studies": listing([results.study.id for results in shown]),
                 "hosts": listing(sorted({str(results.host_id) for results in shown})),
                 "scale": listing(sorted({results.scale for results in shown})),

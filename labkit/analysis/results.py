@@ -130,6 +130,12 @@ class Results:
             )
         return pd.DataFrame(rows)
 
+    @property
+    def device_name(self) -> str:
+        """What the recorded host has of the devices that the profile measures: `2 x NVIDIA H200`, or its processor."""
+        gpus = measured_gpus(self.profile, self.host)
+        return f"{len(gpus)} x {gpus[0]}" if gpus else str(self.host.get("cpu", "unknown CPU"))
+
     def describe(self) -> str:
         """Host, device, scale and passes, for captions."""
         if not self:

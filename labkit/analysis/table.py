@@ -88,7 +88,7 @@ def _of_numbers(column: Sequence[str]) -> bool:
 
 
 def _class(text: str, of_numbers: bool) -> str:
-    """Numbers stand under each other, and a short text is not broken into lines."""
+    """Numbers stand under each other, a short text is not broken into lines, and a long one not into single words."""
     if of_numbers and (text == MISSING or _NUMBER.fullmatch(text)):
         return " class=n"
-    return " class=lk-short" if len(text) <= SHORT or _NUMBER.fullmatch(text) else ""
+    return " class=lk-short" if len(text) <= SHORT or _NUMBER.fullmatch(text) else " class=lk-words"

@@ -113,8 +113,18 @@ def _hosts(profile: Profile, shown: list[Results]) -> list[tuple[str, str]]:
     """The first host in a few lines, and which studies are of others."""
     if not shown:
         return []
-    others = [f"{one.study.id} on {one.host_id}" for one in shown if one.host_id != shown[0].host_id]
+    others = other_hosts(shown)
     return [*host_rows(profile, shown[0].host), *([("Other hosts", listing(others))] if others else [])]
+
+
+def other_hosts(shown: list[Results]) -> list[str]:
+    """Which studies are of other hosts than the first one's, with the device where that is another too."""
+    first = shown[0]
+    return [
+        f"{one.study.id} on {one.host_id}" + (f" ({one.device_name})" if one.device_name != first.device_name else "")
+        for one in shown
+        if one.host_id != first.host_id
+    ]
 
 
 def _links(report: Path) -> list[tuple[str, str]]:

@@ -270,7 +270,7 @@ def test_a_column_is_set_to_one_side_as_a_whole_and_short_texts_stay_on_a_line()
     assert "<td class=lk-short>1 GPU</td>" in page, "most of its column are no numbers"
     assert "<td class=n>1,234 [1,200, 1,270]</td><td class=lk-short>ResNet-50</td>" in page
     assert "<td class=n>–</td><td class=lk-short>–</td>" in page, "a missing value stands where its column does"
-    assert "<td>not measured on this device</td>" in page, "a long text may be broken"
+    assert "<td class=lk-words>not measured on this device</td>" in page, "a long text may be broken"
 
 
 def test_an_interval_is_printed_in_the_metrics_unit() -> None:

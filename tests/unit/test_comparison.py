@@ -33,6 +33,7 @@ from labkit.registry import COMPARISON, find_study
 from labkit.report import compare
 from labkit.report.execute import Execution
 from labkit.report.html import external_urls, render_notebook
+from labkit.report.pages import other_hosts
 from labkit.trial import Trial
 from tests.unit.test_site import (
     EVIL,
@@ -163,6 +164,20 @@ def test_the_overview_names_the_driver_of_every_host_of_a_profile() -> None:
     table = comparison.overview(seen(training("h200"), second))
     assert isinstance(table, Table)
     assert "580.159" in table.frame["driver"][0] and "575.0" in table.frame["driver"][0]
+
+
+def test_a_profile_of_two_processors_names_both_and_the_index_which_study_is_of_which() -> None:
+    of_cpu = training("h200").records
+    first, second = (
+        results("cpu", power("h200").records if name == "AMD EPYC" else of_cpu, {"id": host, "cpu": name, "gpus": []})
+        for host, name in ((A, "Intel Xeon"), (B, "AMD EPYC"))
+    )
+    table = comparison.overview(seen(first, second))
+    assert isinstance(table, Table)
+    assert table.frame["device"].tolist() == ["Intel Xeon and AMD EPYC"]
+    assert other_hosts([first, second]) == [f"{POWER} on {B} (AMD EPYC)"]
+    gpus = [training("h200"), power("h200")]
+    assert other_hosts(gpus) == [f"{POWER} on {B}"], "the same device needs no name"
 
 
 # ---- where they differ ----------------------------------------------------------------------------------------------

@@ -397,6 +397,19 @@ def test_the_caption_says_whether_the_first_pass_found_compiled_programs(
     assert isinstance(picture, Figure) and said in picture.caption
 
 
+def test_the_caption_tells_compilers_that_began_with_nothing_from_those_that_did_not() -> None:
+    trials = [in_framework("torch", "compile"), in_framework("keras-jax", "xla")]
+    made = [record(trial, n) for trial in trials for n in PASSES]
+    graphs = {"torch": {"compiled": 4, "from the cache": 0}, "keras-jax": {"compiled": 1, "from the cache": 3}}
+    told = [
+        one.model_copy(update={"facts": {**one.facts, "compiled_regions": graphs[str(one.framework)]}}) for one in made
+    ]
+    picture = once.first_steps(of_records(STUDY, told), trials)
+    assert isinstance(picture, Figure)
+    assert "In their first pass Keras on JAX, XLA found programs there already." in picture.caption
+    assert "The first pass of PyTorch, compile began with nothing there." in picture.caption
+
+
 def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_process() -> None:
     results = shown()
     picture = once.memory(results, compared.side_by_side(results))

@@ -65,8 +65,9 @@ def _caches(results: Results, trials: Sequence[Trial]) -> str:
     said = ""
     if warm := found.get("warm"):
         said += f" In their first pass {listing(warm)} found programs there already."
-    elif "cold" in found and None not in found:
-        said += " The first began with nothing there."
+    if cold := found.get("cold"):
+        whose = f"first pass of {listing(cold)}" if len(found) > 1 else "first"
+        said += f" The {whose} began with nothing there."
     if unknown := found.get(None):
         said += f" Whether the first pass of {listing(unknown)} found any there the records do not say."
     return said
