@@ -230,7 +230,11 @@ def parse_line(line: str) -> Record:
     if values["schema"] > SCHEMA:
         raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
     values["schema_version"], values["pass_number"] = values.pop("schema"), values.pop("pass", None)
-    return Record.model_validate(values)
+    record = Record.model_validate(values)
+    if record.framework == "torch" and "trace" in record.phases_s:
+        # Until November 2026 the profiler's phase was named as that in which Keras and JAX trace a step to compile it.
+        record.phases_s["traced_steps"] = record.phases_s.pop("trace")
+    return record
 
 
 def short_hash(key: str) -> str:

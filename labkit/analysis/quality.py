@@ -20,9 +20,22 @@ PANELS_IN_A_ROW = 4
 DASHES = ("-", "--", ":", "-.")
 LEARNED = 0.99  # of the loss of guessing: noise of block means stays within a percent of it
 MEASURING = ("first step", "warm-up", "timed")
-PARTS = ("start", "pauses", "build", "prepare", "first step", "warm-up", "timed", "validate", "other")
-# Phases before an engine's first step.
-PREPARING = ("weights", "reference", "convert", "calibrate", "trace", "compile", "capture")
+# The parts of a pass in their order: the phases of a record that make each, its colour in the palette, its hatching.
+PARTS: dict[str, tuple[tuple[str, ...], int | str, str]] = {
+    "start": ((), "faint", ""),  # of a process, not of a record
+    "pauses": (("idle",), 2, ""),
+    "build": (("build",), 3, ""),
+    "prepare": (("weights", "reference", "convert", "calibrate", "trace", "compile", "capture"), 6, ""),
+    "first step": (("first_step",), 4, ""),
+    "warm-up": (("warmup",), 5, ""),
+    "timed": (("timed", "queries"), 0, ""),
+    "untimed steps": (("steps_before",), 0, "////"),
+    "profiler": (("traced_steps", "nsight"), 3, "////"),
+    "validate": (("validation", "scoring"), 1, ""),
+    "other": ((), "ink", ""),
+}
+SELDOM = ("prepare", "untimed steps", "profiler", "validate")  # of tuned, traced and scored trials and training runs
+LEGEND_COLUMNS = 8
 
 
 def steadiness(results: Results, trials: list[Trial]) -> Figure | Text:
@@ -141,30 +154,22 @@ def pass_time(results: Results) -> Figure | Text:
     if not results:
         return NOTHING
     data = pass_parts(results)
+    shown = [part for part in PARTS if f"{part} (s)" in data]
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
         left = np.zeros(len(data))
-        colours = (
-            theme.faint,
-            theme.palette[2],
-            theme.palette[3],
-            theme.palette[6],
-            theme.palette[4],
-            theme.palette[5],
-            theme.palette[0],
-            theme.palette[1],
-            theme.ink,
-        )
         labels = [f"pass {number_}" for number_ in data["pass"]]
-        for part, colour in zip(PARTS, colours, strict=True):
-            if f"{part} (s)" not in data:
-                continue
-            axes.barh(labels, data[f"{part} (s)"], left=left, color=colour, label=part, height=0.6)
+        for part in shown:
+            _, key, hatch = PARTS[part]
+            colour = theme.palette[key] if isinstance(key, int) else getattr(theme, key)
+            drawn = {"facecolor": "none", "edgecolor": colour, "hatch": hatch} if hatch else {"color": colour}
+            axes.barh(labels, data[f"{part} (s)"], left=left, label=part, height=0.6, **drawn)
             left = left + data[f"{part} (s)"].to_numpy()
         axes.invert_yaxis()
         axes.set_xlabel("seconds")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.28), ncols=len(PARTS), fontsize=8, columnspacing=1.2)
+        columns = len(shown) if len(shown) <= LEGEND_COLUMNS else -(-len(shown) // 2)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, fontsize=8, columnspacing=1.2)
         axes.spines[["top", "right"]].set_visible(False)
 
     shares = [percent(share) for share in data["share measuring"]] or ["–"]
@@ -173,13 +178,23 @@ def pass_time(results: Results) -> Figure | Text:
         draw=draw,
         again=results.again,
         caption=f"Time of each pass. Warm-up and timed blocks are {', '.join(shares)} of it (the first step, which "
-        f"the correctness gate checks, counts as warm-up). In the pauses telemetry sees the device without work. "
-        f"{results.describe()}.",
+        f"the correctness gate checks, counts as warm-up). In the pauses telemetry sees the device without work."
+        f"{_untimed(shown)} {results.describe()}.",
         alt="Stacked bars, one a pass, of the seconds spent starting, in pauses, building, in the first step, in "
         "warm-up and timed blocks, and the rest.",
         data=data,
         size_in=(8.0, 1.1 + 0.42 * max(len(data), 1)),
     )
+
+
+def _untimed(parts: list[str]) -> str:
+    """What the hatched parts are, where a page has them."""
+    said = {
+        "untimed steps": "untimed steps lead to the one from which a trace or a sample is taken",
+        "profiler": "the profiler's are the traced steps and the analysis of their traces",
+    }
+    named = [what for part, what in said.items() if part in parts]
+    return f" Hatched: {'; '.join(named)}." if named else ""
 
 
 def pass_parts(results: Results) -> pd.DataFrame:
@@ -205,20 +220,13 @@ def pass_parts(results: Results) -> pd.DataFrame:
         )
     columns = ["pass", *(f"{part} (s)" for part in PARTS), "total (s)", "share measuring"]
     data = pd.DataFrame(rows, columns=columns)
-    seldom = [f"{part} (s)" for part in ("prepare", "validate")]  # of tuned trials; of training runs and scored trials
+    seldom = [f"{part} (s)" for part in SELDOM]
     return data.drop(columns=[name for name in seldom if not data[name].any()])
 
 
 def _parts(record: Record) -> dict[str, float]:
-    phases = record.phases_s
     named = {
-        "pauses": phases.get("idle", 0.0),
-        "build": phases.get("build", 0.0),
-        "prepare": sum(phases.get(name, 0.0) for name in PREPARING),
-        "first step": phases.get("first_step", 0.0),
-        "warm-up": phases.get("warmup", 0.0),
-        "timed": phases.get("timed", 0.0) + phases.get("queries", 0.0),
-        "validate": phases.get("validation", 0.0) + phases.get("scoring", 0.0),
+        part: sum(record.phases_s.get(name, 0.0) for name in phases) for part, (phases, *_) in PARTS.items() if phases
     }
     return {**named, "other": max(record.wall_s - sum(named.values()), 0.0)}
 

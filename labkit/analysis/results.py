@@ -146,7 +146,12 @@ class Results:
         device = f"{count}{gpus[0]}" if gpus else cpu
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
             device += f" beside {cpu}"
-        return f"{device}, host {self.host_id}, scale {self.scale}, n = {len(self.passes())}"
+        return f"{device}, host {self.host_id}, scale {self.scale}, n = {self._counted()}"
+
+    def _counted(self) -> str:
+        """How many passes there are of a trial with a result: `3`, or `2 to 3` where some were not measured in all."""
+        counts = {len(found) for trial in self.by_trial if (found := self.ok(trial))} or {len(self.passes())}
+        return str(max(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:

@@ -253,12 +253,27 @@ def method_sentence(results: Results, did: str) -> Text:
     diverged = sorted({record.as_trial.label(beside=beside) for record in lost})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
+    if cut := _not_measured(results):
+        said += f"\n\n{cut}"
     if unsteady:
         said += (
             f"\n\nNot steady when timing began (the last warm-up blocks differed by more than 5 %): "
             f"{_unsteady_names(unsteady, beside)}. Their blocks are kept like all others."
         )
     return Text(said)
+
+
+def _not_measured(results: Results) -> str:
+    """Which trials a pass that was cut off did not come to; "" where every trial is in every pass."""
+    passes = set(results.passes())
+    lacking: dict[int, list[str]] = {}
+    for trial, records in results.by_trial.items():
+        for number_ in passes - {record.pass_number for record in records}:
+            lacking.setdefault(number_, []).append(trial.label(beside=list(results.by_trial)))
+    return " ".join(
+        f"Pass {number_} was cut off and has no record of {listing(names)}: their rows say so by their n."
+        for number_, names in sorted(lacking.items())
+    )
 
 
 def _unsteady_names(unsteady: Sequence[Record], beside: Sequence[Trial]) -> str:

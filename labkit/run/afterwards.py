@@ -105,8 +105,7 @@ def asked_of_steps(
         blocks = blocks.model_copy(update={"trace": trace})
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
-        # A step of Keras is traced before it is compiled, and that is the phase of this name.
-        close_phase("trace" if trial.framework == "torch" else "traced_steps")
+        close_phase("traced_steps")  # not "trace": so is called what compilers do to a step
         if _is_counted(trial, pass_number):
             events.progress("counting in kernels", 0.0)
             facts["nsight"] = counters(command_for(trial, pass_number), os.environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -193,6 +194,31 @@ def test_without_records_every_part_says_so_and_none_fails() -> None:
 def test_the_share_of_a_pass_that_measures_counts_first_step_warm_up_and_blocks() -> None:
     parts = quality.pass_parts(results(made(TRAIN, 1, 0.5)))
     assert parts["share measuring"].tolist() == [pytest.approx((0.5 + 1 + 5) / (10 + 2))]
+
+
+def test_a_pass_of_traced_trials_shows_the_untimed_steps_and_the_profiler_apart() -> None:
+    plain = made(TRAIN, 1, 0.5)
+    traced = plain.model_copy(
+        update={"wall_s": 20.0, "phases_s": {**plain.phases_s, "steps_before": 6.0, "traced_steps": 2.0, "trace": 1.0}}
+    )
+    parts = quality.pass_parts(results(traced)).iloc[0]
+    assert (parts["untimed steps (s)"], parts["profiler (s)"], parts["prepare (s)"]) == (6.0, 2.0, 1.0)
+    assert parts["total (s)"] == pytest.approx(20.0 + 2)
+    drawn = quality.pass_time(results(traced))
+    assert isinstance(drawn, Figure) and "Hatched: untimed steps lead" in drawn.caption
+    assert "Hatched" not in quality.pass_time(results(plain)).caption, "a page without traces says nothing of them"
+
+
+def test_trials_that_a_pass_did_not_come_to_are_named_and_n_is_not_said_to_be_the_same_for_all() -> None:
+    whole, other = three_passes(), made(replace(TRAIN, batch=256), 1, 0.5)
+    assert whole.describe().endswith("n = 3") and "cut off" not in summary.method_sentence(whole, "").body
+    second = other.model_copy(update={"pass_number": 2})
+    cut = results(*whole.records, other, second)
+    assert cut.describe().endswith("n = 2 to 3")
+    said = summary.method_sentence(cut, "").body
+    assert "Pass 3 was cut off and has no record of" in said and "batch 256" in said
+    failed = second.model_copy(update={"pass_number": 3, "status": "oom", "result": None})
+    assert "cut off" not in summary.method_sentence(results(*cut.records, failed), "").body, "it was tried"
 
 
 def test_a_loss_that_did_not_stay_finite_is_said() -> None:

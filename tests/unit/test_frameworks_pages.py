@@ -18,6 +18,7 @@ from labkit.analysis.studies.frameworks import (
     devices,
     figures,
     grids,
+    holding,
     lacking,
     once,
     plan,
@@ -441,7 +442,9 @@ def test_memory_is_the_frameworks_own_peak_beside_the_devices_and_of_a_cpu_the_p
 
 def test_energy_is_of_the_trials_with_long_windows_and_an_epoch_is_of_the_training_images() -> None:
     results = shown()
-    by_setting = {table.caption.split(". ")[0]: table for table in tables.use(results, compared.side_by_side(results))}
+    *shown_tables, held = tables.use(results, compared.side_by_side(results))
+    assert isinstance(held, Text) and "less than 50 % of the time" in held.body
+    by_setting = {table.caption.split(". ")[0]: table for table in shown_tables if isinstance(table, Table)}
     table = by_setting["GoogLeNet, 224 px, batch 64"]
     row = table.frame.set_index("").loc["Keras on JAX, XLA, BF16"]
     assert float(row["mJ/image"].split()[0]) == pytest.approx(300 / (1500 * 2.4 * 2) * 1e3, rel=0.01)
@@ -449,8 +452,39 @@ def test_energy_is_of_the_trials_with_long_windows_and_an_epoch_is_of_the_traini
     small = by_setting["ResNet-50, 32 px, batch 256"]
     assert "mJ/image" not in small.frame, "no long windows there"
     assert "the device's counter" in small.caption and table.caption.endswith("As above.")
-    (on_cpu,) = tables.use(shown("cpu"), compared.side_by_side(shown("cpu")))
+    (on_cpu,) = tables.use(shown("cpu"), compared.side_by_side(shown("cpu")))  # no device told its use there
     assert isinstance(on_cpu, Table) and "No power" in on_cpu.caption and "power (W)" not in on_cpu.frame
+
+
+def test_what_the_host_held_back_is_told_from_what_filled_the_device() -> None:
+    use = {"PyTorch, eager": 0.25, "PyTorch, compile": 0.2, "Keras on JAX, XLA": 0.95, "Keras on PyTorch, compile": 0.7}
+    made = []
+    for one in shown().records:
+        share = use.get(compared.how(one.as_trial))
+        if one.status == "ok" and share and one.telemetry:
+            told = Statistic(mean=share, low=share, high=share, n=9)
+            windows = {
+                name: window.model_copy(
+                    update={"sources": {gpu: {**of, "utilisation": told} for gpu, of in window.sources.items()}}
+                )
+                for name, window in one.telemetry.windows.items()
+            }
+            one = one.model_copy(update={"telemetry": one.telemetry.model_copy(update={"windows": windows})})
+        made.append(one)
+    results = of_records(STUDY, made, "h200_x4")
+    known = [trial for trial in compared.side_by_side(results) if results.ok(trial) and compared.how(trial) in use]
+    said = holding.by_whom(results, known)
+    assert said is not None
+    waiting, _, busy = said.body.partition("It was busy in 90 % or more")
+    assert "less than 50 % of the time" in waiting
+    assert "PyTorch, eager in FP32 25 %; PyTorch, eager in BF16 25 %; PyTorch, compile in BF16 20 %" in waiting
+    assert "Keras on JAX, XLA in BF16 95 %" in busy and "PyTorch" not in busy
+    assert "Keras on PyTorch, compile" not in said.body, "neither waiting nor busy: nothing is said of it"
+    most = max(NOISE) / min(NOISE)
+    assert f"Their passes lie apart by up to {most:.2f}x." in waiting
+    alone = holding.by_whom(results, [trial for trial in known if trial.framework == "keras-jax"])
+    assert alone and alone.body.startswith("The device was busy in 90 % or more of the time")
+    assert holding.by_whom(shown("cpu"), compared.side_by_side(shown("cpu"))) is None
 
 
 def test_networks_that_differ_in_parameters_are_said_to_be_no_comparison() -> None:

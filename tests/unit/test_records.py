@@ -121,6 +121,13 @@ def test_every_digit_and_every_letter_survives(times: list[float], reason: str) 
     assert parse_line(line.encode().decode()).result.host_s == times
 
 
+def test_the_profilers_phase_of_older_records_is_told_from_the_tracing_of_a_step_to_be_compiled() -> None:
+    profiled = parse_line(record(phases_s={"trace": 2.0, "timed": 1.0}).line())
+    assert profiled.phases_s == {"traced_steps": 2.0, "timed": 1.0}
+    of_keras = {"phases_s": {"trace": 3.0}, "trial": Trial(framework="keras-jax", engine="xla").as_dict()}
+    assert parse_line(record(**of_keras).line()).phases_s == {"trace": 3.0}
+
+
 def test_the_fields_of_a_line_are_those_of_the_contract() -> None:
     contract = (
         "schema protocol study scale key trial pass process host versions status reason started_at result telemetry"

@@ -485,7 +485,7 @@ def test_a_trial_is_traced_after_everything_timed(made: tuple[Path, dict[str, Re
     assert trace.kernels["convolution"].seconds > 0
     assert trace.memory is not None and trace.memory.weights == record.facts["parameter_bytes"]
     assert record.facts["later_loss"][-1][0] == 39
-    assert {"steps_before", "trace"} <= set(record.phases_s)
+    assert {"steps_before", "traced_steps"} <= set(record.phases_s)
     assert record.telemetry is not None and record.telemetry.windows["after"].start_s > record.phases_s["timed"]
 
 

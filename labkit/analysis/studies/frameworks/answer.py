@@ -186,8 +186,10 @@ def limitations(results: Results) -> Text:
             "`benchmarks/keras_loop.py` holds it against Keras's fit, `benchmarks/torch_compile.py` against the loop "
             f"of PyTorch's own examples.{_loaders(results)}",
             "Compiled is whatever each framework's compiler does with a whole step: TorchInductor (but for the update, "
-            "a few kernels of many tensors each), TensorFlow's graph, XLA. Their options are at their defaults. Half "
-            "precision is each framework's own mixed precision, whose lists of operators differ.",
+            "a few kernels of many tensors each), TensorFlow's graph, XLA. Their options are at their defaults, and "
+            "by default XLA captures what it can of a step as CUDA graphs, which TorchInductor does not: PyTorch's "
+            "captured step is among the tuned engines. Half precision is each framework's own mixed precision, whose "
+            "lists of operators differ.",
         ]
     said.append(untested(results))
     said.append(summary.limitations(results, trials).body)

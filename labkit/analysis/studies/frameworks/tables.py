@@ -16,6 +16,7 @@ from labkit.analysis.studies.frameworks.compared import (
     how,
     over_native,
 )
+from labkit.analysis.studies.frameworks.holding import by_whom
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.trial import Trial
@@ -74,7 +75,7 @@ def _bound(results: Results, trial: Trial) -> float | None:
 
 
 def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
-    """What a training took: an epoch's time with its input, how busy the device was, power, and energy an image."""
+    """What a training took: an epoch's time with its input, how busy the device was, power, energy; what held it."""
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
         return [Text("No trial gave a result, so nothing can be said of time, use and energy.")]
@@ -84,7 +85,9 @@ def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
         f"host, kept busy by the training's process.{_energy(results, known)} {conditions(results, known)}. 95 % "
         "intervals."
     )
-    return _by_setting(known, lambda alike: _use_frame(results, alike), said)
+    shown = _by_setting(known, lambda alike: _use_frame(results, alike), said)
+    held = by_whom(results, known)
+    return [*shown, held] if held else shown
 
 
 def _use_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
