@@ -66,12 +66,15 @@ def ratios(results: Results, pairs: Iterable[tuple[Trial, Trial]], metric: str) 
 
 
 def like(results: Results, trial: Trial, **fields: Any) -> Trial | None:
-    """The trial that differs from this one in these fields alone, whatever is asked of it once it was timed."""
+    """The trial that differs from this one in these fields alone; else, whatever is asked of it once it was timed."""
+    exact = replace(trial, **fields)
+    if exact in results.by_trial:
+        return exact
 
     def timed_part(one: Trial) -> Trial:
         return replace(one, **{name: getattr(Trial(), name) for name in ASKED_AFTER})
 
-    wanted = timed_part(replace(trial, **fields))
+    wanted = timed_part(exact)
     return next((other for other in results.by_trial if timed_part(other) == wanted), None)
 
 

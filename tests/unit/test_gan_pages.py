@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ import pytest
 from labkit.analysis import roofline, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
-from labkit.analysis.studies.gan import answer, curves, gate, generated, sampling, seen, utilisations
+from labkit.analysis.studies.gan import answer, curves, gate, generated, grids, sampling, seen, utilisations
 from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts import Evidence, judge_all
 from labkit.models import count
 from labkit.observed import Metrics, Statistic, Telemetry, Window
+from labkit.papers import load_papers
+from labkit.profile import SCALES, load_profile
 from labkit.recipes import adversarial
 from labkit.records import Record
 from labkit.traced import Kernel, Piece, Total, Trace, Traced, Untraced
-from labkit.trial import Trial
+from labkit.trial import Trial, grid
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.reading import row_of, said
 
@@ -101,6 +105,12 @@ def trials() -> list[Trial]:
     return [*swept, trial(32, traced_iterations=200)]
 
 
+def sooner() -> list[Trial]:
+    """As the profiles of GPUs have it: traced right after the timed part, and one of them again after the 300th."""
+    swept = [trial(batch, steps_before=0) for batch in BATCHES] + [trial(8, engine="graph", steps_before=0)]
+    return [*swept, trial(32), trial(32, traced_iterations=200, traced_s=60)]
+
+
 def records(passes: tuple[int, ...] = PASSES, **other: Any) -> list[Record]:
     return [*(record(one, n, **other) for n in passes for one in trials()), *(drawn(n) for n in passes)]
 
@@ -128,6 +138,7 @@ def some_failed() -> list[Record]:
 
 CASES: dict[str, Callable[[], Results]] = {
     "a GPU": lambda: of_records(STUDY, records()),
+    "traced sooner": lambda: of_records(STUDY, [record(one, n) for n in PASSES for one in sooner()]),
     "one pass": lambda: of_records(STUDY, records((1,))),
     "no sensors": lambda: of_records(STUDY, records(sensors=False)),
     "no traces": lambda: of_records(STUDY, records(found=Untraced(reason="the profiler saw nothing"))),
@@ -195,8 +206,11 @@ def test_a_page_shows_each_configuration_once_however_often_it_was_traced() -> N
     shown = [(one.batch, one.engine, one.precision) for one in swept(results)]
     assert len(set(shown)) == len(shown) == len(trials()) - 1
     assert all(one.traced_iterations == 5 and not one.samples for one in swept(results))
-    ((short, long),) = seen.sampling_pairs(results)
-    assert (short.batch, short.traced_iterations, long.traced_iterations) == (32, 5, 200)
+    (found,) = seen.samples(results)
+    assert found == (trial(32), trial(32, traced_iterations=200), None)
+    assert set(swept(case_of("traced sooner"))) == {one for one in sooner() if not one.steps_before}
+    (found,) = seen.samples(case_of("traced sooner"))
+    assert found == (trial(32), trial(32, traced_iterations=200, traced_s=60), trial(32, steps_before=0))
 
 
 def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
@@ -267,6 +281,55 @@ def test_few_and_many_iterations_stand_side_by_side_class_by_class() -> None:
     assert row_of(frame, what="batch norm")["difference"] == "2.0 points"
     assert row_of(frame, what="computing")["difference"].endswith("points")
     assert list(frame["what"])[:2] == ["computing", "step under the profiler"]
+
+
+def test_a_sample_taken_sooner_stands_beside_with_its_own_difference() -> None:
+    early, few, many = trial(32, steps_before=0), trial(32), trial(32, traced_iterations=200)
+    others = [trial(batch, steps_before=0) for batch in (8, 128)]
+    made = [record(one, n, traced(one, n, tilt=0.01 if one == early else 0.0)) for n in PASSES for one in (early, few)]
+    results = of_records(STUDY, [*made, *(record(one, n) for n in PASSES for one in (many, *others))])
+    shown = sampling.table(results)
+    row = row_of(shown.frame, what="convolution")  # type: ignore[union-attr]
+    assert (row["5 traced early"], row["5 traced"], row["200 traced"]) == ("76 %", "75 %", "75 %")
+    assert (row["difference"], row["early, difference"]) == ("0.0 points", "1.0 points")
+    assert row_of(shown.frame, what="step under the profiler")["early, difference"] == "0.0 %"  # type: ignore[union-attr]
+    assert "Early: as few right after the timed part" in said(shown)
+    assert "right after the timed part, and not after 300 iterations, it is" in sampling.sentence(results)
+    assert "classes of kernels differ by 1.0 points at most" in sampling.sentence(results)
+    without = sampling.table(case_of("a GPU"))
+    assert "early" not in said(without).lower()
+
+
+def test_claims_take_the_sweep_and_the_papers_own_sample() -> None:
+    results = case_of("traced sooner")
+    evidence = Evidence(results.profile.name, (results.profile.name,), frozenset({STUDY}), lambda _, study: results)
+    found = {finding.claim.id: finding for finding in judge_all(load_papers(), evidence, STUDY)}
+    (rises,) = found["cern-batch-utilisation"].cases
+    assert {side.trial for side in rises.sides} == {trial(batch, steps_before=0) for batch in BATCHES}
+    for case in found["cern-sampling"].cases:
+        assert [side.trial for side in case.sides] == [trial(32), trial(32, traced_iterations=200, traced_s=60)]
+    assert len(found["cern-sampling"].cases) == 2, "one a metric"
+
+
+@pytest.mark.parametrize("hw", ["cpu", "h200", "p100_16gb"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_profile_sweeps_samples_and_draws(hw: str, scale: str) -> None:
+    profile = load_profile(hw)
+    lab = SimpleNamespace(
+        profile=profile,
+        sweep=profile.sweep(STUDY, scale),
+        trials=lambda **axes: grid(device=profile.device.kind, **axes),
+    )
+    swept, sampled, drawn = grids.swept(lab), grids.sampled(lab), grids.drawn(lab, own_images=False)  # type: ignore[arg-type]
+    assert len(set(swept)) == len(swept) and not {one for one in swept if one.samples}
+    asked = of_records(STUDY, [record(one, 1) for one in dict.fromkeys([*swept, *sampled])], hw)
+    assert set(seen.swept(asked)) == set(swept), "the others are told from the sweep"
+    known = seen.samples(asked)
+    assert {one.few.batch for one in known} == set(lab.sweep["longer_batch"])
+    assert all(one.many.traced_iterations == lab.sweep["longer_traced"] for one in known)
+    later = lab.sweep["longer_after"] > lab.sweep["steps_before"]
+    assert all((one.early is not None) == later for one in known)
+    assert [(one.samples, one.data) for one in drawn] == [(lab.sweep["samples"], "digits")]
 
 
 def test_few_and_many_that_are_not_the_same_everywhere_are_called_so() -> None:

@@ -668,6 +668,14 @@ def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
     assert [side.trial for side in case.sides] == [B16]
 
 
+def test_a_trace_right_after_the_timed_part_is_the_one_after_the_fewest_steps() -> None:
+    early, late = (Trial(batch=64, traced_iterations=5, steps_before=steps) for steps in (0, 300))
+    for which, wanted in (("smallest", early), ("largest", late)):
+        test = a_test(shape="level", at_least=1, select={"traced_iterations": 5, "steps_before": which})
+        case = only_case(found_by(test, shown({early: near(100), late: near(100)})))
+        assert [side.trial for side in case.sides] == [wanted]
+
+
 def test_each_model_has_a_largest_batch_of_its_own() -> None:
     small, large = Trial(model="vgg16", batch=32), Trial(model="vgg16", batch=128)
     data = {B64: near(100), B512: near(200), small: near(100), large: near(50)}

@@ -180,11 +180,14 @@ _DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
 }
 
 
+MAY_BE_NONE = frozenset({"steps_before"})  # sizes of which 0 is one
+
+
 def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
     """The sides whose fields have the given values; a list means any of them.
 
     `largest` and `smallest` are resolved last, among the sides left that are otherwise alike. 0 is no size: a trial of
-    0 epochs is no training run, and none of its own kind is the largest.
+    0 epochs is no training run, and none of its own kind is the largest. But a trace may come after no further steps.
     """
     left = list(sides)
     for name, value in wanted.items():
@@ -196,7 +199,7 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
     for name, value in wanted.items():
         if value in (LARGEST, SMALLEST):
             best = max if value == LARGEST else min
-            left = [side for side in left if side.field(name)]
+            left = [side for side in left if side.field(name) or name in MAY_BE_NONE]
             left = [
                 side
                 for family in families(left, [name])

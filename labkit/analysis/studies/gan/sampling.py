@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 import pandas as pd
 
 from labkit.analysis import engines, traced
 from labkit.analysis.format import listing, percent, with_interval
 from labkit.analysis.results import Results
-from labkit.analysis.studies.gan.seen import of, sampling_pairs
+from labkit.analysis.studies.gan.seen import Sample, of, samples
 from labkit.analysis.studies.gan.utilisations import share_words
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
@@ -22,64 +23,115 @@ POINTS = 100.0  # of a share
 
 
 def sentence(results: Results) -> str:
-    """Computing, classes and step time by few iterations and by many; empty where nothing was traced twice."""
+    """Computing, classes and step time by few iterations, later and sooner, and by many; empty where none is traced."""
     found = []
-    for short, long in sampling_pairs(results):
-        few, many = (of(results, one, "compute_utilisation") for one in (short, long))
+    for sample in samples(results):
+        few, many = (of(results, one, "compute_utilisation") for one in (sample.few, sample.many))
         if few and many:
             said = [
-                f"at mini-batch {short.batch:,} the share is {percent(few.point)} by {short.traced_iterations} and "
-                f"{percent(many.point)} by {long.traced_iterations}"
+                f"at mini-batch {sample.few.batch:,} the share is {percent(few.point)} by "
+                f"{sample.few.traced_iterations} and {percent(many.point)} by {sample.many.traced_iterations}"
             ]
-            if shares := class_shares(results, short, long):
-                apart = max(abs(a - b) for a, b in shares.values())
-                said.append(f"classes of {_ran(results)} differ by {_points(apart)} at most")
-            steps = [of(results, one, "traced_step_s") for one in (short, long)]
+            said += _apart(results, sample.few, sample.many)
+            steps = [of(results, one, "traced_step_s") for one in (sample.few, sample.many)]
             if steps[0] and steps[1]:
                 said.append(_longer(steps[0], steps[1]))
+            early = of(results, sample.early, "compute_utilisation") if sample.early else None
+            if early and sample.early:
+                said.append(
+                    f"right after the timed part, and not after {sample.few.steps_before:,} iterations, it is "
+                    f"{percent(early.point)}"
+                )
+                said += _apart(results, sample.early, sample.few)
             found.append("; ".join(said))
     return f"A few iterations beside many: {'. '.join(found)}." if found else ""
 
 
+def _apart(results: Results, one: Trial, other: Trial) -> list[str]:
+    shares = class_shares(results, one, other)
+    most = max((abs(a - b) for a, b in shares.values()), default=0.0)
+    return [f"classes of {_ran(results)} differ by {_points(most)} at most"] if shares else []
+
+
 def table(results: Results) -> Table | Text:
-    """What few and many iterations say of the same training, side by side."""
-    rows = []
-    pairs = sampling_pairs(results)
-    few_head, many_head = (_head([pair[at] for pair in pairs], word) for at, word in enumerate(("few", "many")))
-    for short, long in pairs:
-        for metric in ("compute_utilisation", "traced_step_s"):
-            few, many = (of(results, one, metric) for one in (short, long))
-            if few and many:
-                about = METRICS[metric]
-                rows.append(
-                    {
-                        "mini-batch": short.batch,
-                        "what": "computing" if about.share else "step under the profiler",
-                        few_head: with_interval(few, metric),
-                        many_head: with_interval(many, metric),
-                        "difference": _points(few.point - many.point) if about.share else _relative(few, many),
-                    }
-                )
-        for name, (one, other) in class_shares(results, short, long).items():
-            rows.append(
-                {
-                    "mini-batch": short.batch,
-                    "what": name.replace("_", " "),
-                    few_head: share_words(one),
-                    many_head: share_words(other),
-                    "difference": _points(one - other),
-                }
-            )
+    """What few iterations, later and sooner, and many say of the same training, side by side."""
+    known = samples(results)
+    heads = Heads.of(known)
+    rows = [row for sample in known for row in [*_measured(results, sample, heads), *_classes(results, sample, heads)]]
     if not rows:
         return Text("No training was traced twice, so what a few iterations stand for can't be said here.")
-    before = listing([f"{count:,}" for count in sorted({short.steps_before for short, _ in pairs})])
-    counts = listing(list(dict.fromkeys(f"{a.traced_iterations} and {b.traced_iterations}" for a, b in pairs)))
+    before = listing([f"{count:,}" for count in sorted({sample.few.steps_before for sample in known})])
+    counts = listing(
+        list(dict.fromkeys(f"{one.few.traced_iterations} and {one.many.traced_iterations}" for one in known))
+    )
+    early = " Early: as few right after the timed part. Its difference is to the few." if heads.early else ""
     return Table(
         pd.DataFrame(rows, dtype=object),
         f"The same training traced for few and for many iterations ({counts}), after "
-        f"{before} or more. Classes: shares of the {_ran(results)}' time, means over passes. "
-        f"{engines.conditions(results, [short for short, _ in pairs])}.",
+        f"{before} or more.{early} Classes: shares of the {_ran(results)}' time, means over passes. "
+        f"{engines.conditions(results, [sample.few for sample in known])}.",
     )
+
+
+class Heads(NamedTuple):
+    """Names of the columns; no early one where nothing was traced sooner."""
+
+    few: str
+    many: str
+    early: str | None
+
+    @classmethod
+    def of(cls, known: Sequence[Sample]) -> Heads:
+        """The numbers of iterations where they are the same for all."""
+        sooner = [sample.early for sample in known if sample.early]
+        return cls(
+            _head([sample.few for sample in known], "few"),
+            _head([sample.many for sample in known], "many"),
+            f"{_head(sooner, 'few')} early" if sooner else None,
+        )
+
+    def row(self, sample: Sample, what: str, shown: dict[str | None, str | None]) -> dict[str, object]:
+        """A row of the table."""
+        return {"mini-batch": sample.few.batch, "what": what, **{name: of for name, of in shown.items() if name}}
+
+
+def _measured(results: Results, sample: Sample, heads: Heads) -> list[dict[str, object]]:
+    rows = []
+    for metric in ("compute_utilisation", "traced_step_s"):
+        few, many = (of(results, one, metric) for one in (sample.few, sample.many))
+        early = of(results, sample.early, metric) if sample.early else None
+        if not few or not many:
+            continue
+        share = METRICS[metric].share
+        apart = _share_apart if share else _relative
+        shown = {
+            heads.early: with_interval(early, metric) if early else None,
+            heads.few: with_interval(few, metric),
+            heads.many: with_interval(many, metric),
+            "difference": apart(few, many),
+            heads.early and "early, difference": apart(early, few) if early else None,
+        }
+        rows.append(heads.row(sample, "computing" if share else "step under the profiler", shown))
+    return rows
+
+
+def _classes(results: Results, sample: Sample, heads: Heads) -> list[dict[str, object]]:
+    rows, sooner = [], class_shares(results, sample.early, sample.few) if sample.early else {}
+    for name, (few, many) in class_shares(results, sample.few, sample.many).items():
+        early = sooner[name][0] if name in sooner else 0.0 if sooner else None
+        shown = {
+            heads.early: share_words(early) if early is not None else None,
+            heads.few: share_words(few),
+            heads.many: share_words(many),
+            "difference": _points(few - many),
+            heads.early and "early, difference": _points(early - few) if early is not None else None,
+        }
+        rows.append(heads.row(sample, name.replace("_", " "), shown))
+    return rows
+
+
+def _share_apart(one: Interval, other: Interval) -> str:
+    return _points(one.point - other.point)
 
 
 def _head(trials: Sequence[Trial], otherwise: str) -> str:

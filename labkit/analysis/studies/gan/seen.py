@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from labkit.analysis.results import Results
 from labkit.analysis.speed import word
@@ -14,23 +16,46 @@ from labkit.trial import PRECISIONS, Trial
 
 
 def swept(results: Results) -> list[Trial]:
-    """The trials over mini-batches, each with its short trace: constraint, engine, precision and batch in order."""
-    found = results.trials(workload="gan", samples=0)
-    short = [trial for trial in found if trial not in {long for _, long in sampling_pairs(results)}]
-    return sorted(short, key=_place)
+    """The trials over mini-batches, each with its short trace: constraint, engine, precision and batch in order.
+
+    Those traced as most are, for so many iterations after so many; the others show whether that matters.
+    """
+    found = sorted(results.trials(workload="gan", samples=0), key=_traced)
+    usual = Counter(map(_traced, found)).most_common(1)
+    return sorted((trial for trial in found if _traced(trial) == usual[0][0]), key=_place)
+
+
+def _traced(trial: Trial) -> tuple[int, int]:
+    """How many iterations were traced, after how many."""
+    return trial.traced_iterations, trial.steps_before
 
 
 def _place(trial: Trial) -> tuple[str, str, int, int]:
     return trial.constraint, trial.engine, PRECISIONS.index(trial.precision), trial.batch
 
 
-def sampling_pairs(results: Results) -> list[tuple[Trial, Trial]]:
-    """Trials that differ in nothing but how many iterations were traced: the fewest and the most."""
+class Sample(NamedTuple):
+    """A training traced for few and for many iterations after as many, and, where there is one, for few before them."""
+
+    few: Trial
+    many: Trial
+    early: Trial | None
+
+
+def samples(results: Results) -> list[Sample]:
+    """Trials that differ in nothing but how many iterations were traced, the fewest and the most; and the earlier."""
+    asked = [trial for trial in results.trials(workload="gan", samples=0) if trial.traced_iterations]
     alike: dict[Trial, list[Trial]] = {}
-    for trial in sorted(results.trials(workload="gan", samples=0), key=lambda one: one.traced_iterations):
-        if trial.traced_iterations:
-            alike.setdefault(replace(trial, traced_iterations=0, traced_s=0), []).append(trial)
-    return [(of[0], of[-1]) for of in alike.values() if len(of) > 1]
+    for trial in sorted(asked, key=_traced):
+        alike.setdefault(replace(trial, traced_iterations=0, traced_s=0), []).append(trial)
+    pairs = [(of[0], of[-1]) for of in alike.values() if len(of) > 1]
+    return [Sample(few, many, _earlier(few, asked)) for few, many in pairs]
+
+
+def _earlier(few: Trial, among: Sequence[Trial]) -> Trial | None:
+    """The same training, traced for as many iterations, but sooner."""
+    sooner = [one for one in among if one.steps_before < few.steps_before]
+    return next((one for one in sooner if replace(one, steps_before=few.steps_before) == few), None)
 
 
 def sampled(results: Results) -> list[Trial]:
