@@ -253,6 +253,8 @@ class Trial:
 
     def _part(self, name: str) -> str:
         """A field in a label."""
+        if name == "memory_format" and self.framework != "torch":
+            return ""  # Keras's networks have their own
         if name == "threads":
             return f"{self.threads or 'default'} threads"
         if name == "traced_iterations":

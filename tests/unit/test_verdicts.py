@@ -640,7 +640,7 @@ def test_the_largest_number_of_epochs_is_a_training_runs_and_never_none() -> Non
     case = only_case(found_by(test, shown(data, "top1")))
     assert case.verdict == YES and {side.trial.epochs for side in case.sides} == {5}
     finding = found_by(test, shown({Trial(batch=64): near(0.1), Trial(batch=256): near(0.1)}, "top1"))
-    assert finding.verdict == UNTESTED and "no trial of 01_training is epochs largest" in finding.reason
+    assert finding.verdict == UNTESTED and "no trial of 01_training has epochs largest" in finding.reason
 
 
 def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
@@ -744,13 +744,13 @@ def test_trials_that_differ_in_another_field_are_not_compared() -> None:
     data = {B64: near(100), Trial(batch=256, precision="bf16"): near(200)}
     finding = found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown(data))
     assert finding.verdict == UNTESTED
-    assert "no trial that is batch 256 has one beside it that is batch 64" in finding.reason
+    assert "no trial with batch 256 has one with batch 64 beside it" in finding.reason
 
 
 def test_a_selection_that_nothing_fits_says_so() -> None:
     finding = found_by(a_test(shape="level", at_least=1, select={"model": ["vgg16", "vgg19"]}), shown({R50: near(1)}))
     assert finding.verdict == UNTESTED
-    assert "no trial of 01_training is model VGG-16 or VGG-19" in finding.reason
+    assert "no trial of 01_training has model VGG-16 or VGG-19" in finding.reason
 
 
 def test_each_value_of_a_list_is_selected_and_no_other() -> None:

@@ -95,7 +95,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         return Judged(test, (), f"it takes trials on a GPU, and the profile {listing(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
-        return Judged(test, (), f"no trial of {study} is {choice_words(test.select)}")
+        return Judged(test, (), f"no trial of {study} has {choice_words(test.select)}")
     if across:
         there = _profiles(chosen)
         if len(there) < 2:
@@ -130,7 +130,7 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
     if test.along == "generation":
         return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:
-        return f"no trial that is {choice_words(test.over)} has one beside it that is {choice_words(test.under)}"
+        return f"no trial with {choice_words(test.over)} has one with {choice_words(test.under)} beside it"
     if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
         return f"it compares several values of {field_name(test.among)}, and there is one"
     if test.along:

@@ -67,8 +67,10 @@ def first_losses(results: Results, trials: Sequence[Trial]) -> Table | Text:
     return Table(
         frame.where(frame.notna(), None),
         "The first losses on the same weights and the same images, as relative differences; the largest over networks "
-        "and passes. A trial beyond what it may has no result. Traced: how often Python ran the function that a "
-        f"compiled step is made from; once, unless something is traced anew.{said} {results.describe()}.",
+        "and passes. Residual branches are weakened for it, since an untrained network of many layers magnifies the "
+        "rounding that frameworks differ in; what is timed has the weights that are each trial's. A trial beyond what "
+        "it may has no result. Traced: how often Python ran the function that a compiled step is made from; "
+        f"once, unless something is traced anew.{said} {results.describe()}.",
     )
 
 

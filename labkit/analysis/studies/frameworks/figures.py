@@ -62,13 +62,14 @@ def ratios(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     data = pd.DataFrame(found)
     names = list(dict.fromkeys(data["alike"]))
     there = [name for name in FRAMEWORKS if name in set(data["name"])]
+    beside = data["alike"].value_counts()
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
         for index, name in enumerate(there):
             one = data[data["name"] == name]
             shift = 0.5 * (index - (len(there) - 1) / 2) / max(1, len(there))
-            places = [names.index(alike) + shift for alike in one["alike"]]
+            places = [names.index(alike) + (shift if beside[alike] > 1 else 0) for alike in one["alike"]]
             style: dict[str, Any] = {"colour": theme.palette[COLOURS[name]], "marker": MARKERS[COLOURS[name]]}
             points(axes, places, one, label=str(one["framework"].iloc[0]), across=True, **style)
         axes.axvline(1, color=theme.ink, lw=1.2)
@@ -140,9 +141,10 @@ def by_framework(
         grid = panels(figure, len(settings), COLUMNS, sharey=True)
         for place, (axes, setting) in enumerate(zip(grid, settings, strict=True)):
             panel = data[data["setting"] == setting]
+            counts = panel["how"].value_counts()
             for index, mark in enumerate(marks):
                 shift = 0.36 * (index - (len(marks) - 1) / 2) / max(1, len(marks) - 1)
-                _draw_mark(axes, theme, panel[panel[mark.column] == mark.value], mark, ordered, shift)
+                _draw_mark(axes, theme, panel[panel[mark.column] == mark.value], mark, ordered, shift, counts)
             axes.set_yticks(range(len(ordered)), ordered)
             axes.set_ylim(len(ordered) - 0.5, -0.5)
             for border in _borders(ordered, of):
@@ -150,10 +152,10 @@ def by_framework(
             axes.set_title(setting, fontsize=9.5, color=theme.ink)
             _log_axis_of_few(axes)
             axes.tick_params(axis="y", labelleft=place % COLUMNS == 0)
+            axes.set_xlabel(label, fontsize=8.5, color=theme.ink)
             tidy(axes, theme, grid="x")
         for mark in marks:
             grid[0].plot([], [], mark.marker, color=theme.ink, ms=6, fillstyle=mark.fill, label=mark.label)
-        figure.supxlabel(label, fontsize=9, color=theme.ink)
         legend_above(figure, grid)
 
     deep = -(-len(settings) // COLUMNS)
@@ -178,11 +180,16 @@ def _log_axis_of_few(axes: Any) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=subs))
 
 
-def _draw_mark(axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered: list[str], shift: float) -> None:
-    """The points of one mark in a panel, framework by framework, and crosses for what gave no result."""
+def _draw_mark(
+    axes: Any, theme: Theme, part: pd.DataFrame, mark: Mark, ordered: list[str], shift: float, counts: pd.Series[int]
+) -> None:
+    """The points of one mark in a panel, framework by framework, and crosses for what gave no result.
+
+    A row with one mark alone (`counts`) has it in its middle, others shifted.
+    """
     for name in FRAMEWORKS:
         one = part[part["framework"] == name]
-        places = [ordered.index(how) + shift for how in one["how"]]
+        places = [ordered.index(how) + (shift if counts[how] > 1 else 0) for how in one["how"]]
         colour = theme.palette[COLOURS[name]]
         points(axes, places, one, colour=colour, marker=mark.marker, across=True, fill=mark.fill)
         lost = [at for at, why in zip(places, one["failed"], strict=True) if isinstance(why, str)]

@@ -24,20 +24,23 @@ def by_whom(results: Results, trials: Sequence[Trial]) -> Text | None:
     shares = {trial: found.mean for trial in trials if (found := spread(results, trial, "utilisation"))}
     if not shares:
         return None
-    waiting, busy = [t for t, s in shares.items() if s < WAITING], [t for t, s in shares.items() if s >= BUSY]
+    waiting = [trial for trial, share in shares.items() if share < WAITING]
+    between = [trial for trial, share in shares.items() if WAITING <= share < BUSY]
+    busy = [trial for trial, share in shares.items() if share >= BUSY]
     said = []
     if waiting:
         said.append(
-            f"The device ran a kernel in less than {percent(WAITING)} of the time where the host could not give "
-            f"it more ({_named(waiting, shares)}): such images/s are of this host as much as of the framework."
-            f"{_between_passes(results, waiting)}"
+            f"In less than {percent(WAITING)} of the time some kernel ran under {_named(waiting, shares)}: there the "
+            f"step waits for the host, and its images/s are of this host too{_between_passes(results, waiting)}."
         )
+    if between:
+        share = f"{percent(WAITING)} to {percent(BUSY)}"
+        said.append(f"In {share} of it some did under {_named(between, shares)}{_between_passes(results, between)}.")
     if busy:
         said.append(
-            f"{'It' if waiting else 'The device'} was busy in {percent(BUSY)} or more of the time where nothing held "
-            f"it back ({_named(busy, shares)}).{_between_passes(results, busy)}"
+            f"In {percent(BUSY)} or more of it some did under {_named(busy, shares)}{_between_passes(results, busy)}."
         )
-    return Text(" ".join(said)) if said else None
+    return Text(" ".join(said).replace("of it some did", "of the time some kernel ran", 0 if waiting else 1))
 
 
 def _named(trials: Sequence[Trial], shares: dict[Trial, float]) -> str:
@@ -50,10 +53,10 @@ def _named(trials: Sequence[Trial], shares: dict[Trial, float]) -> str:
 
 
 def _between_passes(results: Results, trials: Sequence[Trial]) -> str:
-    """` Their passes lie apart by up to 1.9x.`: the fastest pass over the slowest, the most of these trials."""
+    """` (their passes lie apart by up to 1.9x)`: the fastest pass over the slowest, the most of these trials."""
     apart = [
         max(values.values()) / min(values.values())
         for trial in trials
         if len(values := results.values(trial, "images_per_s")) > 1
     ]
-    return f" Their passes lie apart by up to {number(max(apart))}x." if apart else ""
+    return f" (their passes lie apart by up to {number(max(apart))}x)" if apart else ""

@@ -21,6 +21,7 @@ from labkit.trial import Trial
 
 FIRST, LATER = "first pass", "later passes"
 OWN, PLANNED, DEVICE, RESIDENT = "own counter", "XLA's plan", "device", "resident set"
+FEW = 2
 FILLS = {LATER: "none", DEVICE: "none", PLANNED: "left"}
 
 
@@ -34,10 +35,11 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         seconds = results.values(trial, "time_to_first_step_s")
         first = min(seconds)
         later = [value for number_, value in seconds.items() if number_ != first]
-        parts = {FIRST: log_interval([seconds[first]]), **({LATER: log_interval(later)} if later else {})}
+        parts = {FIRST: log_interval([seconds[first]]), **({LATER: _of_later(later)} if later else {})}
         found += [_row(trial, which, interval) for which, interval in parts.items()]
     data = pd.DataFrame(found)
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
+    both = bool((data["n"] == FEW).any())
     return by_framework(
         data,
         _marks(data),
@@ -45,12 +47,21 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         label="seconds to the end of the first step (log scale)",
         caption="Time to the first step: building the network, tracing and compiling its step, and the step itself, "
         "after the framework was imported. Later passes are fresh processes, which may find on the disk what the "
-        f"first has compiled.{_caches(results, known)}{_compiling(results, known)} "
-        f"{conditions(results, known)}. Bars: 95 % interval.",
+        f"first has compiled.{_caches(results, known)}{_compiling(results, known)} The first trial of a process brings "
+        "up its framework's part of the device too; which one that is, the pass's order decides. "
+        f"{conditions(results, known)}. Bars: {'both of two later passes' if both else '95 % interval'}.",
         alt="Dot plots on log axes, a panel a network, a row a framework and engine: seconds until the first step had "
         f"ended, from {number(ends[0])} to {number(ends[1])}, in the first pass and in later ones.",
         again=results.again,
     )
+
+
+def _of_later(seconds: list[float]) -> Interval:
+    """Of two passes both, since an interval of two says more of Student than of them; of more the interval."""
+    found = log_interval(seconds)
+    if len(seconds) != FEW:
+        return found
+    return Interval(found.point, min(found.point, *seconds), max(found.point, *seconds), FEW)  # rounding aside
 
 
 def _caches(results: Results, trials: Sequence[Trial]) -> str:
@@ -64,7 +75,7 @@ def _caches(results: Results, trials: Sequence[Trial]) -> str:
             names += [] if how(trial) in names else [how(trial)]
     said = ""
     if warm := found.get("warm"):
-        said += f" In their first pass {listing(warm)} found programs there already."
+        said += f" In their first pass {listing(warm)} found programs of an earlier run there already."
     if cold := found.get("cold"):
         whose = f"first pass of {listing(cold)}" if len(found) > 1 else "first"
         said += f" The {whose} began with nothing there."
@@ -111,9 +122,9 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "Memory of the training's process (its resident set at the end), the framework's own libraries and the images "
         "among it: a CPU has no counter of its own"
         if on_cpu
-        else "Memory: the peak that the framework's own counter saw while it trained, and what was in use on the "
+        else f"Memory: the peak by the framework's own counter{_methods(results, trials)}, and what was in use on the "
         f"device by all, its libraries among it{_without(results, data, trials)}. A framework that keeps what it had "
-        "once shows more on the device than it needs"
+        "once, in this trial or in one before it, shows more on the device than it needs"
     )
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
     known = [trial for trial in trials if results.ok(trial)]
@@ -127,6 +138,17 @@ def memory(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         f"{number(ends[0])} to {number(ends[1])} GiB.",
         again=results.again,
     )
+
+
+def _methods(results: Results, trials: Sequence[Trial]) -> str:
+    """` (PyTorch: peak of PyTorch's CUDA allocator after the first step; …)`: what each counter is the peak of."""
+    by_method: dict[str, list[str]] = {}
+    for trial in trials:
+        if results.interval(trial, "framework_peak_bytes") and (method := results.fact(trial, "memory_method")):
+            names = by_method.setdefault(str(method), [])
+            names += [] if how(trial) in names else [how(trial)]
+    said = [f"{listing(names)}: {method}" for method, names in by_method.items()]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _without(results: Results, data: pd.DataFrame, trials: Sequence[Trial]) -> str:

@@ -14,6 +14,7 @@ from labkit.analysis.studies.frameworks.compared import (
     Setting,
     conditions,
     how,
+    is_own,
     over_native,
 )
 from labkit.analysis.studies.frameworks.holding import by_whom
@@ -27,7 +28,8 @@ def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
     if not trials:
         return [Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")]
     nominal = any(_bound(results, trial) for trial in trials)
-    bounded = f" Of roofline: of what the nominal peaks of {results.profile.title} allow." if nominal else ""
+    own = ", of the tuned with their BF16 weights, which are fewer bytes to move" if any(map(is_own, trials)) else ""
+    bounded = f" Of roofline: of what the nominal peaks of {results.profile.title} allow{own}." if nominal else ""
     said = (
         "Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
         f"over eager and compiled over compiled, formed within each pass first.{bounded} "
@@ -81,8 +83,9 @@ def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
         return [Text("No trial gave a result, so nothing can be said of time, use and energy.")]
     said = (
         f"Epoch: the time that {_images(results, known)} take at the measured images/s, with their way from the loader "
-        "to the device and without a validation. One telemetry process watches all frameworks alike. Cores: of the "
-        f"host, kept busy by the training's process.{_energy(results, known)} {conditions(results, known)}. 95 % "
+        "to the device and without a validation. One telemetry process watches all frameworks alike. Utilisation: time "
+        "in which some kernel ran; SM activity: the share of the multiprocessors that had work. Cores: of the host, "
+        f"kept busy by the training's process.{_energy(results, known)} {conditions(results, known)}. 95 % "
         "intervals."
     )
     shown = _by_setting(known, lambda alike: _use_frame(results, alike), said)
@@ -90,22 +93,27 @@ def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
     return [*shown, held] if held else shown
 
 
+USED = ("utilisation", "SM activity", "cores used", "power (W)", "mJ/image")
+
+
 def _use_frame(results: Results, trials: Sequence[Trial]) -> pd.DataFrame:
     rows = []
     for trial in trials:
-        busy, cores = spread(results, trial, "utilisation"), results.fact(trial, "cpu_cores_used")
+        busy, multiprocessors = (spread(results, trial, metric) for metric in ("utilisation", "sm_activity"))
+        cores = mean_interval(results, trial, "cpu_cores_used")
         power, joules = mean_interval(results, trial, "power_w"), mean_interval(results, trial, "energy_per_image_j")
         rows.append(
             {
                 "": f"{how(trial)}, {trial.precision.upper()}",
                 "epoch (s)": with_interval(results.interval(trial, "epoch_s"), "epoch_s", 3, unit=False),
                 "utilisation": percent(busy.mean) if busy else None,
-                "cores used": number(cores) if cores is not None else None,
+                "SM activity": percent(multiprocessors.mean) if multiprocessors else None,
+                "cores used": number(cores.point) if cores else None,
                 "power (W)": with_interval(power, "power_w", 3, unit=False) if power else None,
                 "mJ/image": with_interval(joules, "energy_per_image_j", 3, unit=False) if joules else None,
             }
         )
-    return engines.concise(pd.DataFrame(rows, dtype=object), ("utilisation", "cores used", "power (W)", "mJ/image"))
+    return engines.concise(pd.DataFrame(rows, dtype=object), USED)
 
 
 def _images(results: Results, trials: Sequence[Trial]) -> str:
