@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -253,7 +253,8 @@ class OpenStudy:
                 host=self.host,
                 store=self.store,
             )
-        return self.results(trials if self.measures_here else None)
+        found = self.results(trials if self.measures_here else None)
+        return replace(found, asked=tuple(trials)) if found.scale == self.scale else found
 
     def series(self, results: Results) -> pd.DataFrame:
         """The telemetry series behind the records shown: a row a change, seconds from the first timed block."""

@@ -35,6 +35,7 @@ class Results:
     measured_here: bool = False
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
     file_name: str = ""  # of the file of records, which may be packed
+    asked: tuple[Trial, ...] = ()  # by today's plan at this scale; () where nobody said
 
     def __bool__(self) -> bool:
         return bool(self.records)
@@ -334,6 +335,12 @@ _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
 def without_data_identity(trial: Trial) -> Trial:
     """The trial whatever the content of its data: to match trials across hosts and plans."""
     return replace(trial, data_checksum="")
+
+
+def without_data(trial: Trial) -> Trial:
+    """The trial whatever images it has: a plan made where none are at hand names none."""
+    blank = Trial()
+    return replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes)
 
 
 def _reading_order(trial: Trial) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from labkit.analysis import observations, roofline
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
 from labkit.analysis.quality import pass_parts, pass_time
-from labkit.analysis.results import Results
+from labkit.analysis.results import Results, without_data
 from labkit.analysis.speed import OF_MODELS, conditions, throughput_table, title, word
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
@@ -117,7 +117,8 @@ def prediction_table(
             f"ceilings that this report measures.",
         )
     lacking = " A dash: no peak of that precision was published." if frame["images/s at most"].isna().any() else ""
-    return Table(frame, f"What the nominal peaks of {profile.title} allow at most. {after}{lacking}")
+    said = f"What the nominal peaks of {profile.title} allow at most, by arithmetic and by moving weights and images; "
+    return Table(frame, f"{said}activations are left out. {after}{lacking}")
 
 
 def _varies(trials: Sequence[Trial], name: str) -> bool:
@@ -238,8 +239,11 @@ def method_sentence(results: Results, did: str) -> Text:
     parts = pass_parts(results)
     processes = {record.process.id for record in results.records}
     count, made = len(results.passes()), len(processes)
+    processor = results.host.get("cpu") if results.profile.device.kind == "cuda" else None
+    cores = f", {results.host['cpu_cores']} cores" if results.host.get("cpu_cores") else ""
+    of_host = f" The host's processor: {processor}{cores}." if processor else ""
     said = (
-        f"{did}\n\nShown: {results.describe()}. {count} {'passes' if count > 1 else 'pass'} in {made} worker "
+        f"{did}\n\nShown: {results.describe()}.{of_host} {count} {'passes' if count > 1 else 'pass'} in {made} worker "
         f"{'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
         f"{min(blocks, default=0)} to {max(blocks, default=0)} timed blocks a trial, every one kept.{runs} "
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
@@ -253,6 +257,8 @@ def method_sentence(results: Results, did: str) -> Text:
     diverged = sorted({record.as_trial.label(beside=beside) for record in lost})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
+    if other := _other_plan(results):
+        said += f"\n\n{other}"
     if cut := _not_measured(results):
         said += f"\n\n{cut}"
     if unsteady:
@@ -261,6 +267,17 @@ def method_sentence(results: Results, did: str) -> Text:
             f"{_unsteady_names(unsteady, beside)}. Their blocks are kept like all others."
         )
     return Text(said)
+
+
+def _other_plan(results: Results) -> str:
+    """That the plan has changed since the records were made, where it has; "" else."""
+    planned = {without_data(trial) for trial in results.asked}
+    there = {without_data(trial) for trial in results.by_trial}
+    if not planned or planned == there:
+        return ""
+    said = [f"{len(new)} of its trials are not among them" for new in [planned - there] if new]
+    said += [f"{len(old)} of theirs are in it no longer" for old in [there - planned] if old]
+    return f"The plan has changed since these records were made: {listing(said)}."
 
 
 def _not_measured(results: Results) -> str:

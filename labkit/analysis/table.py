@@ -77,8 +77,9 @@ def _inline(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
-# A number, alone or with unit, interval or a second one: `1,234`, `± 5 %`, `12 ms`, `1.3x [1.2, 1.4]`, `3 to 4`.
-_NUMBER = re.compile(r"(± ?)?[-−]?\d[\d.,:e+-]*( ?(%|x|[^\W\d_][^\s,;]*))?( ?(\[[^]]*\]|(to|and|/|±) .*))?")
+# A number, alone or with unit, interval or a second one: `1,234`, `± 5 %`, `&lt; 0.1 %`, `12 ms`, `1.3x [1.2, 1.4]`,
+# `3 to 4`.
+_NUMBER = re.compile(r"((±|&[lg]t;) ?)?[-−]?\d[\d.,:e+-]*( ?(%|x|[^\W\d_][^\s,;]*))?( ?(\[[^]]*\]|(to|and|/|±) .*))?")
 
 
 def _of_numbers(column: Sequence[str]) -> bool:

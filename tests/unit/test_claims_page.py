@@ -357,7 +357,9 @@ def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_sho
     for finding in made[1]:
         for row, case in zip(found[finding.claim.id].select("tbody tr"), finding.cases, strict=True):
             passes = {
-                (side.results.file(), side.trial.key, number) for side in case.sides for number in side.results.passes()
+                (side.results.file(), side.trial.key, record.pass_number)
+                for side in case.sides
+                for record in side.results.by_trial[side.trial]
             }
             read = set()
             for link in row.select("td:last-child a"):

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from labkit import study
+from labkit.analysis import summary
 from labkit.data import DataSet
 from labkit.host import write_host
 from labkit.record_store import Store
+from labkit.records import short_hash
 from labkit.run.nodes import SlurmNodes
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
@@ -112,3 +114,23 @@ def test_where_nothing_can_be_measured_no_data_set_is_opened(tmp_path: Path, mon
     (trial,) = lab.trials(data="digits")
     assert (trial.data, trial.data_checksum, lab.digits) == ("digits", "", None)
     assert lab.documents is None and lab.trials(data="reuters")[0].data_checksum == ""
+
+
+def test_records_of_an_earlier_plan_are_said_to_be_and_other_images_are_no_other_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    store = Store(tmp_path / "h200")
+    write_host(HOST, store.report)
+    kept, gone = Trial(data="mine", data_checksum="of my images", classes=10), Trial(batch=16)
+    keys = [short_hash(trial.key) for trial in (kept, gone)]
+    for trial in (kept, gone):
+        made = blocks("01_training", trial, 1, 100.0, host=HOST.id)
+        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
+    lab = open_study("01_training", hw="h200", mode="render", host=HOST)
+    told = "The plan has changed since these records were made"
+    assert told not in summary.method_sentence(lab.measure([Trial(), gone]), "").body
+    other = summary.method_sentence(lab.measure([Trial(), Trial(batch=32), Trial(batch=128)]), "").body
+    assert f"{told}: 2 of its trials are not among them and 1 of theirs are in it no longer." in other
+    nobody_said = summary.method_sentence(lab.results(None), "").body
+    assert told not in nobody_said

@@ -132,9 +132,13 @@ def _magnitude(published: Published, metric: str, kind: Kind) -> str:
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (metric_name(name), quantity(found.point, name)) for name in test.beside if (found := level(sides[0], name))
-    )
+    """What else is known of the first trial; of a trend also of its last."""
+    told = []
+    for name in test.beside:
+        ends = [level(side, name) for side in ([sides[0], sides[-1]] if test.along else sides[:1])]
+        shown = dict.fromkeys(quantity(found.point, name) for found in ends if found)
+        told += [(metric_name(name), " to ".join(shown))] if shown else []
+    return tuple(told)
 
 
 def ordered_families(chosen: list[Side], along: str) -> list[list[Side]]:

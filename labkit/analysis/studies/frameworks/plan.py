@@ -21,7 +21,7 @@ ON_A_GPU_ONLY = "This profile has no GPU: which framework feeds one best it cann
 
 BOUND_OF_ALL = (
     "No framework has another bound: what they differ in is how near they come. PyTorch's tuned engines have one of "
-    "their own, as BF16 weights are fewer bytes to move. Activations are in none."
+    "their own, as BF16 weights are fewer bytes to move."
 )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
-from labkit.analysis import engines, summary, traced
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis import engines, roofline, summary, traced
+from labkit.analysis.format import listing, percent, quantity, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.studies.gan import sampling
 from labkit.analysis.studies.gan.seen import named, of, plain
@@ -36,8 +37,9 @@ def _ends(results: Results, trials: Sequence[Trial], metric: str) -> list[tuple[
 
 def _from_to(results: Results, trials: Sequence[Trial], metric: str) -> str:
     """`12 % [11, 13] at mini-batch 8 and 60 % [58, 62] at 512`; empty where nothing is known."""
-    ends = [f"{with_interval(found, metric)} at mini-batch {t.batch:,}" for t, found in _ends(results, trials, metric)]
-    return listing(ends) if ends else ""
+    ends = _ends(results, trials, metric)
+    told = [f"{with_interval(found, metric, 3)} at mini-batch {trial.batch:,}" for trial, found in ends]
+    return listing(told) if told else ""
 
 
 def _busy(results: Results, known: Sequence[Trial]) -> str:
@@ -45,10 +47,10 @@ def _busy(results: Results, known: Sequence[Trial]) -> str:
     told = _from_to(results, of_plain, "compute_utilisation")
     if not told:
         reason = _why_untraced(results, of_plain)
-        how = "Trained as the paper trained it (eager, FP32)"
+        how = "Trained plainly (eager, FP32)"
         return f"{how}, the share of the time in which the device computed can't be said: {reason}."
     what = "an operator ran" if results.profile.device.kind == "cpu" else "a kernel ran"
-    said = f"Trained as the paper trained it (eager, FP32), the share of the time in which {what} is {told}."
+    said = f"Trained plainly (eager, FP32), the share of the time in which {what} is {told}."
     sensors = _from_to(results, of_plain, "sm_activity")
     return said + (f" The device's own SM activity is {sensors}." if sensors else "")
 
@@ -64,6 +66,27 @@ def _arithmetic(results: Results, known: Sequence[Trial]) -> str:
         return ""
     return (
         f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}."
+        f"{_what_takes_it(results, plain(known))}"
+    )
+
+
+def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
+    """Why the peak stays away at the largest mini-batch though kernels run: what convolutions do, and the longest."""
+    trial = max(trials, key=lambda one: one.batch)
+    found = [(record, trace) for record in results.ok(trial) if (trace := traced.trace_of(record))]
+    peak, _ = roofline.fp32_peak(results, trial)
+    if not found or not peak or trial.device == "cpu":
+        return ""
+    convolving = [trace.kernels["convolution"].seconds / trace.steps for _, trace in found]
+    shares = [traced.class_shares(trace)["convolution"] for _, trace in found]
+    work = fmean(record.blocks.flop_per_step for record, _ in found if record.blocks and record.blocks.flop_per_step)
+    reached = work / fmean(convolving)
+    longest = found[0][1].longest[0]
+    of_longest = longest.seconds / found[0][1].kernel_s
+    return (
+        f" At mini-batch {trial.batch:,} convolutions take {percent(fmean(shares))} of the kernels' time and reach "
+        f"{quantity(reached, 'flop_per_s')} in it, {percent(reached / peak)} of that peak; the longest kernel is "
+        f"`{longest.name}` with {percent(of_longest)}."
     )
 
 
@@ -79,9 +102,9 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
     told, gained = _from_to(results, graphs, "compute_utilisation"), gains(results, known)
     said = [f"The share of the time in which a kernel ran is then, in FP32, {told}."] if told else []
     if gained:
-        most, trial = max(gained, key=lambda pair: pair[0].point)
-        times = f"{number(most.point)} times the eager loop's images/s"
-        said.append(f"Capturing gains most at {named(trial, known)}, {times}.")
+        ends = [pick(gained, key=lambda pair: pair[0].point) for pick in (min, max)]
+        shown = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} ({named(one, known)})" for ratio, one in ends]
+        said.append(f"Captured over eager in images/s: {' to '.join(dict.fromkeys(shown))}.")
     if not said:
         return ""
     return " ".join(["Captured in one CUDA graph, an iteration waits for no launch within it.", *said])
@@ -97,8 +120,8 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
         )
         said.append(
             "The network is the one of the WGAN paper at 32x32; a larger image or a wider network fills a device at a "
-            "smaller mini-batch. FLOP are those of convolutions; batch norm, activations and updates take time without "
-            "any, so FP32 utilisation stays under the time in which kernels ran."
+            "smaller mini-batch. FLOP are those of convolutions, as the networks have them; batch norm, activations "
+            "and updates take time without any."
         )
         if results.profile.device.kind == "cpu":
             said.append(
@@ -122,7 +145,7 @@ def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:
         ("fp32_utilisation", "of the FP32 peak, eager"),
     ):
         for trial, value in _ends(results, plain(trials), metric):
-            found.append([with_interval(value, metric), f"{what}, mini-batch {trial.batch:,}"])
+            found.append([with_interval(value, metric, 3), f"{what}, mini-batch {trial.batch:,}"])
     if gained := gains(results, trials):
         most, trial = max(gained, key=lambda pair: pair[0].point)
         what = f"the eager loop's images/s by capturing, {named(trial, trials)}"

@@ -30,9 +30,10 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text("Nothing was captured here, so there is no gate to report: the eager loop is its own reference.")
     return Table(
         pd.DataFrame(rows, dtype=object),
-        "Captured iterations against eager ones from the same weights, images and noise: the largest difference of the "
-        "critic's estimates, of the mean squares of gradients that the optimisers keep, and of how far the weights "
-        "moved, relative to the eager ones; most of all passes, of what is tolerated.",
+        "The gate: captured iterations against eager ones from the same weights, images and noise. Each cell has the "
+        "largest relative difference of all passes and what is tolerated: of the critic's estimates, of the mean "
+        "squares of gradients that the optimisers keep, and of how far the weights moved (RMSProp makes a step of full "
+        "length of the smallest gradient, so rounding can turn a weight's direction). 0: the same to the last bit.",
     )
 
 

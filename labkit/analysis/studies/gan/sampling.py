@@ -15,11 +15,12 @@ from labkit.analysis.studies.gan.seen import Sample, of, samples
 from labkit.analysis.studies.gan.utilisations import share_words
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
-from labkit.statistics import Interval
+from labkit.statistics import Interval, log_interval
 from labkit.traced import KernelClass
 from labkit.trial import Trial
 
 POINTS = 100.0  # of a share
+LEAST_POINTS = 0.05  # fewer round to none
 
 
 def sentence(results: Results) -> str:
@@ -50,7 +51,7 @@ def sentence(results: Results) -> str:
 def _apart(results: Results, one: Trial, other: Trial) -> list[str]:
     shares = class_shares(results, one, other)
     most = max((abs(a - b) for a, b in shares.values()), default=0.0)
-    return [f"classes of {_ran(results)} differ by {_points(most)} at most"] if shares else []
+    return [f"classes of {_ran(results)} differ {_at_most(most)}"] if shares else []
 
 
 def table(results: Results) -> Table | Text:
@@ -112,7 +113,24 @@ def _measured(results: Results, sample: Sample, heads: Heads) -> list[dict[str, 
             heads.early and "early, difference": apart(early, few) if early else None,
         }
         rows.append(heads.row(sample, "computing" if share else "step under the profiler", shown))
+    busy = {one: _ran_s(results, one) for one in (sample.early, sample.few, sample.many) if one}
+    few, many, early = (busy.get(one) if one else None for one in (sample.few, sample.many, sample.early))
+    if few and many:
+        shown = {
+            heads.early: with_interval(early, "step_s") if early else None,
+            heads.few: with_interval(few, "step_s"),
+            heads.many: with_interval(many, "step_s"),
+            "difference": _relative(few, many),
+            heads.early and "early, difference": _relative(early, few) if early else None,
+        }
+        rows.append(heads.row(sample, f"{_ran(results)} of a step", shown))
     return rows
+
+
+def _ran_s(results: Results, trial: Trial) -> Interval | None:
+    """Seconds of a traced step in which something ran, over passes: no waiting of the host is in it."""
+    found = [trace.busy_s / trace.steps for record in results.ok(trial) if (trace := traced.trace_of(record))]
+    return log_interval(found) if found and min(found) > 0 else None
 
 
 def _classes(results: Results, sample: Sample, heads: Heads) -> list[dict[str, object]]:
@@ -164,6 +182,11 @@ def _points(apart: float) -> str:
     """A difference of shares: `0.9 points`."""
     shown = f"{apart * POINTS:.1f}"
     return f"{'0.0' if shown == '-0.0' else shown} points"
+
+
+def _at_most(apart: float) -> str:
+    """`by 0.9 points at most`."""
+    return f"by {_points(apart)} at most" if apart * POINTS >= LEAST_POINTS else f"by less than {LEAST_POINTS} points"
 
 
 def _longer(few: Interval, many: Interval) -> str:
