@@ -72,7 +72,7 @@ def trials_table(trials: Sequence[Trial], passes: int) -> Table:
     of_networks = _alike(frame, [name for name in alike if frame[name].isna().any()])
     said = (f" All: {common}." if common else "") + (f" Those of networks: {of_networks}." if of_networks else "")
     return Table(
-        frame.where(frame.notna(), None).drop(columns=alike),
+        frame.where(frame.notna(), None).drop(columns=alike).rename(columns=lambda name: name.replace("_", " ")),
         f"The {len(trials)} trials planned at this scale, in {of}.{said}",
     )
 
@@ -245,7 +245,7 @@ def method_sentence(results: Results, did: str) -> Text:
     said = (
         f"{did}\n\nShown: {results.describe()}.{of_host} {count} {'passes' if count > 1 else 'pass'} in {made} worker "
         f"{'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
-        f"{min(blocks, default=0)} to {max(blocks, default=0)} timed blocks a trial, every one kept.{runs} "
+        f"{_from_to(blocks)} timed blocks a trial, every one kept.{runs} "
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
     )
     if len(parts):
@@ -267,6 +267,12 @@ def method_sentence(results: Results, did: str) -> Text:
             f"{_unsteady_names(unsteady, beside)}. Their blocks are kept like all others."
         )
     return Text(said)
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    """`5 to 16`, or one number where they are all the same."""
+    ends = dict.fromkeys([min(counts, default=0), max(counts, default=0)])
+    return " to ".join(map(str, ends))
 
 
 def _other_plan(results: Results) -> str:

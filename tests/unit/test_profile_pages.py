@@ -175,6 +175,19 @@ def test_no_part_of_the_page_fails_or_shows_nan_or_none(case: str, part: str) ->
         assert odd not in text, text
 
 
+def test_of_a_gpu_each_network_has_a_table_of_what_bounds_it_and_of_a_cpu_all_have_one() -> None:
+    results = case_of("a GPU")
+    whole, parts = part_of("a GPU", "bounds"), limits.by_network(results, seen.alone(results))
+    assert [part.caption.partition(". ")[0] for part in parts] == list(dict.fromkeys(whole.frame[""]))  # type: ignore[union-attr]
+    assert sum(len(part.frame) for part in parts) == len(whole.frame)  # type: ignore[union-attr]
+    assert whole.caption in parts[0].caption and parts[1].caption.endswith(". As above.")  # type: ignore[union-attr]
+    of_cpu = case_of("a CPU")
+    (alone,) = limits.by_network(of_cpu, seen.alone(of_cpu))
+    assert "" in alone.frame  # type: ignore[union-attr]
+    (nothing,) = limits.by_network(case_of("no records"), [])
+    assert isinstance(nothing, Text)
+
+
 @pytest.mark.parametrize("part", ["steps", "roofline", "algorithms", "sections", "memory", "sample picture"])
 def test_each_figure_draws_in_both_schemes(part: str) -> None:
     figure = part_of("a GPU", part)

@@ -188,6 +188,18 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     )
 
 
+def by_network(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
+    """The same of a GPU, whose units are many columns, as a table a network and size; of a CPU in one."""
+    whole = table(results, trials)
+    if isinstance(whole, Text) or all(trial.device == "cpu" for trial in trials):
+        return [whole]
+    parts = {str(name): part for name, part in whole.frame.groupby("", sort=False)}
+    return [
+        Table(part.drop(columns=""), f"{name}. {'As above.' if place else whole.caption}")
+        for place, (name, part) in enumerate(parts.items())
+    ]
+
+
 def _row(results: Results, trial: Trial, limit: Limit | None, *, on_cpu: bool) -> dict[str, object]:
     parts = {name: share.point for name, share in seen.shares(results, trial, seen.step_parts).items()}
     busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST) if parts else None
