@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import quality, roofline, speed, summary
+from labkit.analysis import method, quality, roofline, speed, summary
 from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
 from labkit.analysis.format import number, percent, quantity, with_interval
 from labkit.analysis.results import Results
@@ -180,7 +180,7 @@ def test_without_records_every_part_says_so_and_none_fails() -> None:
         summary.headline(empty, []),
         summary.throughput_summary(empty, []),
         summary.failures_table(empty),
-        summary.method_sentence(empty, "Nothing was done."),
+        method.sentence(empty, "Nothing was done."),
         summary.limitations(empty, []),
         speed.throughput(empty, []),
         quality.loss_curve(empty, []),
@@ -211,22 +211,22 @@ def test_a_pass_of_traced_trials_shows_the_untimed_steps_and_the_profiler_apart(
 
 def test_trials_that_a_pass_did_not_come_to_are_named_and_n_is_not_said_to_be_the_same_for_all() -> None:
     whole, other = three_passes(), made(replace(TRAIN, batch=256), 1, 0.5)
-    assert whole.describe().endswith("n = 3") and "cut off" not in summary.method_sentence(whole, "").body
+    assert whole.describe().endswith("n = 3") and "cut off" not in method.sentence(whole, "").body
     second = other.model_copy(update={"pass_number": 2})
     cut = results(*whole.records, other, second)
     assert cut.describe().endswith("n = 2 to 3")
-    said = summary.method_sentence(cut, "").body
+    said = method.sentence(cut, "").body
     assert "Pass 3 was cut off and has no record of" in said and "batch 256" in said
     failed = second.model_copy(update={"pass_number": 3, "status": "oom", "result": None})
-    assert "cut off" not in summary.method_sentence(results(*cut.records, failed), "").body, "it was tried"
+    assert "cut off" not in method.sentence(results(*cut.records, failed), "").body, "it was tried"
 
 
 def test_a_loss_that_did_not_stay_finite_is_said() -> None:
     record = made(TRAIN, 1, 0.5)
     assert record.result is not None
     diverged = record.model_copy(update={"result": record.result.model_copy(update={"loss": [None] * 10})})
-    assert "did not stay finite" in summary.method_sentence(results(diverged), "").body
-    assert "did not stay finite" not in summary.method_sentence(results(record), "").body
+    assert "did not stay finite" in method.sentence(results(diverged), "").body
+    assert "did not stay finite" not in method.sentence(results(record), "").body
 
 
 def test_the_published_order_shows_bounds_and_no_published_images_per_second() -> None:

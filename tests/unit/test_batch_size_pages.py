@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import engine_tables, engines, quality, summary
+from labkit.analysis import engine_tables, engines, method, quality, summary
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
@@ -128,7 +128,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "cost": lambda r: engine_tables.cost_table(r, engines.timed(r)),
     "gate": lambda r: engine_tables.gate_table(r, engines.timed(r)),
     "limitations": lambda r: batch_size.limitations(r, *both(r)),
-    "method": lambda r: summary.method_sentence(r, "Done."),
+    "method": lambda r: method.sentence(r, "Done."),
     "failures": summary.failures_table,
     "pass_time": quality.pass_time,
     "steadiness": lambda r: quality.steadiness(r, engines.timed(r)[:4]),

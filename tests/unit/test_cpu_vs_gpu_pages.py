@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import summary, utilisation
+from labkit.analysis import method, summary, utilisation
 from labkit.analysis.exchange import numbers
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
@@ -177,7 +177,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "left out": lambda r: cpu_vs_gpu_plan.left_out(r.profile, trials_of(r), "quick", ()),
     "trials": lambda r: summary.trials_table([*gpu(), *cpu()], 3),
     "plan": lambda r: cpu_vs_gpu_plan.table([*gpu(), *cpu()], 3),
-    "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
+    "method": lambda r: method.sentence(r, "Nothing was measured now."),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit.analysis import roofline, summary
+from labkit.analysis import method, roofline, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
 from labkit.analysis.studies.gan import answer, curves, gate, generated, grids, sampling, seen, utilisations
@@ -172,7 +172,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "gate": lambda r: gate.table(r, swept(r)),
     "samples": lambda r: generated.samples(r, next(iter(seen.sampled(r)), None)),
     "limitations": lambda r: answer.limitations(r, swept(r)),
-    "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
+    "method": lambda r: method.sentence(r, "Nothing was measured now."),
     "prediction": lambda r: summary.prediction_table(r.profile, trials()),
     "trials": lambda r: summary.trials_table(trials(), 3),
 }

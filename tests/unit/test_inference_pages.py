@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import roofline, summary, utilisation
+from labkit.analysis import method, roofline, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results, value_of
 from labkit.analysis.studies import inference, inference_figures
@@ -100,7 +100,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "first": lambda r: inference.first_table(r, predicted(r)),
     "activity": lambda r: utilisation.shares(r, inference.compared_with_training(r)),
     "limitations": lambda r: inference.limitations(r, predicted(r)),
-    "method": lambda r: summary.method_sentence(r, "Nothing was measured now."),
+    "method": lambda r: method.sentence(r, "Nothing was measured now."),
     "prediction": lambda r: summary.prediction_table(r.profile, trials()),
     "trials": lambda r: summary.trials_table(trials(), 3),
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import engine_tables, engines, quality, summary
+from labkit.analysis import engine_tables, engines, method, quality, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.results import Results
 from labkit.analysis.studies import by_precision, convergence, key_numbers, precision, precision_figures
@@ -142,7 +142,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "parity": lambda r: precision.parity(r, convergence.runs(r)),
     "gate": lambda r: engine_tables.gate_table(r, engines.timed(r)),
     "limitations": lambda r: precision.limitations(r, *both(r)),
-    "method": lambda r: summary.method_sentence(r, "Done."),
+    "method": lambda r: method.sentence(r, "Done."),
     "failures": summary.failures_table,
     "pass_time": quality.pass_time,
     "prediction": lambda r: summary.prediction_table(r.profile, timed_trials()),

@@ -17,7 +17,7 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from labkit.analysis import printed, speed, summary
+from labkit.analysis import method, printed, speed, summary
 from labkit.analysis.verdicts.verdict import VERDICTS
 from labkit.errors import LabkitError
 from labkit.host import Host
@@ -723,7 +723,7 @@ def evil_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shown = [
             summary.throughput_summary(results, trials),
             summary.failures_table(results),
-            summary.method_sentence(results, evil("did")),
+            method.sentence(results, evil("did")),
             summary.limitations(results, trials),
             speed.throughput(results, trials),
             *printed.of_metric(papers, TRAINING, metric="utilisation"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit import study
-from labkit.analysis import summary
+from labkit.analysis import method
 from labkit.data import DataSet
 from labkit.host import write_host
 from labkit.record_store import Store
@@ -129,8 +129,8 @@ def test_records_of_an_earlier_plan_are_said_to_be_and_other_images_are_no_other
         store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
     lab = open_study("01_training", hw="h200", mode="render", host=HOST)
     told = "The plan has changed since these records were made"
-    assert told not in summary.method_sentence(lab.measure([Trial(), gone]), "").body
-    other = summary.method_sentence(lab.measure([Trial(), Trial(batch=32), Trial(batch=128)]), "").body
+    assert told not in method.sentence(lab.measure([Trial(), gone]), "").body
+    other = method.sentence(lab.measure([Trial(), Trial(batch=32), Trial(batch=128)]), "").body
     assert f"{told}: 2 of its trials are not among them and 1 of theirs are in it no longer." in other
-    nobody_said = summary.method_sentence(lab.results(None), "").body
+    nobody_said = method.sentence(lab.results(None), "").body
     assert told not in nobody_said
