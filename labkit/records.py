@@ -231,8 +231,9 @@ def parse_line(line: str) -> Record:
         raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
     values["schema_version"], values["pass_number"] = values.pop("schema"), values.pop("pass", None)
     record = Record.model_validate(values)
-    if record.framework == "torch" and "trace" in record.phases_s:
-        # Until November 2026 the profiler's phase was named as that in which Keras and JAX trace a step to compile it.
+    profiled = record.framework == "torch" and record.trial.get("traced_iterations") and "trace" in record.phases_s
+    if profiled and "traced_steps" not in record.phases_s:
+        # Until 23 November 2026 the profiler's phase was named as that in which Keras and JAX trace what they compile.
         record.phases_s["traced_steps"] = record.phases_s.pop("trace")
     return record
 

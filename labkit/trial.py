@@ -244,6 +244,7 @@ class Trial:
             "parallel",
             "constraint",
             "traced_iterations",
+            "steps_before",
             "device",
             "framework",
         ):
@@ -259,6 +260,8 @@ class Trial:
             return f"{self.threads or 'default'} threads"
         if name == "traced_iterations":
             return f"{self.traced_iterations} traced" if self.traced_iterations else ""
+        if name == "steps_before":
+            return f"after {self.steps_before:,} steps" if self.steps_before else ""
         if name == "nodes":
             return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
         return str(getattr(self, name))

@@ -27,12 +27,9 @@ def sentence(results: Results, did: str) -> Text:
     parts = pass_parts(results)
     processes = {record.process.id for record in results.records}
     count, made = len(results.passes()), len(processes)
-    processor = results.host.get("cpu") if results.profile.device.kind == "cuda" else None
-    cores = f", {results.host['cpu_cores']} cores" if results.host.get("cpu_cores") else ""
-    of_host = f" The host's processor: {processor}{cores}." if processor else ""
     said = (
-        f"{did}\n\nShown: {results.describe()}.{of_host} {count} {'passes' if count > 1 else 'pass'} in {made} worker "
-        f"{'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
+        f"{did}\n\nShown: {results.describe()}.{_processor(results)} {count} {'passes' if count > 1 else 'pass'} in "
+        f"{made} worker {'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
         f"{_from_to(blocks)} timed blocks a trial, every one kept.{runs} "
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
     )
@@ -57,6 +54,15 @@ def sentence(results: Results, did: str) -> Text:
     return Text(said)
 
 
+def _processor(results: Results) -> str:
+    """Of a GPU's host its processor, which eager steps depend on; "" where the page has named it already."""
+    processor, cores = results.host.get("cpu"), results.host.get("cpu_cores")
+    if not processor or str(processor) in results.describe():
+        return ""
+    counted = f", {cores} {'core' if cores == 1 else 'cores'} of it for us" if cores else ""
+    return f" The host's processor: {processor}{counted}."
+
+
 def _from_to(counts: Sequence[int]) -> str:
     """`5 to 16`, or one number where they are all the same."""
     ends = dict.fromkeys([min(counts, default=0), max(counts, default=0)])
@@ -67,22 +73,24 @@ def _other_plan(results: Results) -> str:
     """That the plan has changed since the records were made, where it has; "" else."""
     planned = {without_data(trial) for trial in results.asked}
     there = {without_data(trial) for trial in results.by_trial}
-    if not planned or planned == there:
+    new, old = len(planned - there), len(there - planned)
+    not_come_to = len(results.records[-1].planned.keys) - len(results.by_trial)  # by their own plan
+    if not planned or not (old or new > max(not_come_to, 0)):
         return ""
-    said = [f"{len(new)} of its trials are not among them" for new in [planned - there] if new]
-    said += [f"{len(old)} of theirs are in it no longer" for old in [there - planned] if old]
+    said = [f"{new} of its trials {'is' if new == 1 else 'are'} not among them"] if new else []
+    said += [f"{old} of theirs {'is' if old == 1 else 'are'} in it no longer"] if old else []
     return f"The plan has changed since these records were made: {listing(said)}."
 
 
 def _not_measured(results: Results) -> str:
-    """Which trials a pass that was cut off did not come to; "" where every trial is in every pass."""
+    """Which trials a pass has no record of, as it was cut off; "" where every trial is in every pass."""
     passes = set(results.passes())
     lacking: dict[int, list[str]] = {}
     for trial, records in results.by_trial.items():
         for number_ in passes - {record.pass_number for record in records}:
             lacking.setdefault(number_, []).append(trial.label(beside=list(results.by_trial)))
     return " ".join(
-        f"Pass {number_} was cut off and has no record of {listing(names)}: their rows say so by their n."
+        f"Pass {number_} has no record of {listing(names)}: their numbers are of fewer passes."
         for number_, names in sorted(lacking.items())
     )
 

@@ -191,7 +191,7 @@ def _untimed(parts: list[str]) -> str:
     """What the hatched parts are, where a page has them."""
     said = {
         "untimed steps": "untimed steps lead to the one from which a trace or a sample is taken",
-        "profiler": "the profiler's are the traced steps and the analysis of their traces",
+        "profiler": "the profiler's are the traced steps, the analysis of their traces and Nsight Compute's counting",
     }
     named = [what for part, what in said.items() if part in parts]
     return f" Hatched: {'; '.join(named)}." if named else ""

@@ -338,9 +338,10 @@ def without_data_identity(trial: Trial) -> Trial:
 
 
 def without_data(trial: Trial) -> Trial:
-    """The trial whatever images it has: a plan made where none are at hand names none."""
+    """The trial whatever images it has: a plan made without them knows neither them nor how many it scores."""
     blank = Trial()
-    return replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes)
+    found = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes)
+    return replace(found, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else found
 
 
 def _reading_order(trial: Trial) -> tuple[Any, ...]:

@@ -211,14 +211,14 @@ def test_a_pass_of_traced_trials_shows_the_untimed_steps_and_the_profiler_apart(
 
 def test_trials_that_a_pass_did_not_come_to_are_named_and_n_is_not_said_to_be_the_same_for_all() -> None:
     whole, other = three_passes(), made(replace(TRAIN, batch=256), 1, 0.5)
-    assert whole.describe().endswith("n = 3") and "cut off" not in method.sentence(whole, "").body
+    assert whole.describe().endswith("n = 3") and "has no record" not in method.sentence(whole, "").body
     second = other.model_copy(update={"pass_number": 2})
     cut = results(*whole.records, other, second)
     assert cut.describe().endswith("n = 2 to 3")
     said = method.sentence(cut, "").body
-    assert "Pass 3 was cut off and has no record of" in said and "batch 256" in said
+    assert "Pass 3 has no record of" in said and "batch 256: their numbers are of fewer passes." in said
     failed = second.model_copy(update={"pass_number": 3, "status": "oom", "result": None})
-    assert "cut off" not in method.sentence(results(*cut.records, failed), "").body, "it was tried"
+    assert "has no record" not in method.sentence(results(*cut.records, failed), "").body, "it was tried"
 
 
 def test_a_loss_that_did_not_stay_finite_is_said() -> None:

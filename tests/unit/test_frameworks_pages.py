@@ -269,7 +269,7 @@ def test_in_a_cell_nothing_but_frameworks_differ_and_the_faster_of_two_engines_s
 def test_the_widest_gap_and_what_compiling_makes_stand_in_the_first_sentence() -> None:
     said = answer.headline(shown()).body.split("\n\n")
     assert "frameworks lie apart by 4.00x [4.00, 4.00] at most: PyTorch, eager over Keras on TensorFlow" in said[0]
-    assert "ResNet-50, 32 px, batch 256, eager in FP32, where some kernel runs in 40 % of the time)." in said[0]
+    assert "eager in FP32); under the slower one some kernel runs in 40 % of the time." in said[0]
     assert "compiling makes of the eager images/s at most: PyTorch 2.00x" in said[0]
     assert "; Keras on TensorFlow 6.40x [6.40, 6.40] (XLA, ResNet-50, 32 px, batch 256, BF16)" in said[0]
     assert "Compiled in BF16, Keras on JAX is fastest with every network." in said[3]
@@ -455,8 +455,10 @@ def test_energy_is_of_the_trials_with_long_windows_and_an_epoch_is_of_the_traini
     small = by_setting["ResNet-50, 32 px, batch 256"]
     assert "mJ/image" not in small.frame, "no long windows there"
     assert "the device's counter" in small.caption and table.caption.endswith("As above.")
+    assert "Utilisation: time" in small.caption and "SM activity" not in small.caption, "nobody told that"
     (on_cpu,) = tables.use(shown("cpu"), compared.side_by_side(shown("cpu")))  # no device told its use there
     assert isinstance(on_cpu, Table) and "No power" in on_cpu.caption and "power (W)" not in on_cpu.frame
+    assert "Utilisation" not in on_cpu.caption
 
 
 def test_what_the_host_held_back_is_told_from_what_filled_the_device() -> None:
@@ -478,16 +480,43 @@ def test_what_the_host_held_back_is_told_from_what_filled_the_device() -> None:
     known = [trial for trial in compared.side_by_side(results) if results.ok(trial) and compared.how(trial) in use]
     said = holding.by_whom(results, known)
     assert said is not None
-    waiting, _, rest = said.body.partition(" In 50 % to 90 % of it some did")
-    between, _, busy = rest.partition("In 90 % or more of it some did")
-    assert waiting.startswith("In less than 50 % of the time some kernel ran")
+    waiting, between, busy, held, elsewhere = said.body.split(". ")
+    assert waiting.startswith("Some kernel ran in less than 50 % of the time under ")
     assert "PyTorch, eager in FP32 25 %; PyTorch, eager in BF16 25 %; PyTorch, compile in BF16 20 %" in waiting
-    assert "Keras on JAX, XLA in BF16 95 %" in busy and "PyTorch" not in busy
-    assert "Keras on PyTorch, compile in BF16 70 %" in between and "JAX" not in between
-    assert f"(their passes lie apart by up to {max(NOISE) / min(NOISE):.2f}x)" in waiting
+    assert between.startswith("It did in 50 % to 90 %") and "Keras on PyTorch, compile in BF16 70 %" in between
+    assert busy.startswith("It did in 90 % or more of the time under Keras on JAX, XLA in BF16 95 %")
+    assert "PyTorch" not in busy
+    most = f"lie apart by up to {max(NOISE) / min(NOISE):.2f}x ("
+    assert "less than 90 % the host holds the step up" in held and most in held
+    assert elsewhere.startswith("Elsewhere passes") and most in elsewhere
     alone = holding.by_whom(results, [trial for trial in known if trial.framework == "keras-jax"])
-    assert alone and alone.body.startswith("In 90 % or more of the time some kernel ran under Keras on JAX")
+    assert alone and alone.body.startswith("Some kernel ran in 90 % or more of the time under Keras on JAX")
+    assert "host" not in alone.body and " Passes lie apart" in alone.body
     assert holding.by_whom(shown("cpu"), compared.side_by_side(shown("cpu"))) is None
+
+
+def test_limits_speak_of_the_compilers_that_are_there() -> None:
+    of_gpu, of_cpu = (answer.limitations(shown(hw)).body for hw in ("h200_x4", "cpu"))
+    assert "TorchInductor of all but the update" in of_gpu and "XLA of all" in of_gpu and "CUDA graphs" in of_gpu
+    assert "CUDA graphs" not in of_cpu and "memory ahead" not in of_cpu and "mixed precision" not in of_cpu
+    eager = [one for one in shown("cpu").records if one.as_trial.engine == "eager"]
+    assert "Compiled is" not in answer.limitations(of_records(STUDY, eager, "cpu")).body
+    tuned = "PyTorch's tuned engines have one of their own"
+    assert tuned in plan.prediction(load_profile("h200"), planned("h200")).caption  # type: ignore[union-attr]
+    assert tuned not in plan.prediction(load_profile("cpu"), planned("cpu")).caption  # type: ignore[union-attr]
+
+
+def test_bars_of_later_passes_are_called_what_they_are() -> None:
+    few, many = in_framework("torch", "compile"), in_framework("keras-jax", "xla")
+    made = [record(few, n) for n in PASSES]
+    later = [record(many, 1 + n % 3).model_copy(update={"pass_number": n}) for n in range(1, 6)]
+    for records, bars in (
+        (made, "Bars: both of two later passes."),
+        (later, "Bars: 95 % interval."),
+        ([*made, *later], "Bars: 95 % interval; of two later passes both."),
+    ):
+        picture = once.first_steps(of_records(STUDY, records), list(dict.fromkeys(one.as_trial for one in records)))
+        assert isinstance(picture, Figure) and picture.caption.endswith(bars)
 
 
 def test_networks_that_differ_in_parameters_are_said_to_be_no_comparison() -> None:

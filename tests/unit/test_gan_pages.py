@@ -229,7 +229,7 @@ def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
     least = step_s(trial(128)) / step_s(trial(128, engine="graph"))
     assert f"Captured over eager in images/s: {least:.2f}x" in text
     assert "(mini-batch 128, graph, FP32) to" in text and "(mini-batch 8, graph, BF16)." in text
-    assert "at mini-batch 32 the share is 36 % by 5 and 36 % by 200" in text
+    assert "At mini-batch 32 the share is 36 % by 5 and 36 % by 200" in text
     assert "classes of kernels differ by less than 0.05 points; a traced step takes as long in either" in text
 
 
@@ -300,8 +300,8 @@ def test_a_sample_taken_sooner_stands_beside_with_its_own_difference() -> None:
     assert (row["5 traced early"], row["5 traced"], row["200 traced"]) == ("76 %", "75 %", "75 %")
     assert (row["difference"], row["early, difference"]) == ("0.0 points", "1.0 points")
     assert row_of(shown.frame, what="step under the profiler")["early, difference"] == "0.0 %"  # type: ignore[union-attr]
-    assert "Early: as few right after the timed part" in said(shown)
-    assert "right after the timed part, and not after 300 iterations, it is" in sampling.sentence(results)
+    assert "Early: as few, traced sooner" in said(shown)
+    assert "traced after 0 iterations and not after 300 it is 36 % by 5" in sampling.sentence(results)
     assert "classes of kernels differ by 1.0 points at most" in sampling.sentence(results)
     without = sampling.table(case_of("a GPU"))
     assert "early" not in said(without).lower()
@@ -315,6 +315,25 @@ def test_a_share_stands_beside_what_the_profiler_makes_of_it_and_kernels_time_be
     assert "profiled" not in PARTS["table"](case_of("a CPU")).frame
     of_step = row_of(sampling.table(results).frame, what="kernels of a step")  # type: ignore[union-attr]
     assert of_step["5 traced"] == of_step["200 traced"] and of_step["difference"] == "0.0 %"
+
+
+def test_a_timed_part_that_was_long_enough_leaves_no_sooner_sample() -> None:
+    early, few, many = trial(32, steps_before=0), trial(32), trial(32, traced_iterations=200)
+    late = traced(early, 1).model_copy(update={"steps_before": 300})
+    results = of_records(STUDY, [record(early, 1, late), record(few, 1), record(many, 1)])
+    (found,) = seen.samples(results)
+    assert found.early is None and seen.traced_after(results, early) == 300
+    assert seen.traced_after(results, trial(64)) is None
+
+
+def test_what_keeps_the_peak_away_is_said_only_where_the_trace_tells_it() -> None:
+    one = trial(512)
+    whole = traced(one, 1)
+    without = whole.model_copy(update={"kernels": {"batch_norm": whole.kernels["batch_norm"]}})
+    for found in (without, whole.model_copy(update={"longest": []})):
+        results = of_records(STUDY, [record(one, 1, found)])
+        text = said(answer.headline(results, [one]))
+        assert "FP32 utilisation by the paper's formula" in text and "convolutions take" not in text
 
 
 def test_claims_take_the_sweep_and_the_papers_own_sample() -> None:
@@ -344,6 +363,8 @@ def test_every_profile_sweeps_samples_and_draws(hw: str, scale: str) -> None:
     known = seen.samples(asked)
     assert {one.few.batch for one in known} == set(lab.sweep["longer_batch"])
     assert all(one.many.traced_iterations == lab.sweep["longer_traced"] for one in known)
+    labels = [one.label(beside=[*swept, *sampled, *drawn]) for one in dict.fromkeys([*swept, *sampled, *drawn])]
+    assert len(set(labels)) == len(labels), "no two trials are called the same"
     later = lab.sweep["longer_after"] > lab.sweep["steps_before"]
     assert all((one.early is not None) == later for one in known)
     assert [(one.samples, one.data) for one in drawn] == [(lab.sweep["samples"], "digits")]

@@ -131,6 +131,14 @@ def test_records_of_an_earlier_plan_are_said_to_be_and_other_images_are_no_other
     told = "The plan has changed since these records were made"
     assert told not in method.sentence(lab.measure([Trial(), gone]), "").body
     other = method.sentence(lab.measure([Trial(), Trial(batch=32), Trial(batch=128)]), "").body
-    assert f"{told}: 2 of its trials are not among them and 1 of theirs are in it no longer." in other
+    assert f"{told}: 2 of its trials are not among them and 1 of theirs is in it no longer." in other
+    interrupted = method.sentence(lab.measure([Trial(), gone, Trial(batch=32)]), "").body
+    assert f"{told}: 1 of its trials is not among them." in interrupted
+    more = [*keys, short_hash(Trial(batch=32).key)]
+    for trial in (kept, gone):
+        made = blocks("01_training", trial, 1, 100.0, host=HOST.id)
+        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": more})}))
+    cut_off = method.sentence(lab.measure([Trial(), gone, Trial(batch=32)]), "").body
+    assert told not in cut_off, "the records' own plan had it too, and nobody came to it"
     nobody_said = method.sentence(lab.results(None), "").body
     assert told not in nobody_said

@@ -668,6 +668,19 @@ def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
     assert [side.trial for side in case.sides] == [B16]
 
 
+def test_what_stands_beside_a_trend_is_of_both_its_ends() -> None:
+    data = {B16: near(100), B64: near(300), B128: near(250)}
+    rises = a_test(shape="trend", along="batch", trend="rises", beside=["images_per_s"])
+    ((_, beside),) = only_case(found_by(rises, shown(data))).beside
+    assert beside == "100 images/s to 250 images/s"
+    peaks = a_test(shape="trend", along="batch", trend="peaks", beside=["images_per_s"])
+    ((_, beside),) = only_case(found_by(peaks, shown(data))).beside
+    assert beside == "100 images/s to 250 images/s", "not from the peak"
+    level = a_test(shape="level", at_least=1, select={"batch": 64}, beside=["images_per_s"])
+    ((_, beside),) = only_case(found_by(level, shown(data))).beside
+    assert beside == "300 images/s"
+
+
 def test_a_trace_right_after_the_timed_part_is_the_one_after_the_fewest_steps() -> None:
     early, late = (Trial(batch=64, traced_iterations=5, steps_before=steps) for steps in (0, 300))
     for which, wanted in (("smallest", early), ("largest", late)):

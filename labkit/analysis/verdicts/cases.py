@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.analysis.format import listing, quantity
+from labkit.analysis.format import MISSING, listing, quantity
 from labkit.analysis.observations import why_not
 from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
@@ -132,12 +132,18 @@ def _magnitude(published: Published, metric: str, kind: Kind) -> str:
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
-    """What else is known of the first trial; of a trend also of its last."""
+    """What else is known of the first trial; of a trend of both its ends."""
+    ends = sides[:1]
+    if test.shape == "trend" and test.along:
+        along = test.along
+        ordered = sorted(sides, key=lambda side: _sortable(side.field(along)))
+        ends = (ordered[0], ordered[-1])
     told = []
     for name in test.beside:
-        ends = [level(side, name) for side in ([sides[0], sides[-1]] if test.along else sides[:1])]
-        shown = dict.fromkeys(quantity(found.point, name) for found in ends if found)
-        told += [(metric_name(name), " to ".join(shown))] if shown else []
+        found = [level(side, name) for side in ends]
+        if any(found):
+            shown = dict.fromkeys(quantity(one.point, name) if one else MISSING for one in found)
+            told.append((metric_name(name), " to ".join(shown)))
     return tuple(told)
 
 

@@ -75,7 +75,7 @@ def matters(results: Results, trials: Sequence[Trial]) -> str:
         return "Whether the framework matters can't be said here: no two of them have results alike in all else."
     said = (
         f"At equal engine class, precision and batch frameworks lie apart by {_ratio(most.ratio)} at most: "
-        f"{how(most.fastest)} over {how(most.slowest)} ({most.cell.name}{_idle(results, most.slowest)})."
+        f"{how(most.fastest)} over {how(most.slowest)} ({most.cell.name}){_idle(results, most.slowest)}."
     )
     best: dict[str, Gain] = {}
     for gain in gains(results, trials):
@@ -89,10 +89,10 @@ def matters(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def _idle(results: Results, trial: Trial) -> str:
-    """`, where the device runs some kernel in 18 % of the time`, of one that the host holds back."""
+    """`; under the slower one some kernel runs in 18 % of the time`, of one that the host holds back."""
     busy = spread(results, trial, "utilisation")
     waits = busy is not None and busy.mean < holding.WAITING
-    return f", where some kernel runs in {percent(busy.mean)} of the time" if busy and waits else ""
+    return f"; under the slower one some kernel runs in {percent(busy.mean)} of the time" if busy and waits else ""
 
 
 def _of_gain(gain: Gain) -> str:
@@ -108,8 +108,7 @@ def ahead(results: Results, trials: Sequence[Trial]) -> str:
         over = _over_native(results, of_way)
         beside = f" Images/s over PyTorch's: {'; '.join(over)}." if over else ""
         alike = _not_told_apart(results, of_way)
-        captured = _captured(of_way)
-        said.append(f"{kind.capitalize()} in {precision.upper()}, {_fastest(of_way)}{alike}.{beside}{captured}")
+        said.append(f"{kind.capitalize()} in {precision.upper()}, {_fastest(of_way)}{alike}.{beside}")
     return "\n\n".join(said)
 
 
@@ -122,14 +121,6 @@ def _fastest(of_way: dict[Cell, list[Trial]]) -> str:
         (name, settings), *_ = winners.items()
         return f"{name} is fastest {'with every network' if len(settings) > 1 else f'({settings[0]})'}"
     return listing([f"{name} is fastest with {listing(settings)}" for name, settings in winners.items()])
-
-
-def _captured(of_way: dict[Cell, list[Trial]]) -> str:
-    """On a GPU, that XLA captures and TorchInductor does not, where both stand side by side."""
-    engines_ = {trial.engine for ranked in of_way.values() for trial in ranked if trial.device == "cuda"}
-    if not {"xla", "compile"} <= engines_:
-        return ""
-    return " XLA captures what it can of a step as CUDA graphs by default, TorchInductor captures nothing by default."
 
 
 def _not_told_apart(results: Results, of_way: dict[Cell, list[Trial]]) -> str:
@@ -202,21 +193,43 @@ def limitations(results: Results) -> Text:
     if any(results.ok(trial) for trial in trials):
         said += [
             "Between native PyTorch and Keras two things differ, the framework and the code of the network and its "
-            "step; between Keras's back ends the back end and what it compiles of a step (XLA the update too, "
-            "TorchInductor not). Keras's networks are channels last, native PyTorch's contiguous in FP32 and channels "
-            "last in BF16, as each is used.",
+            "step; between Keras's back ends the back end and what it compiles of a step. Keras's networks are "
+            "channels last, native PyTorch's contiguous in FP32 and channels last in half precision on a GPU, as each "
+            "is used.",
             "The loop is the workbook's in all of them: fixed shapes, and losses that are read once a block. "
             "`benchmarks/keras_loop.py` holds it against Keras's fit, `benchmarks/torch_compile.py` against the loop "
             f"of PyTorch's own examples; what they found, and where they have not run, stands in "
             f"`benchmarks/README.md`.{_loaders(results)}",
-            "Compiled is whatever each framework's compiler does with a step: TorchInductor (without the update, a few "
-            "kernels of many tensors each), TensorFlow's graph, XLA. Their options are at their defaults, but that "
-            "none reserves memory ahead. PyTorch's captured step is among the tuned engines. Half precision is each "
-            "framework's own mixed precision, whose lists of operators differ.",
+            _compiled(trials),
+            "Half precision is each framework's own mixed precision, whose lists of operators differ."
+            if any(trial.precision != "fp32" for trial in trials)
+            else "",
         ]
     said.append(untested(results))
     said.append(summary.limitations(results, trials).body)
     return Text("\n\n".join(dict.fromkeys(part for part in said if part)))
+
+
+def _compiled(trials: Sequence[Trial]) -> str:
+    """What each compiler that is there takes of a step; XLA's options: its `xla_gpu_enable_command_buffer`, 2026."""
+    there, on_gpu = {trial.engine for trial in trials}, any(trial.device == "cuda" for trial in trials)
+    what = {
+        "compile": "TorchInductor of all but the update, which is a few kernels of many tensors each",
+        "function": "TensorFlow's graph of all",
+        "xla": "XLA of all",
+    }
+    said = [words for engine_, words in what.items() if engine_ in there]
+    if not said:
+        return ""
+    captured = (
+        " By default XLA captures what it can of a step in CUDA graphs, TorchInductor nothing; PyTorch's captured step "
+        "is among the tuned engines."
+        if on_gpu and {"xla", "compile"} <= there
+        else ""
+    )
+    reserved = ", but that none reserves memory ahead" if on_gpu else ""
+    taken = f"Compiled is what each compiler takes of a step: {'; '.join(said)}."
+    return f"{taken} Options are at their defaults{reserved}.{captured}"
 
 
 def _loaders(results: Results) -> str:

@@ -78,6 +78,11 @@ def is_own(trial: Trial) -> bool:
     return trial.framework == NATIVE and trial.optimizer != "sgd"
 
 
+def is_mastered(trial: Trial) -> bool:
+    """Whether a trial has BF16 weights beside their FP32 masters: only the workbook's own engines do."""
+    return is_own(trial) and trial.optimizer == "sgd_master"
+
+
 def framework(trial: Trial) -> str:
     """`Keras on JAX`."""
     return FRAMEWORK_TITLES.get(trial.framework, trial.framework)

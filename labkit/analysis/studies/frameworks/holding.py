@@ -27,20 +27,20 @@ def by_whom(results: Results, trials: Sequence[Trial]) -> Text | None:
     waiting = [trial for trial, share in shares.items() if share < WAITING]
     between = [trial for trial, share in shares.items() if WAITING <= share < BUSY]
     busy = [trial for trial, share in shares.items() if share >= BUSY]
-    said = []
-    if waiting:
-        said.append(
-            f"In less than {percent(WAITING)} of the time some kernel ran under {_named(waiting, shares)}: there the "
-            f"step waits for the host, and its images/s are of this host too{_between_passes(results, waiting)}."
-        )
-    if between:
-        share = f"{percent(WAITING)} to {percent(BUSY)}"
-        said.append(f"In {share} of it some did under {_named(between, shares)}{_between_passes(results, between)}.")
-    if busy:
-        said.append(
-            f"In {percent(BUSY)} or more of it some did under {_named(busy, shares)}{_between_passes(results, busy)}."
-        )
-    return Text(" ".join(said).replace("of it some did", "of the time some kernel ran", 0 if waiting else 1))
+    groups = {
+        f"less than {percent(WAITING)}": waiting,
+        f"{percent(WAITING)} to {percent(BUSY)}": between,
+        f"{percent(BUSY)} or more": busy,
+    }
+    told = [f"in {share} of the time under {_named(of, shares)}" for share, of in groups.items() if of]
+    held, filled = _apart(results, [*waiting, *between]), _apart(results, busy)
+    said = f"Some kernel ran {'. It did '.join(told)}."
+    if waiting or between:
+        said += f" Where it is less than {percent(BUSY)} the host holds the step up, and images/s are of this host too"
+        said += f": there passes lie apart by up to {held}." if held else "."
+    if filled:
+        said += f" {'Elsewhere passes' if waiting or between else 'Passes'} lie apart by up to {filled}."
+    return Text(said)
 
 
 def _named(trials: Sequence[Trial], shares: dict[Trial, float]) -> str:
@@ -52,11 +52,14 @@ def _named(trials: Sequence[Trial], shares: dict[Trial, float]) -> str:
     return "; ".join(f"{name} {' to '.join(ends)}" for name, ends in told.items())
 
 
-def _between_passes(results: Results, trials: Sequence[Trial]) -> str:
-    """` (their passes lie apart by up to 1.9x)`: the fastest pass over the slowest, the most of these trials."""
-    apart = [
-        max(values.values()) / min(values.values())
+def _apart(results: Results, trials: Sequence[Trial]) -> str:
+    """`1.9x (PyTorch, compile in BF16)`: the fastest pass over the slowest, the most of these trials."""
+    apart = {
+        trial: max(values.values()) / min(values.values())
         for trial in trials
         if len(values := results.values(trial, "images_per_s")) > 1
-    ]
-    return f" (their passes lie apart by up to {number(max(apart))}x)" if apart else ""
+    }
+    if not apart:
+        return ""
+    most = max(apart, key=lambda trial: apart[trial])
+    return f"{number(apart[most])}x ({how(most)} in {most.precision.upper()})"

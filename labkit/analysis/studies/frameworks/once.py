@@ -39,7 +39,9 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         found += [_row(trial, which, interval) for which, interval in parts.items()]
     data = pd.DataFrame(found)
     ends = [data["value"].astype(float).min(), data["value"].astype(float).max()]
-    both = bool((data["n"] == FEW).any())
+    counts = set(data.loc[data["which"] == LATER, "n"])
+    bars = "95 % interval" if counts != {FEW} else "both of two later passes"
+    bars += "; of two later passes both" if FEW in counts and counts != {FEW} else ""
     return by_framework(
         data,
         _marks(data),
@@ -49,7 +51,7 @@ def first_steps(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "after the framework was imported. Later passes are fresh processes, which may find on the disk what the "
         f"first has compiled.{_caches(results, known)}{_compiling(results, known)} The first trial of a process brings "
         "up its framework's part of the device too; which one that is, the pass's order decides. "
-        f"{conditions(results, known)}. Bars: {'both of two later passes' if both else '95 % interval'}.",
+        f"{conditions(results, known)}. Bars: {bars}.",
         alt="Dot plots on log axes, a panel a network, a row a framework and engine: seconds until the first step had "
         f"ended, from {number(ends[0])} to {number(ends[1])}, in the first pass and in later ones.",
         again=results.again,

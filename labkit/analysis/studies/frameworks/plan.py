@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.analysis import summary
 from labkit.analysis.format import listing
-from labkit.analysis.studies.frameworks.compared import Setting, engine, framework, is_own
+from labkit.analysis.studies.frameworks.compared import Setting, engine, framework, is_mastered, is_own
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.profile import Profile
@@ -19,10 +19,8 @@ from labkit.trial import PRECISIONS, Trial
 
 ON_A_GPU_ONLY = "This profile has no GPU: which framework feeds one best it cannot show, only how they train on a CPU."
 
-BOUND_OF_ALL = (
-    "No framework has another bound: what they differ in is how near they come. PyTorch's tuned engines have one of "
-    "their own, as BF16 weights are fewer bytes to move."
-)
+BOUND_OF_ALL = "No framework has another bound: what they differ in is how near they come."
+BOUND_OF_MASTERED = " PyTorch's tuned engines have one of their own, as BF16 weights are fewer bytes to move."
 
 
 def table(trials: Sequence[Trial], passes: int) -> Table:
@@ -91,7 +89,8 @@ def _without_large(alike: Sequence[Trial]) -> list[str]:
 def prediction(profile: Profile, trials: Sequence[Trial]) -> Table | Text:
     """What the hardware allows at most: it knows no framework, so the bound is the same for all of them."""
     alike = [trial for trial in trials if trial.devices == 1 and not is_own(trial)]
+    mastered = BOUND_OF_MASTERED if any(is_mastered(trial) for trial in trials) else ""
     found = summary.prediction_table(profile, alike)
     if isinstance(found, Table):
-        return Table(found.frame, f"{found.caption} {BOUND_OF_ALL}")
+        return Table(found.frame, f"{found.caption} {BOUND_OF_ALL}{mastered}")
     return found

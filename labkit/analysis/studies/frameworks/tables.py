@@ -14,7 +14,7 @@ from labkit.analysis.studies.frameworks.compared import (
     Setting,
     conditions,
     how,
-    is_own,
+    is_mastered,
     over_native,
 )
 from labkit.analysis.studies.frameworks.holding import by_whom
@@ -28,7 +28,9 @@ def speed(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
     if not trials:
         return [Text(f"There are no trainings of {results.profile.title} yet: nothing to show here.")]
     nominal = any(_bound(results, trial) for trial in trials)
-    own = ", of the tuned with their BF16 weights, which are fewer bytes to move" if any(map(is_own, trials)) else ""
+    own = (
+        ", of the tuned with their BF16 weights, which are fewer bytes to move" if any(map(is_mastered, trials)) else ""
+    )
     bounded = f" Of roofline: of what the nominal peaks of {results.profile.title} allow{own}." if nominal else ""
     said = (
         "Over PyTorch: images/s over those of native PyTorch in the same precision by the same class of engine, eager "
@@ -83,14 +85,22 @@ def use(results: Results, trials: Sequence[Trial]) -> list[Table | Text]:
         return [Text("No trial gave a result, so nothing can be said of time, use and energy.")]
     said = (
         f"Epoch: the time that {_images(results, known)} take at the measured images/s, with their way from the loader "
-        "to the device and without a validation. One telemetry process watches all frameworks alike. Utilisation: time "
-        "in which some kernel ran; SM activity: the share of the multiprocessors that had work. Cores: of the host, "
-        f"kept busy by the training's process.{_energy(results, known)} {conditions(results, known)}. 95 % "
-        "intervals."
+        "to the device and without a validation. One telemetry process watches all frameworks alike."
+        f"{_used(results, known)} Cores: of the host, kept busy by the training's process.{_energy(results, known)} "
+        f"{conditions(results, known)}. 95 % intervals."
     )
     shown = _by_setting(known, lambda alike: _use_frame(results, alike), said)
     held = by_whom(results, known)
     return [*shown, held] if held else shown
+
+
+def _used(results: Results, trials: Sequence[Trial]) -> str:
+    """What the columns of a device's use mean, of those that there are."""
+    meant = {
+        "utilisation": " Utilisation: time in which some kernel ran.",
+        "sm_activity": " SM activity: the share of the multiprocessors that had work.",
+    }
+    return "".join(said for metric, said in meant.items() if any(spread(results, one, metric) for one in trials))
 
 
 USED = ("utilisation", "SM activity", "cores used", "power (W)", "mJ/image")

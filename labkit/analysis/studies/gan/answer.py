@@ -75,7 +75,8 @@ def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
     trial = max(trials, key=lambda one: one.batch)
     found = [(record, trace) for record in results.ok(trial) if (trace := traced.trace_of(record))]
     peak, _ = roofline.fp32_peak(results, trial)
-    if not found or not peak or trial.device == "cpu":
+    complete = all("convolution" in trace.kernels and trace.longest for _, trace in found)
+    if not found or not complete or not peak or trial.device == "cpu":
         return ""
     convolving = [trace.kernels["convolution"].seconds / trace.steps for _, trace in found]
     shares = [traced.class_shares(trace)["convolution"] for _, trace in found]

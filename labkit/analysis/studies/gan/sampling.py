@@ -11,7 +11,7 @@ import pandas as pd
 from labkit.analysis import engines, traced
 from labkit.analysis.format import listing, percent, with_interval
 from labkit.analysis.results import Results
-from labkit.analysis.studies.gan.seen import Sample, of, samples
+from labkit.analysis.studies.gan.seen import Sample, of, samples, traced_after
 from labkit.analysis.studies.gan.utilisations import share_words
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
@@ -30,7 +30,7 @@ def sentence(results: Results) -> str:
         few, many = (of(results, one, "compute_utilisation") for one in (sample.few, sample.many))
         if few and many:
             said = [
-                f"at mini-batch {sample.few.batch:,} the share is {percent(few.point)} by "
+                f"At mini-batch {sample.few.batch:,} the share is {percent(few.point)} by "
                 f"{sample.few.traced_iterations} and {percent(many.point)} by {sample.many.traced_iterations}"
             ]
             said += _apart(results, sample.few, sample.many)
@@ -39,13 +39,14 @@ def sentence(results: Results) -> str:
                 said.append(_longer(steps[0], steps[1]))
             early = of(results, sample.early, "compute_utilisation") if sample.early else None
             if early and sample.early:
+                places = [f"{traced_after(results, one):,}" for one in (sample.early, sample.few)]
                 said.append(
-                    f"right after the timed part, and not after {sample.few.steps_before:,} iterations, it is "
-                    f"{percent(early.point)}"
+                    f"traced after {places[0]} iterations and not after {places[1]} it is {percent(early.point)} by "
+                    f"{sample.early.traced_iterations}"
                 )
                 said += _apart(results, sample.early, sample.few)
             found.append("; ".join(said))
-    return f"A few iterations beside many: {'. '.join(found)}." if found else ""
+    return f"A few iterations beside many. {'. '.join(found)}." if found else ""
 
 
 def _apart(results: Results, one: Trial, other: Trial) -> list[str]:
@@ -65,7 +66,7 @@ def table(results: Results) -> Table | Text:
     counts = listing(
         list(dict.fromkeys(f"{one.few.traced_iterations} and {one.many.traced_iterations}" for one in known))
     )
-    early = " Early: as few right after the timed part. Its difference is to the few." if heads.early else ""
+    early = " Early: as few, traced sooner. Its difference is to the few." if heads.early else ""
     return Table(
         pd.DataFrame(rows, dtype=object),
         f"The same training traced for few and for many iterations ({counts}), after "

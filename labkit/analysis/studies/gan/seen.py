@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from labkit.analysis import traced
 from labkit.analysis.results import Results
 from labkit.analysis.speed import word
 from labkit.analysis.verdicts.evidence import Side, level
@@ -49,13 +50,21 @@ def samples(results: Results) -> list[Sample]:
     for trial in sorted(asked, key=_traced):
         alike.setdefault(replace(trial, traced_iterations=0, traced_s=0), []).append(trial)
     pairs = [(of[0], of[-1]) for of in alike.values() if len(of) > 1]
-    return [Sample(few, many, _earlier(few, asked)) for few, many in pairs]
+    return [Sample(few, many, _earlier(results, few, asked)) for few, many in pairs]
 
 
-def _earlier(few: Trial, among: Sequence[Trial]) -> Trial | None:
-    """The same training, traced for as many iterations, but sooner."""
+def _earlier(results: Results, few: Trial, among: Sequence[Trial]) -> Trial | None:
+    """The same training, traced for as many iterations, but sooner: in fact, for a timed part may be long enough."""
     sooner = [one for one in among if one.steps_before < few.steps_before]
-    return next((one for one in sooner if replace(one, steps_before=few.steps_before) == few), None)
+    found = next((one for one in sooner if replace(one, steps_before=few.steps_before) == few), None)
+    first, later = (traced_after(results, one) if one else None for one in (found, few))
+    return None if first is not None and later is not None and first >= later else found
+
+
+def traced_after(results: Results, trial: Trial) -> int | None:
+    """How many iterations came before the first traced one, the fewest of all passes; None without a trace."""
+    found = [trace.steps_before for record in results.ok(trial) if (trace := traced.trace_of(record))]
+    return min(found, default=None)
 
 
 def sampled(results: Results) -> list[Trial]:
