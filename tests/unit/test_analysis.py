@@ -11,7 +11,7 @@ import pytest
 from labkit.analysis import method, quality, roofline, speed, summary
 from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
 from labkit.analysis.format import number, percent, quantity, with_interval
-from labkit.analysis.results import Results
+from labkit.analysis.results import Results, value_of
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.table import Table, Text, table_html
 from labkit.papers import load_papers
@@ -207,6 +207,14 @@ def test_a_pass_of_traced_trials_shows_the_untimed_steps_and_the_profiler_apart(
     drawn = quality.pass_time(results(traced))
     assert isinstance(drawn, Figure) and "Hatched: untimed steps lead" in drawn.caption
     assert "Hatched" not in quality.pass_time(results(plain)).caption, "a page without traces says nothing of them"
+
+
+def test_the_profilers_time_is_no_part_of_the_time_to_the_first_step() -> None:
+    plain = made(TRAIN, 1, 0.5)
+    phases = {**plain.phases_s, "build": 0.25, "first_step": 0.5}
+    profiled = plain.model_copy(update={"phases_s": {**phases, "traced_steps": 30.0}})
+    assert value_of(profiled, "time_to_first_step_s") == pytest.approx(0.75)
+    assert value_of(profiled, "trace_s") is None
 
 
 def test_trials_that_a_pass_did_not_come_to_are_named_and_n_is_not_said_to_be_the_same_for_all() -> None:
