@@ -46,6 +46,21 @@ def spread(results: Results, trial: Trial, metric: str, window: str = "timed") -
     return Spread(fmean(m for m, _, _ in found), min(a for _, a, _ in found), max(b for _, _, b in found), len(found))
 
 
+def readings(results: Results, trials: Iterable[Trial], metric: str) -> str:
+    """`1 to 8 readings a pass`: how often a metric was read in the timed parts of these trials; "" where never."""
+    found = [
+        statistics[metric].n
+        for trial in trials
+        for record in results.ok(trial)
+        for statistics in _sources(record.telemetry, metric, "timed")
+        if metric in statistics
+    ]
+    if not found:
+        return ""
+    least, most = min(found), max(found)
+    return f"{least if least == most else f'{least} to {most}'} reading{'' if most == 1 else 's'} a pass"
+
+
 def _of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
     """(mean, low, high) of a metric over the record's devices; None too where one of them did not tell it."""
     of_sources = _sources(record.telemetry, metric, window)

@@ -12,6 +12,7 @@ import pytest
 
 from labkit.analysis import method, roofline, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
+from labkit.analysis.observations import readings
 from labkit.analysis.results import Results
 from labkit.analysis.studies.gan import answer, curves, gate, generated, grids, sampling, seen, utilisations
 from labkit.analysis.table import Table, Text
@@ -312,6 +313,16 @@ def test_a_share_stands_beside_what_the_profiler_makes_of_it_and_kernels_time_be
     row = row_of(PARTS["table"](results).frame, training="eager, FP32", **{"mini-batch": 512})
     computing, profiled = (float(row[name].split()[0]) for name in ("computing", "profiled"))
     assert profiled == pytest.approx(computing / 2, rel=0.01), "traced steps take twice as long here"
+    assert "(GPM) over the timed part, 10 readings a pass." in PARTS["table"](results).caption
+    few = results.records[0].telemetry
+    assert few is not None
+    once = {name: one.model_copy(update={"n": 1}) for name, one in few.windows["timed"].sources["gpu0"].items()}
+    rare = few.model_copy(update={"windows": {"timed": Window(start_s=0, length_s=2, sources={"gpu0": once})}})
+    made = of_records(STUDY, [one.model_copy(update={"telemetry": rare}) for one in results.records])
+    assert readings(made, swept(made), "sm_activity") == "1 reading a pass"
+    both = of_records(STUDY, [made.records[0], *results.records[1:]])
+    assert readings(both, swept(both), "sm_activity") == "1 to 10 readings a pass"
+    assert readings(both, swept(both), "dram_activity") == ""
     assert "profiled" not in PARTS["table"](case_of("a CPU")).frame
     of_step = row_of(sampling.table(results).frame, what="kernels of a step")  # type: ignore[union-attr]
     assert of_step["5 traced"] == of_step["200 traced"] and of_step["difference"] == "0.0 %"

@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.analysis import engines, roofline
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import energy_methods, mean_interval, power_kind, spread, why_not
+from labkit.analysis.observations import energy_methods, mean_interval, power_kind, readings, spread, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import (
     Setting,
@@ -100,7 +100,9 @@ def _used(results: Results, trials: Sequence[Trial]) -> str:
         "utilisation": " Utilisation: time in which some kernel ran.",
         "sm_activity": " SM activity: the share of the multiprocessors that had work.",
     }
-    return "".join(said for metric, said in meant.items() if any(spread(results, one, metric) for one in trials))
+    told = [said for metric, said in meant.items() if any(spread(results, one, metric) for one in trials)]
+    often = readings(results, trials, "utilisation")
+    return "".join(told) + (f" Both by {often}." if len(told) > 1 and often else "")
 
 
 USED = ("utilisation", "SM activity", "cores used", "power (W)", "mJ/image")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.analysis import engines, roofline, traced
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import why_not
+from labkit.analysis.observations import readings, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.studies.gan.seen import of, series_of
 from labkit.analysis.table import Table, Text
@@ -97,7 +97,9 @@ def meanings(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) 
         labels = listing([METRICS[name].label for name in missing])
         said.append(f"Not readable here: {labels} ({why_not(results, missing[0])}).")
     if sensed and len(missing) < len(sensed) and not on_cpu:
-        said.append("Activities are the device's own counters (GPM) over the timed part.")
+        there = next(name for name in sensed if name not in missing)
+        often = readings(results, trials, there)
+        said.append(f"Activities are the device's own counters (GPM) over the timed part, {often}.")
     return " ".join(said)
 
 
