@@ -117,7 +117,7 @@ def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
     """Why a magnitude decides nothing here: it is of other hardware, or of other trials."""
     where = sorted({name for one in test.published for name in one.hardware})
     if not _hardware(sides) & set(where):
-        return f"a magnitude of {listing(where)}; here it stands beside"
+        return f"a value of {listing(where)}, tested on such hardware alone; the one found here is shown beside it"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
     return f"what was published is of other trials ({of})"
 
