@@ -10,7 +10,8 @@ import pandas as pd
 
 from labkit.analysis.engines import conditions, plain_of
 from labkit.analysis.format import number
-from labkit.analysis.results import Results, compiler_state
+from labkit.analysis.recorded import compiler_state
+from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name

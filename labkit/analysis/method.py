@@ -59,7 +59,7 @@ def _processor(results: Results) -> str:
     processor, cores = results.host.get("cpu"), results.host.get("cpu_cores")
     if not processor or str(processor) in results.describe():
         return ""
-    counted = f", {cores} {'core' if cores == 1 else 'cores'} of it for us" if cores else ""
+    counted = f", {cores} usable {'core' if cores == 1 else 'cores'}" if cores else ""
     return f" The host's processor: {processor}{counted}."
 
 

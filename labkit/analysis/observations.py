@@ -14,7 +14,8 @@ import pandas as pd
 
 from labkit.analysis import traced, traffic
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.observed import Metrics, Telemetry

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.analysis.results import value_of
+from labkit.analysis.recorded import value_of
 from labkit.places import ROOT
 from labkit.records import Record
 from tests.cluster.over_nodes import FAILING, LEFT, LIMIT_S

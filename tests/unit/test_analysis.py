@@ -11,7 +11,8 @@ import pytest
 from labkit.analysis import method, quality, roofline, speed, summary
 from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
 from labkit.analysis.format import number, percent, quantity, with_interval
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.table import Table, Text, table_html
 from labkit.papers import load_papers

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import (
     alike,
     answer,

@@ -10,7 +10,8 @@ import pytest
 
 from labkit.analysis import method, roofline, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results
 from labkit.analysis.studies import inference, inference_figures
 from labkit.analysis.table import Table, Text
 from labkit.recipes import PREDICTED, PREDICTED_COMPILED, PREDICTED_ON_CPU, engine_name, predicting

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results, epochs_to_target
+from labkit.analysis.recorded import epochs_to_target
+from labkit.analysis.results import Results
 from labkit.analysis.studies.multi_gpu import answer, concurrency, figures, grids, links, plan, scaling, to_target
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence, judge_all

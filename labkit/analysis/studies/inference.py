@@ -10,7 +10,8 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import MISSING, listing, number, percent, with_interval
-from labkit.analysis.results import PERCENTILES, Results
+from labkit.analysis.recorded import PERCENTILES
+from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect

@@ -13,7 +13,8 @@ from typing import Any
 
 from labkit.analysis import roofline, traced
 from labkit.analysis.observations import of_pass
-from labkit.analysis.results import Results, value_of, without_data_identity
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results, without_data_identity
 from labkit.claims import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from labkit.records import Record
 from labkit.registry import find_metric

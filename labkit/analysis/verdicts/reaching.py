@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from labkit.analysis.format import percent
-from labkit.analysis.results import epochs_to_target
+from labkit.analysis.recorded import epochs_to_target
 from labkit.analysis.verdicts.evidence import Side
 from labkit.analysis.verdicts.verdict import Bounds, Case
 from labkit.records import Record

@@ -11,7 +11,8 @@ from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number
 from labkit.analysis.observations import mean_interval, why_not
-from labkit.analysis.results import Results, compiler_state, preparing_s
+from labkit.analysis.recorded import compiler_state, preparing_s
+from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
 from labkit.analysis.studies.frameworks.figures import SHAPES, Mark, by_framework
 from labkit.analysis.table import Text

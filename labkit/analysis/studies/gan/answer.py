@@ -80,8 +80,10 @@ def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
         return ""
     convolving = [trace.kernels["convolution"].seconds / trace.steps for _, trace in found]
     shares = [traced.class_shares(trace)["convolution"] for _, trace in found]
-    work = fmean(record.blocks.flop_per_step for record, _ in found if record.blocks and record.blocks.flop_per_step)
-    reached = work / fmean(convolving)
+    work = [float(flop) for record, _ in found if record.blocks and (flop := record.blocks.flop_per_step)]
+    if not work:
+        return ""
+    reached = fmean(work) / fmean(convolving)
     longest = found[0][1].longest[0]
     of_longest = longest.seconds / found[0][1].kernel_s
     return (

@@ -14,7 +14,8 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.results import Results, epochs_to_target
+from labkit.analysis.recorded import epochs_to_target
+from labkit.analysis.results import Results
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.multi_gpu.scaling import counted
 from labkit.analysis.table import Table, Text

@@ -9,7 +9,8 @@ from statistics import fmean
 
 from labkit.analysis import engines, traced
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import Results, value_of
+from labkit.analysis.recorded import value_of
+from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.models import MODELS, count

@@ -1,0 +1,185 @@
+"""Metrics of one record: what it holds, and what follows from that alone.
+
+Everything that is of several passes, or needs the profile, is elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+from labkit.analysis import traced
+from labkit.records import Blocks, Epoch, Record
+from labkit.scored import Accuracy
+
+
+def value_of(record: Record, metric: str) -> float | None:
+    """One metric of one record in SI units; None when it has none."""
+    if record.result is None:
+        return None
+    derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
+    if derive:
+        return derive(record)
+    if metric in PREPARATIONS:
+        return record.phases_s.get(PREPARATIONS[metric])
+    value = record.facts.get(metric)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+# What an engine does once, before a trial is timed: the worker times each apart.
+PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
+BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
+
+
+def compiler_state(record: Record) -> Literal["cold", "partly", "cached"] | None:
+    """Whether a compiler found a trial's graphs on the disk: none, some or all; None where the record does not say."""
+    graphs = record.facts.get("compiled_regions")
+    if not isinstance(graphs, dict):
+        return None
+    if not graphs["from the cache"]:
+        return "cold"
+    return "partly" if graphs["compiled"] else "cached"
+
+
+def _epoch_s(record: Record) -> float | None:
+    """Seconds that the training images take once, at the throughput of the timed blocks."""
+    rate, images = value_of(record, "images_per_s"), record.facts.get("train_images")
+    return images / rate if rate and images else None
+
+
+def _run_s(record: Record) -> float | None:
+    """Seconds until each job of the trial has seen the training images once, at the throughput of the timed blocks."""
+    seconds = _epoch_s(record)
+    return None if seconds is None else seconds * int(record.facts.get("jobs", 1))
+
+
+PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
+BEYOND = 2  # a percentile with fewer queries beyond it than this is the luck of the slowest
+
+
+def _latency_s(share: float) -> Callable[[Record], float | None]:
+    """The latency that this share of the queries kept (nearest rank); None of too few queries."""
+
+    def of(record: Record) -> float | None:
+        queries = _blocks(record).queries
+        if queries is None:
+            return None
+        ordered = sorted(queries.latency_ns)
+        rank = math.ceil(round(share * len(ordered), 6))
+        return ordered[rank - 1] / 1e9 if len(ordered) - rank >= BEYOND else None
+
+    return of
+
+
+def _first_prediction_s(record: Record) -> float | None:
+    """From no model to the first answer: building, calibrating, compiling, capturing, and the first step itself."""
+    build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
+    if record.trial["workload"] != "infer" or build_s is None or first_s is None:
+        return None
+    return float(build_s + first_s + sum(record.phases_s.get(name, 0.0) for name in BEFORE_PREDICTING))
+
+
+def first_step_s(record: Record) -> float | None:
+    """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
+
+    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, of compiled
+    PyTorch without the steps that its gate takes afterwards.
+    """
+    said = record.facts.get("first_step_s")
+    if said is not None:
+        return float(said)
+    prepared = preparing_s(record)
+    if prepared and record.framework == "torch":  # its first steps are among what compiles and captures them
+        return prepared
+    step_s = record.phases_s.get("first_step")
+    return None if step_s is None else prepared + step_s
+
+
+def preparing_s(record: Record) -> float:
+    """Seconds of tracing, compiling and capturing, as far as the worker timed them apart; 0 where nothing was."""
+    return sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
+
+
+def _time_to_first_step_s(record: Record) -> float | None:
+    """Of training: from no network to the end of its first step, after the process has its framework."""
+    if record.trial["workload"] != "train":  # the first prediction is another number
+        return None
+    build_s, first_s = record.facts.get("build_s", record.phases_s.get("build")), first_step_s(record)
+    return None if build_s is None or first_s is None else float(build_s) + first_s
+
+
+def _framework_peak_bytes(record: Record) -> float | None:
+    """What the framework's own counter of a GPU's memory came to; a CPU has none."""
+    if record.trial["device"] != "cuda":
+        return None
+    said = record.facts.get("framework_peak_bytes", record.facts.get("memory_bytes"))
+    return None if said is None else float(said)
+
+
+_OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
+    "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
+    "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
+    "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
+    "step_s": lambda record: _blocks(record).step_s,
+    "flop_per_step": lambda record: _as_float(_blocks(record).flop_per_step),
+    "epoch_s": _epoch_s,
+    "run_s": _run_s,
+    "first_prediction_s": _first_prediction_s,
+    "time_to_first_step_s": _time_to_first_step_s,
+    "framework_peak_bytes": _framework_peak_bytes,
+    "top1": lambda record: _share(record, "top1"),
+    "top5": lambda record: _share(record, "top5"),
+    **{name: _latency_s(share) for name, share in PERCENTILES.items()},
+    **{name: partial(traced.value, metric=name) for name in traced.METRICS},
+}
+
+
+def _as_float(count: int | None) -> float | None:
+    return None if count is None else float(count)
+
+
+def _share(record: Record, accuracy: Accuracy) -> float | None:
+    """The share of the scored images that were classified rightly; else what the workload says of itself."""
+    scored = _blocks(record).scored
+    return scored.share(accuracy) if scored else record.facts.get(accuracy)
+
+
+def _blocks(record: Record) -> Blocks:
+    assert record.blocks is not None
+    return record.blocks
+
+
+def _epochs(record: Record) -> list[Epoch]:
+    assert record.epochs is not None
+    return record.epochs.epochs
+
+
+def epochs_to_target(record: Record) -> float | None:
+    """Epochs until the validation accuracy reached the trial's target, between two epochs on a straight line.
+
+    Before the first epoch the accuracy is chance. None where no target was set or it was not reached.
+    """
+    target = float(record.trial.get("target_top1", 0.0))
+    if not target or record.epochs is None:
+        return None
+    before = 1 / int(record.trial["classes"])
+    for number, epoch in enumerate(_epochs(record), start=1):
+        if epoch.top1 >= target:
+            return number - (epoch.top1 - target) / (epoch.top1 - before) if target > before else float(number)
+        before = epoch.top1
+    return None
+
+
+# Of a training run: sums over all of it, loss and accuracy after its last epoch.
+_OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
+    "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),
+    "step_s": lambda record: sum(e.train_s for e in _epochs(record)) / sum(e.steps for e in _epochs(record)),
+    "epoch_s": lambda record: sum(e.train_s for e in _epochs(record)) / len(_epochs(record)),
+    "run_s": lambda record: sum(e.train_s + e.val_s for e in _epochs(record)),
+    "epochs_to_target": epochs_to_target,
+    "loss": lambda record: _epochs(record)[-1].train_loss,
+    "top1": lambda record: _epochs(record)[-1].top1,
+    "top5": lambda record: _epochs(record)[-1].top5,
+}
