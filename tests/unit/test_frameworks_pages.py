@@ -499,6 +499,11 @@ def test_what_the_host_held_back_is_told_from_what_filled_the_device() -> None:
 def test_limits_speak_of_the_compilers_that_are_there() -> None:
     of_gpu, of_cpu = (answer.limitations(shown(hw)).body for hw in ("h200_x4", "cpu"))
     assert "TorchInductor of all but the update" in of_gpu and "XLA of all" in of_gpu and "CUDA graphs" in of_gpu
+    assert "PyTorch's captured step is among the tuned engines" in of_gpu
+    alike = [one for one in shown().records if not compared.is_own(one.as_trial)]
+    assert "captured step" not in answer.limitations(of_records(STUDY, alike, "h200_x4")).body
+    lacking = without("keras-tensorflow", "tensorflow is not installed", shown())
+    assert "TensorFlow's graph" in of_gpu and "TensorFlow's graph" not in answer.limitations(lacking).body
     assert "CUDA graphs" not in of_cpu and "memory ahead" not in of_cpu and "mixed precision" not in of_cpu
     eager = [one for one in shown("cpu").records if one.as_trial.engine == "eager"]
     assert "Compiled is" not in answer.limitations(of_records(STUDY, eager, "cpu")).body

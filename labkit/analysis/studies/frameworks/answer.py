@@ -200,7 +200,7 @@ def limitations(results: Results) -> Text:
             "`benchmarks/keras_loop.py` holds it against Keras's fit, `benchmarks/torch_compile.py` against the loop "
             f"of PyTorch's own examples; what they found, and where they have not run, stands in "
             f"`benchmarks/README.md`.{_loaders(results)}",
-            _compiled(trials),
+            _compiled([trial for trial in trials if results.ok(trial)]),
             "Half precision is each framework's own mixed precision, whose lists of operators differ."
             if any(trial.precision != "fp32" for trial in trials)
             else "",
@@ -221,12 +221,11 @@ def _compiled(trials: Sequence[Trial]) -> str:
     said = [words for engine_, words in what.items() if engine_ in there]
     if not said:
         return ""
-    captured = (
-        " By default XLA captures what it can of a step in CUDA graphs, TorchInductor nothing; PyTorch's captured step "
-        "is among the tuned engines."
-        if on_gpu and {"xla", "compile"} <= there
-        else ""
-    )
+    captured = ""
+    if on_gpu and {"xla", "compile"} <= there:
+        captured = " By default XLA captures what it can of a step in CUDA graphs, TorchInductor nothing."
+        tuned = any(is_own(trial) and "graph" in trial.engine for trial in trials)
+        captured += " PyTorch's captured step is among the tuned engines." if tuned else ""
     reserved = ", but that none reserves memory ahead" if on_gpu else ""
     taken = f"Compiled is what each compiler takes of a step: {'; '.join(said)}."
     return f"{taken} Options are at their defaults{reserved}.{captured}"
