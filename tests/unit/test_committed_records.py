@@ -26,7 +26,7 @@ MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
 # time; groups of processes, started anew for each way between devices, and messages of 0.3 s.
 SHORT = {"03_multi_gpu": 0.55, "08_quantization": 0.6, "11_frameworks": 0.5}
 # How many trials of the last pass a machine's time did not suffice for: they are missing, and their rows say n = 2.
-CUT_OFF = {("h200_x2", "03_multi_gpu", "dd025893b696"): 1, ("h200", "10_gan", "bb6a623178b3"): 4}
+CUT_OFF = {("h200_x2", "03_multi_gpu", "dd025893b696"): 1}
 MEASURING = (
     *("reference", "first_step", "warmup", "timed", "queries", "validation", "scoring", "steps_before"),
     "traced_steps",
