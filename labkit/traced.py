@@ -30,6 +30,9 @@ KernelClass = Literal[
 # does to its operands before and after; `library`: the library's own choice, where its operators have no more names.
 Algorithm = Literal["tensor_core", "implicit_gemm", "winograd", "fft", "direct", "helper", "library"]
 CallClass = Literal["launch", "clean_up", "memory", "wait", "other"]
+# Which rules sorted kernels into the two above; a change that moves time between them is another number.
+# 2: what an FFT multiplies is its own, where it counted as Winograd, as implicit matrix product or as element-wise.
+RULES = 2
 # Of a training step, in their order. What the NYU paper profiled as the backward pass is the last two of them, with
 # the zeroing of gradients that `update` begins with here.
 SECTIONS = ("load", "forward", "loss", "backward", "optimiser")
@@ -110,6 +113,7 @@ class Traced(_Part):
 
     kind: Literal["trace"] = "trace"
     of: Literal["kernels", "operators"]
+    rules: int = 1  # records before 2 did not say
     steps: int
     asked_for: int  # steps that were to be traced: fewer are where the time was up
     steps_before: int = 0  # steps of this trial before the first traced one

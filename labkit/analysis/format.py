@@ -6,6 +6,7 @@ from labkit.registry import Metric, find_metric
 from labkit.statistics import Interval
 
 MISSING = "–"
+LEAST_PERCENT = 0.001
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -46,7 +47,9 @@ def with_interval(interval: Interval | None, metric: str | Metric, digits: int =
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """A fraction as a percentage."""
+    """A fraction as a percentage; one that is not 0 and less than a thousandth of a percent is told as such."""
+    if value is not None and 0 < value * 100 < LEAST_PERCENT:
+        return f"< {LEAST_PERCENT} %"
     return MISSING if value is None else f"{number(value * 100, digits)} %"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.measure.trace import Analysis, Event, Events, UntracedError, analyse
-from labkit.traced import Traced
+from labkit.traced import RULES, Traced
 from tests.traces import (
     ADDITION,
     CONVOLUTION,
@@ -175,6 +175,53 @@ def test_a_matrix_product_that_a_convolution_calls_is_the_convolutions() -> None
     )
     assert {kind: total.seconds for kind, total in found.kernels.items()} == {"convolution": 6, "matrix_product": 2}
     assert {kind: total.seconds for kind, total in found.algorithms.items()} == {"winograd": 5, "implicit_gemm": 1}
+
+
+def test_a_backward_pass_is_two_convolutions_each_by_its_own_algorithm() -> None:
+    transform = "void cudnn::winograd_nonfused::winogradWgradData4x4<float, float>(Params)"
+    back = "void cudnn::winograd_nonfused::winogradWgradOutput4x4<float, float>(Params)"
+    found = said(
+        step(0, 40),
+        operator("aten::convolution_backward", 0, 3),
+        launched(GEMM, 0.1, 1, 2, 1),  # the images' gradient, before the weights' by Winograd
+        launched(transform, 0.2, 2, 4, 2),
+        launched(GEMM, 0.3, 4, 8, 3),
+        launched(GEMM, 0.4, 8, 12, 4),
+        launched(back, 0.5, 12, 13, 5),
+        launched(GEMM, 0.6, 13, 14, 6),
+        operator("aten::convolution_backward", 3, 6),
+        launched("void fft2d_r2c_32x32<float, false, 0u, false>(float2*, int)", 3.1, 14, 15, 7),
+        launched(GEMM, 3.2, 15, 17, 8),
+        launched("void fft2d_c2r_32x32<float, false, false, 0u, false, false>(float*)", 3.3, 17, 18, 9),
+        launched(GEMM, 3.4, 18, 21, 10),
+    )
+    assert {kind: total.seconds for kind, total in found.algorithms.items()} == {
+        "winograd": 2 + 4 + 4 + 1,
+        "implicit_gemm": 1 + 1 + 3,
+        "fft": 1 + 2 + 1,
+    }
+    assert found.rules == RULES
+
+
+COMPLEX = (
+    "sm80_xmma_gemm_cf32cf32_f32f32_cf32_nt_n_tilesize64x32x8_stage3_warpsize2x2x1_ffma_aligna8_alignc8",
+    "void pointwise_mult_and_sum_complex<float2, 8, 4>(float2*, float2*)",
+    "void gemv2T_kernel_val<int, int, float2, float2, float2, float2, 128, 16, 2, 2, false, false, P>(P, float2)",
+    "void internal::region_transform_ABC_val<int, 32, 32, false, internal::TransformParamsABC<float2, int> >(int)",
+)
+
+
+@pytest.mark.parametrize("called", [True, False], ids=["called", "captured"])
+@pytest.mark.parametrize("name", COMPLEX)
+def test_what_multiplies_complex_numbers_is_an_fft_whoever_called_it(name: str, called: bool) -> None:
+    caller = [operator("aten::convolution_backward", 0, 1)] if called else []
+    found = said(step(0, 4), *caller, launched(name, 0.5, 1, 2, 1))
+    assert {kind: total.seconds for kind, total in found.algorithms.items()} == {"fft": 1}
+
+
+def test_batch_norm_that_keeps_pairs_of_numbers_is_no_fft() -> None:
+    name = "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float, float2)"
+    assert set(said(step(0, 4), launched(name, 0.5, 1, 2, 1)).kernels) == {"batch_norm"}
 
 
 def test_what_says_little_of_itself_belongs_to_its_section() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from labkit.analysis.format import MISSING, listing, quantity
 from labkit.analysis.observations import why_not
@@ -76,12 +77,24 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     return next((one for one in order if one in verdicts), "not testable here")
 
 
-def deciding_case(
-    test: Test, label: str, effects: list[tuple[Interval, Bounds]], sides: tuple[Side, ...], reason: str = ""
-) -> Case:
-    """One case of several effects that must all lie in their bounds; the one that decides is shown."""
-    verdict = worst([bounds.verdict(effect) for effect, bounds in effects])
-    effect, bounds = next((effect, bounds) for effect, bounds in effects if bounds.verdict(effect) == verdict)
+class Weighed(NamedTuple):
+    """One of several effects that decide together: its interval, where it must lie, and of what it is."""
+
+    effect: Interval
+    bounds: Bounds
+    of: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says alone."""
+        return self.bounds.verdict(self.effect)
+
+
+def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[Side, ...], reason: str = "") -> Case:
+    """One case of several effects that must all lie in their bounds; the first one that decides is shown, and named."""
+    verdict = worst([one.verdict for one in effects])
+    effect, bounds, of = next(one for one in effects if one.verdict == verdict)
+    label = f"{label}: {of}" if of else label
     why = (
         reason
         if verdict != "inconclusive"

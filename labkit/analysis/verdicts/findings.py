@@ -87,7 +87,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
             "effect": case.effect.point if case.effect else None,
             "low": case.effect.low if case.effect else None,
             "high": case.effect.high if case.effect else None,
-            "n": case.effect.n if case.effect else 0,
+            "n": case.n,
             "needs": shown_bound(judged.test),
             "case_verdict": case.verdict,
             "case_reason": case.reason,
@@ -159,10 +159,9 @@ def _case_html(case: Case, scale: _Scale | None) -> str:
     said = html.escape(" ".join(one for one in extra if one))
     soft = f'<span class="lk-soft">{said}</span>' if said else ""
     bar = f"<td>{scale.bar(case)}</td>" if scale else ""
-    n = case.effect.n if case.effect else 0
     return (
         f'<tr><th scope="row">{html.escape(case.label)}{soft}</th><td>{html.escape(case.shown) or MISSING}</td>{bar}'
-        f'<td class="n">{n}</td><td class="lk-short">{MARKS[case.verdict]} {case.verdict}</td>'
+        f'<td class="n">{case.n}</td><td class="lk-short">{MARKS[case.verdict]} {case.verdict}</td>'
         f"<td>{_links(case)}</td></tr>"
     )
 

@@ -16,6 +16,7 @@ from labkit.analysis.verdicts.words import (
     Kind,
     metric_name,
     pair_name,
+    shared_name,
     shown_effect,
     span,
     title_of,
@@ -53,7 +54,7 @@ def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
             continue
         shown = known if len(known) >= needed else family
         # Named by its last: along devices the first may be one device, which has no scaling.
-        label = f"{trial_name(family[-1], chosen, without=[test.along])}{span(shown, test.along)}"
+        label = f"{shared_name(family[-1], chosen, [test.along])}, {span(shown, test.along)}".removeprefix(", ")
         if len(known) < needed:
             yield missing_case(test, label, "ratio", tuple(family))
         else:
@@ -139,7 +140,7 @@ def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None
     for family in ordered_families(chosen, test.along):
         if len(family) > 1:
-            label = f"{trial_name(family[0], chosen, without=[test.along])}{span(family, test.along)}"
+            label = f"{shared_name(family[0], chosen, [test.along])}, {span(family, test.along)}".removeprefix(", ")
             yield _labels_case(test, label, family)
 
 
@@ -150,14 +151,15 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
     if not all(told):
         without = next(side for side, names in zip(family, told, strict=True) if not names)
         return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
-    said = ", ".join(
-        f"{value_words(side, test.along or '', bare=True)}: {listing(sorted(names))}"
-        for side, names in zip(family, told, strict=True)
-    )
-    case = replace(case, label=f"{label} ({said})")
+    where: dict[str, list[str]] = {}  # a label's values of the field, in their order
+    for side, names in zip(family, told, strict=True):
+        where.setdefault(listing(sorted(names)), []).append(value_words(side, test.along or "", bare=True))
+    said = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
+    passes = min(len(side.results.ok(side.trial)) for side in family)
+    case = replace(case, label=f"{label} ({said})", passes=passes)
     if any(len(names) > 1 for names in told):
         return replace(case, reason="passes disagree")
-    if min(len(side.results.ok(side.trial)) for side in family) < 2:
+    if passes < 2:
         return replace(case, reason=NO_INTERVAL)
     return replace(case, verdict="not replicated" if len(set.union(*told)) == 1 else "replicated")
 

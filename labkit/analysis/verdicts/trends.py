@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from labkit.analysis.verdicts.cases import deciding_case, make_case, missing_case
+from labkit.analysis.verdicts.cases import Weighed, deciding_case, make_case, missing_case
 from labkit.analysis.verdicts.evidence import Side, level, ratio
 from labkit.analysis.verdicts.verdict import Bounds, Case
-from labkit.analysis.verdicts.words import shown_effect
+from labkit.analysis.verdicts.words import shown_effect, value_words
 from labkit.claims import Test
 from labkit.statistics import Interval, linear_interval
 
@@ -38,20 +38,24 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
 def _constant(test: Test, family: list[Side], label: str) -> Case:
     """Every value within ±10 % of the first."""
     bounds = Bounds(*ALIKE)
-    effects = [(effect, bounds) for side in family[1:] if (effect := ratio(side, family[0], test.metric))]
+    effects = [
+        Weighed(effect, bounds, _over(side, family[0], test))
+        for side in family[1:]
+        if (effect := ratio(side, family[0], test.metric))
+    ]
     if not effects:
         return missing_case(test, label, "ratio", tuple(family))
-    effects.sort(key=lambda pair: -abs(math.log(pair[0].point)))  # of those that decide, the farthest is shown
+    effects.sort(key=lambda one: -abs(math.log(one.effect.point)))  # of those that decide, the farthest is shown
     return deciding_case(test, label, effects, tuple(family))
 
 
 def _diminishing(test: Test, family: list[Side], label: str) -> Case:
     """Each step adds less, a unit of the field, than the step before it."""
     steps = list(pairwise(family))
-    effects = [(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
+    effects = [Weighed(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
     if len(effects) < len(steps) - 1:
         return _no_gain(test, label, family)
-    effects.sort(key=lambda pair: -pair[0].point)
+    effects.sort(key=lambda one: -one.effect.point)
     return deciding_case(test, label, effects, tuple(family))
 
 
@@ -89,11 +93,17 @@ def _peaks(test: Test, family: list[Side], label: str) -> Case:
     if not inner:
         return missing_case(test, label, "ratio", tuple(family))
     top = family[1 + max(inner)[1]]
-    effects = [(lead, MORE) for end in ends if (lead := ratio(top, end, test.metric))]
+    effects = [Weighed(lead, MORE, _over(top, end, test)) for end in ends if (lead := ratio(top, end, test.metric))]
     if len(effects) < len(ends):
         return missing_case(test, label, "ratio", (top, *ends))
-    effects.sort(key=lambda pair: pair[0].point)
+    effects.sort(key=lambda one: one.effect.point)
     return deciding_case(test, label, effects, (top, *ends))
+
+
+def _over(upper: Side, lower: Side, test: Test) -> str:
+    """`32 over 64`: which of a trend's values an effect is of."""
+    values = (value_words(side, test.along or "", bare=True) for side in (upper, lower))
+    return " over ".join(values)
 
 
 TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {

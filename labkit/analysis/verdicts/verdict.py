@@ -57,6 +57,12 @@ class Case:
     reason: str = ""
     published: str = ""
     beside: tuple[tuple[str, str], ...] = ()
+    passes: int = 0  # behind a case whose values are words and have no effect
+
+    @property
+    def n(self) -> int:
+        """How many passes it rests on (of two groups that share none, the smaller); 0 where it rests on none."""
+        return self.effect.n if self.effect else self.passes
 
     @property
     def shown(self) -> str:

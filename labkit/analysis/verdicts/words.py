@@ -196,17 +196,18 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
 
 def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:
     """What two trials share, and in what they differ: `ResNet-50: batch 256 over batch 64`."""
-    common = trial_name(over, among, without=names) if "model" not in names else _without_model(over, among, names)
+    common = shared_name(over, among, names)
     a, b = (", ".join(value_words(side, name) for name in names) for side in (over, under))
     return f"{common}: {a} {COMPARED[kind]} {b}" if common else f"{a} {COMPARED[kind]} {b}"
 
 
-def _without_model(side: Side, among: list[Side], names: list[str]) -> str:
-    said = trial_name(side, among, without=names).split(", ")[1:]
-    return ", ".join(said)
+def shared_name(side: Side, among: list[Side], names: list[str]) -> str:
+    """A trial's name without some fields, in which others differ from it; empty where nothing is left."""
+    said = trial_name(side, among, without=names)
+    return ", ".join(said.split(", ")[1:]) if "model" in names else said
 
 
 def span(family: list[Side], along: str) -> str:
-    """`, batch 4 to 64`."""
+    """`batch 4 to 64`."""
     first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
-    return f", {along.replace('_', ' ')} {first} to {last}"
+    return f"{along.replace('_', ' ')} {first} to {last}"

@@ -16,7 +16,7 @@ from labkit.measure.trace.events import Events, UntracedError
 from labkit.measure.trace.found import LONGEST, Found
 from labkit.measure.trace.pieces import Cut, cut
 from labkit.measure.trace.reading import read_trace
-from labkit.traced import SECTIONS, Memory, Piece, Traced
+from labkit.traced import RULES, SECTIONS, Memory, Piece, Traced
 
 Of = Literal["kernels", "operators"]
 
@@ -68,6 +68,7 @@ class Analysis:
         fills = found.fills.totals().get("fill")
         return Traced(
             of=self._of,
+            rules=RULES,
             steps=found.steps,
             asked_for=asked_for or found.steps,
             steps_before=steps_before,

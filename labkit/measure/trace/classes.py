@@ -36,7 +36,12 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"sdpa|flash_|flashattn|fmha|attention", "matrix_product", None),
     (r"^convolve$", "convolution", "tensor_core"),
     (r"winograd", "convolution", "winograd"),
-    (r"(^|::)fft[12]d_|cgemm|flip_filter|vector_fft", "convolution", "fft"),
+    # What multiplies or moves complex numbers in these networks is cuDNN's FFT, or what cuBLAS does for it.
+    (
+        r"(^|::)fft[12]d_|cgemm|_cf32|flip_filter|vector_fft|_complex<|(gemm|gemv|dot|region_transform)\w*<.*float2",
+        "convolution",
+        "fft",
+    ),
     (
         r"n[cd]?hwton\w*c\w*w?kernel|nhwc?ton?chw|nchwton?hwc|offsetskernel|im2col|col2im|vol2col|col2vol"
         r"|scale(packed)?tensor|addpadding|wgrad\w*_(helper|reduce)|precompute_indices|cubetranspose|compute_gemm_point"
@@ -164,13 +169,17 @@ def computes(name: str) -> bool:
     return name.startswith(_COMPUTING)
 
 
-def of_convolutions_matrix_product(kernel: str, beside: set[str]) -> Algorithm:
-    """How a convolution is done whose operator called this matrix product, and `beside` it kernels of these names.
+def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
+    """How a convolution is done whose operator called this matrix product, after another kernel (empty: after none).
 
-    cuDNN's Winograd in several kernels multiplies by cuBLAS, between kernels that say what they are.
+    cuDNN's Winograd in several kernels multiplies by cuBLAS, and its FFT may, right after what brings the operands into
+    their form. What the operator called else does not count: a backward pass is two convolutions, each by an algorithm
+    of its own, and one may be at its end (`Output`, `c2r`).
     """
-    if any("winograd_nonfused" in name for name in beside):
+    if "winograd_nonfused" in before and "Output" not in before:
         return "winograd"
+    if of_kernel(before).algorithm == "fft" and "c2r" not in before:
+        return "fft"
     return "tensor_core" if _on_tensor_cores(without_arguments(kernel).lower()) else "implicit_gemm"
 
 

@@ -78,19 +78,22 @@ def _ask_operators(known: list[Known], piece: Cut, index: Integers) -> None:
         events.began_s[calls[launched]],
         events.stream[calls[launched]],
     )
-    beside: dict[int, set[str]] = {}
     names = [events.names[number] for number in events.name[index].tolist()]
-    for caller, name in zip(callers.tolist(), names, strict=True):
-        beside.setdefault(caller, set()).add(name)
+    siblings: dict[int, list[int]] = {}  # the kernels of a call of an operator, as they were launched
+    for at in np.argsort(events.began_s[calls], kind="stable").tolist():
+        siblings.setdefault(int(callers[at]), []).append(at)
+    multiplies = [one.kind == "matrix_product" for one in known]
     for at in unclear:
         caller = int(callers[at])
         if caller < 0:
             continue
         said = of_operator(events.names[events.name[operators[caller]]])
         if said.kind == "convolution":
-            algorithm: Algorithm = (
-                of_convolutions_matrix_product(names[at], beside[caller]) if known[at].kind else "library"
-            )
+            algorithm: Algorithm = "library"
+            if known[at].kind:
+                sooner = siblings[caller][: siblings[caller].index(at)]
+                before = next((names[one] for one in reversed(sooner) if not multiplies[one]), "")
+                algorithm = of_convolutions_matrix_product(names[at], before)
             known[at] = Known("convolution", algorithm)
         elif known[at].kind is None:
             known[at] = said

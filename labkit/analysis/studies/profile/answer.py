@@ -11,7 +11,7 @@ from labkit.analysis.observations import why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import gpus, limits, memory, removed, sample, seen
-from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LAUNCH, NO_UNIT, OPEN, PYTHON, ROOF, Limit
+from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LAUNCH, NO_UNIT, OPEN, PYTHON, Limit
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts import Findings
 from labkit.recipes import is_plain
@@ -24,7 +24,6 @@ WORDS = {
     COPY: "copies",
     DRAM: "memory",
     COMPUTE: "arithmetic",
-    ROOF: "the roofline, though no single unit is busy",
     NO_UNIT: "no single unit",
     PYTHON: "what lies between operators",
 }
@@ -41,7 +40,8 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
     if not found:
         return Text(f"Where the time goes can't be said here: {seen.why_none(results, seen.trainings(results))}.")
     loop = {trial: limit for trial, limit in found.items() if is_plain(trial)}
-    first, on_gpu = [_counted(loop), _most_of_all(results, loop)], any(trial.device == "cuda" for trial in loop)
+    first = [_counted(loop), _near_the_roof(results, loop), _most_of_all(results, loop)]
+    on_gpu = any(trial.device == "cuda" for trial in loop)
     said = [
         " ".join(part for part in (first if on_gpu else first[::-1]) if part),
         memory_bound(results, loop, verdicts),
@@ -74,6 +74,19 @@ def _counted(found: dict[Trial, Limit]) -> str:
     told = [_how_many(word, words[word], [one for one in found.values() if one.word == word]) for word in ordered]
     whole = f"Of {len(found)} plain FP32 trainings" if len(found) > 1 else "Of one plain FP32 training"
     return f"{whole} {listing(told)}."
+
+
+def _near_the_roof(results: Results, found: dict[Trial, Limit]) -> str:
+    """Trainings without a busy unit whose images/s come near what the ceilings allow, or pass it: why that can be."""
+    idle = [trial for trial, limit in found.items() if limit.word == NO_UNIT]
+    near = [share for trial in idle if (share := limits.of_roofline(results, trial)) and share >= limits.NEAR_PEAK]
+    if not near:
+        return ""
+    told = " to ".join(dict.fromkeys(percent(share) for share in (min(near), max(near))))
+    return (
+        f"{len(near)} of these {'reach' if len(near) > 1 else 'reaches'} {told} of the roofline all the same: it "
+        "counts direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
+    )
 
 
 def _untold_on_cpu(found: dict[Trial, Limit]) -> bool:

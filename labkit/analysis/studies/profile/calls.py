@@ -10,7 +10,7 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, panels, tidy
 from labkit.analysis.figure import Figure, Theme
-from labkit.analysis.format import number, percent
+from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
@@ -26,6 +26,7 @@ NAMES: dict[CallClass, str] = {
     "wait": "wait",
     "other": "other",
 }
+NO_CALL = percent(0.0)
 MOST_NAMES = 3  # of calls, in the table
 COLUMNS = 4
 
@@ -40,6 +41,9 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"Of calls of the CUDA API nothing can be said here: {why}.")
     rows = [_row(results, trial) for trial in known]
     frame = pd.DataFrame(rows, dtype=object)
+    unused = [name for name in NAMES.values() if frame[name].eq(NO_CALL).all()]
+    frame = frame.drop(columns=unused)
+    none = f"No step made a call of these: {listing(unused)}. " if unused else ""
     return Table(
         engines.concise(frame.where(frame.notna(), None), ("way back: launch", "way back: clean-up")),
         "Time of the host in calls of the CUDA API, by what they are for: launches (of kernels and graphs), clean-up "
@@ -47,6 +51,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "the device. Way back: the calls of the backward pass and of the optimiser, which is what the NYU paper traced "
         "alone; it found launches to be almost all of them, and at its largest batch clean-up to take over. A launch "
         "that takes long may be one that waits for room in the queue of a busy device. "
+        f"{none}"
         f"{seen.steps_words(results, known).capitalize()}, means of passes. {engines.conditions(results, known)}.",
     )
 
@@ -59,7 +64,10 @@ def _row(results: Results, trial: Trial) -> dict[str, Any]:
         "calls a step": _rounded(seen.mean_of(results, trial, _calls_a_step)),
     }
     whole = seen.shares(results, trial, lambda _, trace: call_shares(trace.calls))
-    row |= {name: percent(whole[name].point) if name in whole else None for name in NAMES.values()}
+    # A traced step has its calls: of a class without any it made none.
+    row |= {
+        name: (percent(whole[name].point) if name in whole else NO_CALL) if whole else None for name in NAMES.values()
+    }
     for metric, name in (("backward_launch_api_share", "launch"), ("backward_cleanup_api_share", "clean-up")):
         found = seen.metric(results, trial, metric)
         row[f"way back: {name}"] = percent(found.point) if found else None

@@ -15,7 +15,6 @@ from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.studies.profile.figures import frame_of
 from labkit.analysis.table import Table, Text
 from labkit.analysis.traced import trace_of
-from labkit.recipes import engine_name
 from labkit.records import Record
 from labkit.statistics import Interval
 from labkit.traced import Algorithm, Traced
@@ -102,23 +101,23 @@ def _winograd(shares: dict[Trial, dict[str, Interval]]) -> str:
 def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """The kernel that most convolution time is spent in: a row for each that a network has, with its batches."""
     chosen: dict[tuple[str, str, str], list[Trial]] = {}
+    engine = seen.engine_words(trials)
     for trial in trials:
         traces = [found for record in results.ok(trial) if (found := trace_of(record))]
         kernels = sorted({found.convolution_kernel for found in traces if found.convolution_kernel})
         if kernels:
-            engine = f"{engine_name(trial)}, {trial.precision.upper()}"
-            chosen.setdefault((seen.setting(trial), engine, "; or ".join(kernels)), []).append(trial)
+            chosen.setdefault((seen.setting(trial), engine[trial], "; or ".join(kernels)), []).append(trial)
     if not chosen:
         return Text(f"No trace names a kernel of convolutions: {seen.why_none(results, trials)}.")
     rows = [
         {
             "": setting,
-            "engine": engine,
+            "engine": name,
             "at batch": listing([f"{trial.batch:,}" for trial in alike]),
             "Winograd": _listed([seen.metric(results, trial, "winograd_share") for trial in alike]),
             "most convolution time": kernel,
         }
-        for (setting, engine, kernel), alike in chosen.items()
+        for (setting, name, kernel), alike in chosen.items()
     ]
     told = any(row["Winograd"] for row in rows)
     also = " Winograd: of the time of all kernels and copies together, at each batch." if told else ""

@@ -14,12 +14,17 @@ from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.evidence import Side
 from labkit.models import MODELS, count
-from labkit.recipes import engine_name
 from labkit.trial import Trial
 
 GPM = ("sm_activity", "fp32_activity", "tensor_activity")
 # What the fact `nsight` may hold beside its reason: shares of the time of the kernels that Nsight Compute looked at.
+APART = 0.05  # of the peak: less may be noise of sampling
+CHECKS = (
+    "the matrix product reached {} of the nominal FP32 peak, and FP32 pipes were active for {}",
+    "the copy reached {} of the nominal bandwidth, and DRAM was active for {}",
+)
 NSIGHT = {"fp32_activity": "ncu: FP32", "tensor_activity": "ncu: tensor", "dram_activity": "ncu: DRAM"}
 
 
@@ -28,7 +33,8 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
         return Text("No trial gave a result, so there are no counters to compare.")
-    rows = [_row(results, trial) for trial in known]
+    names = seen.engine_words(known)
+    rows = [_row(results, trial, names[trial]) for trial in known]
     frame = pd.DataFrame(rows, dtype=object)
     seldom = tuple(name for name in frame.columns if name not in ("", "batch", "engine"))
     return Table(
@@ -38,7 +44,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     )
 
 
-def _row(results: Results, trial: Trial) -> dict[str, Any]:
+def _row(results: Results, trial: Trial, engine: str) -> dict[str, Any]:
     def shown(name: str) -> str | None:
         found = seen.metric(results, trial, name)
         return percent(found.point) if found else None
@@ -47,7 +53,7 @@ def _row(results: Results, trial: Trial) -> dict[str, Any]:
     return {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
-        "engine": f"{engine_name(trial)}, {trial.precision.upper()}",
+        "engine": engine,
         "any operator (trace)" if trial.device == "cpu" else "any kernel (trace)": shown("compute_utilisation"),
         "any kernel (driver)": shown("utilisation"),
         "SMs active": shown("sm_activity"),
@@ -134,7 +140,47 @@ def difference(results: Results, trials: Sequence[Trial]) -> Text:
         if above
         else " SM activity nowhere exceeds busy time."
     )
-    return Text(f"{said} {'; '.join(told)}.{also}")
+    parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), _at_the_ceilings(results)]
+    return Text("\n\n".join(part for part in parts if part))
+
+
+def _saved(results: Results, trials: Sequence[Trial]) -> str:
+    """Where FLOP over peak exceeds what FP32 pipes did: arithmetic that is counted and was not needed."""
+    pairs = [
+        (nominal.point, active.point, trial)
+        for trial in trials
+        if trial.precision == "fp32"
+        and (nominal := seen.metric(results, trial, "fp32_utilisation"))
+        and (active := seen.metric(results, trial, "fp32_activity"))
+    ]
+    if not pairs:
+        return ""
+    counted, done, trial = max(pairs, key=lambda one: one[0] - one[1])
+    if counted - done < APART:
+        return ""
+    return (
+        f"FLOP over peak exceeds the FP32 pipes' share where kernels need less arithmetic than the direct convolutions "
+        f"that are counted (Winograd's, FFT's): most in {seen.name(trial)}, {percent(counted)} against {percent(done)}."
+    )
+
+
+def _at_the_ceilings(results: Results) -> str:
+    """The counters beside rates that are known: of the matrix product and the copy that were measured as ceilings."""
+    peaks, kind = roofline.nominal(results.profile.peaks, "fp32"), results.profile.device.kind
+    measured, told = roofline.measured(results), []
+    for rate, nominal, workload, counter, words in (
+        (measured.flop_per_s, peaks.flop_per_s, "matmul", "fp32_activity", CHECKS[0]),
+        (measured.bytes_per_s, peaks.bytes_per_s, "memory_copy", "dram_activity", CHECKS[1]),
+    ):
+        values = [
+            value
+            for trial in results.trials(workload=workload, precision="fp32", device=kind)
+            for value in Side(results, trial).values(counter).values()
+        ]
+        if rate and nominal and values:
+            ends = " to ".join(dict.fromkeys(percent(value) for value in (min(values), max(values))))
+            told.append(words.format(percent(rate / nominal), ends))
+    return f"The counters beside known rates: {'; '.join(told)}." if told else ""
 
 
 def flop(trials: Sequence[Trial]) -> Table | Text:

@@ -27,7 +27,6 @@ MARKS = {
     limits.COPY: "X",
     limits.DRAM: "s",
     limits.COMPUTE: "o",
-    limits.ROOF: "P",
     limits.NO_UNIT: "^",
     limits.OPEN: "D",
 }
@@ -100,8 +99,9 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         again=results.again,
         caption=f"Arithmetic of direct convolutions over the timed time, against arithmetic a byte; a line joins the "
         f"batches of a network and input, with the smallest and the largest at its ends. "
-        f"{_bytes(results, hollow)} A mark far below the roof waits for something that is neither. Its shape is "
-        f"what the rule says of it; 'not told' may still be memory traffic that nobody counts. "
+        f"{_bytes(results, hollow)} A mark far below the roof waits for something that is neither; one that "
+        "lies above it has kernels (Winograd's, FFT's) that need less arithmetic than direct convolutions. Its shape "
+        f"is what the rule says of it{_untold(words)}. "
         f"{ceilings_sentence(results)} {engines.conditions(results, shown)}.",
         alt=f"Log-log plot of the arithmetic rate against FLOP a byte for {len(data)} trainings under the roofline. "
         f"The highest: {best['network']}, batch {best['batch']:,}, {number(best['TFLOP/s'])} TFLOP/s.",
@@ -146,6 +146,10 @@ def _ceilings(results: Results) -> list[roofline.Ceilings]:
 
 def _says(word: str) -> str:
     return {limits.OPEN: "not told", limits.NO_UNIT: "no single unit"}.get(word, f"bound by {word}")
+
+
+def _untold(words: Sequence[str]) -> str:
+    return "; 'not told' may still be memory traffic that nobody counts" if limits.OPEN in words else ""
 
 
 def _bytes(results: Results, hollow: Any) -> str:

@@ -112,6 +112,17 @@ def why_none(results: Results, trials: Sequence[Trial]) -> str:
     return "; ".join(dict.fromkeys(reasons)) or "there is no such training among these records"
 
 
+def engine_words(trials: Sequence[Trial]) -> dict[Trial, str]:
+    """`plain`, `graph`; with the precision where an engine has several of them: one alone is among the conditions."""
+    of_engine: dict[str, set[str]] = {}
+    for trial in trials:
+        of_engine.setdefault(engine_name(trial), set()).add(trial.precision)
+    return {
+        trial: f"{name}, {trial.precision.upper()}" if len(of_engine[name := engine_name(trial)]) > 1 else name
+        for trial in trials
+    }
+
+
 def metric(results: Results, trial: Trial, name_: str) -> Interval | None:
     """A metric of a trial over its passes, whatever it comes from: trace, clock or telemetry."""
     return level(Side(results, trial), name_)
