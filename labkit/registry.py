@@ -199,6 +199,10 @@ METRICS: dict[str, Metric] = {
         Metric(
             "backward_memory_api_share", "API time of the way back in memory calls", "%", "neither", 1e2, share=True
         ),
+        Metric(
+            "profiled_utilisation", "Time in which any kernel ran, of profiled steps", "%", "neither", 1e2, share=True
+        ),
+        Metric("busy_step_s", "Time of a step in which any kernel ran (trace)", "ms", "less", 1e3),
         Metric("traced_step_s", "Time of a step under the profiler", "ms", "less", 1e3),
         Metric("trace_slowdown", "Time of a traced step over a timed one", "x", "neither"),
         Metric("exchange_s", "Time of a step in which gradients are exchanged (trace)", "ms", "less", 1e3),

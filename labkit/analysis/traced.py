@@ -7,10 +7,10 @@ and their share is of the traced time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from labkit.records import Record
-from labkit.traced import CallClass, Direction, KernelClass, Section, Traced, Untraced
+from labkit.traced import RULES, CallClass, Direction, KernelClass, Section, Traced, Untraced
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -33,6 +33,17 @@ def why_no_trace(record: Record, metric: str = "") -> str:
     if found.of == "operators" and metric in OF_GPUS:
         return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
     return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
+
+
+def earlier_rules(records: Iterable[Record]) -> str:
+    """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
+    found = [trace for record in records if (trace := trace_of(record)) and trace.of == "kernels"]
+    if all(trace.rules >= RULES for trace in found):
+        return ""
+    return (
+        "Kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under "
+        "Winograd, implicit matrix product and element-wise."
+    )
 
 
 def class_shares(traced: Traced) -> dict[KernelClass, float]:
@@ -142,6 +153,15 @@ def _copy_bytes_per_s(_: Record, traced: Traced) -> float | None:
     return sum(one.bytes for one in found) / seconds if seconds else None
 
 
+def _profiled_utilisation(_: Record, traced: Traced) -> float | None:
+    """As the CERN paper takes it: over the very steps that were profiled, however long the profiler made them."""
+    return traced.busy_s / traced.elapsed_s
+
+
+def _busy_step_s(_: Record, traced: Traced) -> float | None:
+    return traced.busy_s / traced.steps
+
+
 def _traced_step_s(_: Record, traced: Traced) -> float | None:
     return traced.elapsed_s / traced.steps
 
@@ -180,6 +200,8 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "copy_overlap_share": _copy_overlap_share,
     "copy_bytes": _copy_bytes,
     "copy_bytes_per_s": _copy_bytes_per_s,
+    "profiled_utilisation": _profiled_utilisation,
+    "busy_step_s": _busy_step_s,
     "traced_step_s": _traced_step_s,
     "trace_slowdown": _trace_slowdown,
     "exchange_s": _exchange_s,
@@ -187,7 +209,10 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "hidden_exchange_share": _hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
-_ON_CPUS = {"compute_utilisation", "maxpool_backward_share", "traced_step_s", "trace_slowdown"}
+_ON_CPUS = {
+    *("compute_utilisation", "profiled_utilisation", "maxpool_backward_share"),
+    *("busy_step_s", "traced_step_s", "trace_slowdown"),
+}
 OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from labkit.analysis import method, roofline, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
@@ -23,7 +24,7 @@ from labkit.papers import load_papers
 from labkit.profile import SCALES, load_profile
 from labkit.recipes import adversarial
 from labkit.records import Record
-from labkit.traced import Kernel, Piece, Total, Trace, Traced, Untraced
+from labkit.traced import RULES, Kernel, Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial, grid
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.reading import row_of, said
@@ -122,13 +123,13 @@ def on_cpu() -> list[Record]:
     return [*(record(one, n) for n in PASSES for one in of), *(drawn(n, "cpu", later_loss=[]) for n in PASSES)]
 
 
-def ceiling(number: int) -> Record:
-    """A matrix product of 200 GFLOP/s."""
-    of = Trial(workload="matmul", device="cpu", data="none", size=2048)
+def ceiling(number: int, device: Any = "cpu", flop_per_s: float = 200e9) -> Record:
+    """A matrix product."""
+    of = Trial(workload="matmul", device=device, data="none", size=2048)
     made = blocks(STUDY, of, number, 1.0)
     assert made.blocks is not None
     step_s = made.blocks.timed_s / (10 * 5)
-    about = {"images_per_step": None, "flop_per_step": int(200e9 * step_s)}
+    about = {"images_per_step": None, "flop_per_step": int(flop_per_s * step_s)}
     return made.model_copy(update={"result": made.blocks.model_copy(update=about)})
 
 
@@ -168,6 +169,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "table": lambda r: utilisations.table(r, swept(r)),
     "utilisation": lambda r: curves.utilisation(r, swept(r)),
     "arithmetic": lambda r: curves.arithmetic(r, swept(r)),
+    "why apart": lambda r: utilisations.why_apart(r, swept(r)),
     "step time": lambda r: curves.step_time(r, swept(r)),
     "sampling": sampling.table,
     "gate": lambda r: gate.table(r, swept(r)),
@@ -230,8 +232,56 @@ def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
     least = step_s(trial(128)) / step_s(trial(128, engine="graph"))
     assert f"Captured over eager in images/s: {least:.2f}x" in text
     assert "(mini-batch 128, graph, FP32) to" in text and "(mini-batch 8, graph, BF16)." in text
-    assert "At mini-batch 32 the share is 36 % by 5 and 36 % by 200" in text
-    assert "classes of kernels differ by less than 0.05 points; a traced step takes as long in either" in text
+    runs = f"{1e3 * traced(trial(32), 1).busy_s / 5:.3f} ms (one pass, no interval)"
+    assert f"At mini-batch 32 kernels run for {runs} of an iteration by 5 and for {runs} by 200" in once
+    assert "classes of kernels differ by less than 0.05 points; their share of the profiled iterations" in text
+    assert "a large matrix product" not in text, "none was measured"
+    smallest = "How well the chip is used that share does not tell: at mini-batch 8 a kernel runs for "
+    assert smallest in text and "of the FP32 peak." in text.split(smallest)[1]
+
+
+def test_what_is_reached_stands_beside_what_a_matrix_product_reaches() -> None:
+    results = of_records(STUDY, [*records(), *(ceiling(n, "cuda", 50e12) for n in PASSES)])
+    share = 100 * 512 * FLOP / step_s(trial(512)) / 50e12
+    text = said(answer.headline(results, swept(results)))
+    assert f"and the last is {share:.0f} % of what a large matrix product reached here" in text
+
+
+def test_time_for_other_layouts_is_said_where_it_is_much() -> None:
+    of = trial(8)
+    found = traced(of, 1)
+    told = []
+    for share in (0.05, 0.3):
+        helpers = {"helper": Total(seconds=share * found.kernel_s, count=5)}
+        results = of_records(STUDY, [record(of, 1, found.model_copy(update={"algorithms": helpers}))])
+        told.append(said(answer.limitations(results, [of])))
+    assert "another layout" not in told[0]
+    assert "of mini-batch 8, eager, FP32 30 % of the kernels' time goes to bringing tensors into another" in told[1]
+
+
+def test_kernels_sorted_by_earlier_rules_are_said_to_be() -> None:
+    of = trial(8)
+    now, before = traced(of, 1).model_copy(update={"rules": RULES}), traced(of, 1)
+    assert before.rules < RULES, "records that do not say are earlier ones"
+    told = [said(answer.limitations(of_records(STUDY, [record(of, 1, one)]), [of])) for one in (now, before)]
+    assert ["earlier rules" in one for one in told] == [False, True]
+
+
+def test_measures_that_differ_are_explained_where_there_are_counters() -> None:
+    told = said(PARTS["why apart"](case_of("a GPU")))
+    assert "however small; SM activity how many multiprocessors" in told
+    assert said(PARTS["why apart"](case_of("no sensors"))) == ""
+
+
+def test_two_points_are_no_line() -> None:
+    whole = pyplot.figure()
+    PARTS["step time"](case_of("a GPU")).draw(whole, LIGHT)
+    _, labels = whole.axes[0].get_legend_handles_labels()
+    styles = {line.get_label(): line.get_linestyle() for axes in whole.axes for line in axes.get_lines()}
+    styles |= {bars.get_label(): bars.lines[0].get_linestyle() for axes in whole.axes for bars in axes.containers}
+    pyplot.close(whole)
+    assert {"eager, FP32", "graph, FP32"} <= set(labels)
+    assert (styles["eager, FP32"], styles["graph, FP32"]) == ("-", "None"), "four mini-batches and two"
 
 
 def test_captured_trials_alone_still_say_how_busy_they_are() -> None:
@@ -244,7 +294,7 @@ def test_captured_trials_alone_still_say_how_busy_they_are() -> None:
     assert "Captured in one CUDA graph" in text and "over eager" not in text
 
 
-def test_of_a_cpu_a_headline_tells_operators_and_what_the_few_cost_more() -> None:
+def test_of_a_cpu_a_headline_tells_operators_and_how_long_the_few_took() -> None:
     few, many = (trial(2, "cpu", traced_iterations=steps, steps_before=6) for steps in (2, 8))
 
     def results(slower: float) -> Results:
@@ -254,8 +304,8 @@ def test_of_a_cpu_a_headline_tells_operators_and_what_the_few_cost_more() -> Non
 
     text = said(answer.headline(results(1.145), [few]))
     assert "classes of operators differ by" in text and "kernel" not in text
-    assert "; a traced step takes 14.5 % longer in the few." in text
-    assert "; a traced step takes 20.0 % shorter in the few." in said(answer.headline(results(0.8), [few]))
+    many_ms = 1e3 * traced(many, 1).elapsed_s / 8
+    assert f"as such an iteration takes {1.145 * many_ms:.1f} ms in the few and {many_ms:.1f} ms in the many" in text
 
 
 def test_what_is_missing_is_said_with_its_reason() -> None:
@@ -287,8 +337,14 @@ def test_few_and_many_iterations_stand_side_by_side_class_by_class() -> None:
     row = row_of(frame, what="convolution")
     assert (row["5 traced"], row["200 traced"], row["difference"]) == ("75 %", "77 %", "-2.0 points")
     assert row_of(frame, what="batch norm")["difference"] == "2.0 points"
-    assert row_of(frame, what="computing")["difference"].endswith("points")
-    assert list(frame["what"])[:2] == ["computing", "step under the profiler"]
+    assert list(frame["what"])[:4] == [
+        *("kernels of an iteration", "an iteration under the profiler"),
+        *("kernels' share of it", "kernels' share of a timed one"),
+    ]
+    assert [row_of(frame, what=what)["difference"] for what in frame["what"][:4]] == [
+        *("0.0 %",) * 2,
+        *("0.0 points",) * 2,
+    ]
 
 
 def test_a_sample_taken_sooner_stands_beside_with_its_own_difference() -> None:
@@ -299,11 +355,11 @@ def test_a_sample_taken_sooner_stands_beside_with_its_own_difference() -> None:
     shown = sampling.table(results)
     row = row_of(shown.frame, what="convolution")  # type: ignore[union-attr]
     assert (row["5 traced early"], row["5 traced"], row["200 traced"]) == ("76 %", "75 %", "75 %")
-    assert (row["difference"], row["early, difference"]) == ("0.0 points", "1.0 points")
-    assert row_of(shown.frame, what="step under the profiler")["early, difference"] == "0.0 %"  # type: ignore[union-attr]
+    assert (row["difference"], row["early - few"]) == ("0.0 points", "1.0 points")
+    whole = row_of(shown.frame, what="an iteration under the profiler")  # type: ignore[union-attr]
+    assert whole["early - few"] == "0.0 %"
     assert "Early: as few, traced sooner" in said(shown)
-    assert "traced after 0 iterations and not after 300 it is 36 % by 5" in sampling.sentence(results)
-    assert "classes of kernels differ by 1.0 points at most" in sampling.sentence(results)
+    assert "traced after 0 iterations and not after 300, they run for " in sampling.sentence(results)
     without = sampling.table(case_of("a GPU"))
     assert "early" not in said(without).lower()
 
@@ -324,7 +380,7 @@ def test_a_share_stands_beside_what_the_profiler_makes_of_it_and_kernels_time_be
     assert readings(both, swept(both), "sm_activity") == "1 to 10 readings a pass"
     assert readings(both, swept(both), "dram_activity") == ""
     assert "profiled" not in PARTS["table"](case_of("a CPU")).frame
-    of_step = row_of(sampling.table(results).frame, what="kernels of a step")  # type: ignore[union-attr]
+    of_step = row_of(sampling.table(results).frame, what="kernels of an iteration")  # type: ignore[union-attr]
     assert of_step["5 traced"] == of_step["200 traced"] and of_step["difference"] == "0.0 %"
 
 
@@ -398,7 +454,8 @@ def test_a_step_has_no_interval_of_its_own_and_noise_is_not_a_share() -> None:
 
 
 def test_launches_are_blamed_only_where_the_device_waits_for_them() -> None:
-    assert "At mini-batch 8, eager, FP32, launches bound it" in PARTS["step time"](case_of("a GPU")).caption
+    blamed = PARTS["step time"](case_of("a GPU")).caption
+    assert "At mini-batch 8, eager, FP32, the host bounds it: the device waits for launches for " in blamed
     busy = trial(8192)
     idle = curves.step_time(of_records(STUDY, [record(busy, 1, traced(busy, 1))]), [busy])
     assert "bound" not in idle.caption  # type: ignore[union-attr]

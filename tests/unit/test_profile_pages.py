@@ -20,6 +20,7 @@ from labkit.analysis.studies.profile import (
     figures,
     gpus,
     grids,
+    host,
     limits,
     memory,
     removed,
@@ -248,18 +249,69 @@ def test_each_word_of_the_rule_is_reached_by_what_it_says() -> None:
     words = {
         ("resnet18", 4): limits.LAUNCH,
         ("alexnet", 8): limits.DRAM,
-        ("vgg16", 4): limits.ROOF,
+        ("vgg16", 4): limits.NO_UNIT,
         ("vgg16", 64): limits.COMPUTE,
     }
     for (model, batch), word in words.items():
         found = limits.limit_of(results, the(results, model, batch))
         assert found is not None and found.word == word
-    bare = case_of("one pass")
-    none = limits.limit_of(bare, the(bare, "vgg16", 4))
-    assert none is not None and none.word == limits.NO_UNIT, "without ceilings no roofline speaks against it"
-    assert none.share is not None and none.share < limits.NEAR_PEAK
+    none = limits.limit_of(results, the(results, "vgg16", 4))
+    assert none is not None and none.share is not None and none.share < limits.NEAR_PEAK
     launch = limits.limit_of(results, the(results, "resnet18", 4))
     assert launch is not None and launch.share is not None and launch.share >= limits.STANDS_STILL
+
+
+def test_passes_on_both_sides_of_a_threshold_leave_it_undecided() -> None:
+    trial = the(case_of("a GPU"), "vgg16", 64)
+    found = []
+    for n, waiting in zip(PASSES, (0.1, 0.3, 0.25), strict=True):
+        usual = trace(trial, n)
+        idle = {"busy_s": (1 - waiting) * usual.steps * step_s(trial), "launch_gap_s": 1.0, "queue_gap_s": 0.0}
+        idle["active_s"] = idle["busy_s"]
+        found.append(traced(trial, n, found=usual.model_copy(update=idle)))
+    results = of_records(STUDY, found)
+    limit = limits.limit_of(results, trial)
+    assert limit is not None and limit.word == limits.APART and limit.share == pytest.approx(0.22, abs=0.02)
+    text = said(answer.headline(results))
+    assert "of 1 it is undecided (the device waits for launches for " in text
+    assert "of the step, and passes do not tell on which side of 20 %)" in text
+    (alone,) = limits.limits(of_records(STUDY, found[:1]), [trial]).values()
+    assert alone.word != limits.APART, "one pass has no interval"
+
+
+def test_how_long_the_host_keeps_the_device_waiting_differs_between_passes() -> None:
+    trial = the(case_of("a GPU"), "resnet18", 4)
+    made = [traced(trial, n) for n in PASSES]
+    assert host.sentence(of_records(STUDY, made), [trial]) == "", "passes agree"
+    slow = made[2].blocks
+    assert slow is not None
+    slow = slow.model_copy(update={"host_s": [1.5 * one for one in slow.host_s]})
+    apart = of_records(STUDY, [*made[:2], made[2].model_copy(update={"result": slow})])
+    found = host.spread(apart, trial)
+    assert found is not None and found.ratio == pytest.approx(1.5, rel=0.05)
+    text = host.sentence(apart, [trial])
+    assert "over the passes a step of ResNet-18, 224 px, batch 4 takes " in text and "kernels run for " in text
+    assert host.spread(of_records(STUDY, made[:1]), trial) is None
+
+
+def test_calls_that_no_step_makes_are_named_once() -> None:
+    trial = the(case_of("a GPU"), "resnet18", 4)
+    few = {name: one for name, one in trace(trial).calls.items() if name != "wait"}
+    table = calls.table(
+        of_records(STUDY, [traced(trial, n, found=trace(trial, n, calls=few)) for n in PASSES]), [trial]
+    )
+    assert isinstance(table, Table) and "wait" not in table.frame and "launch" in table.frame
+    assert "No step made a call of these: wait and other." in table.caption
+
+
+def test_counters_stand_beside_rates_that_are_known() -> None:
+    results = case_of("a GPU")
+    assert counters.at_the_ceilings(results) == "", "the ceilings have no telemetry here"
+    sensed = traced(the(results, "vgg16", 64), 1).telemetry
+    made = [one.model_copy(update={"telemetry": sensed}) for one in ceilings()]
+    text = counters.at_the_ceilings(of_records(STUDY, made))
+    assert text.startswith("The counters beside known rates, by pass: the matrix product reached ")
+    assert text.count("were active for ") == 1 and text.count(" and DRAM was active for ") == 1
 
 
 def test_a_step_that_only_copies_is_bound_by_copying() -> None:
@@ -297,7 +349,8 @@ def test_the_headline_counts_what_bounds_and_judges_memory_by_its_claim() -> Non
     counted = sum(limit.word == limits.LAUNCH for limit in limits.limits(results, seen.plain(results)).values())
     assert f"{counted} are bound by launching kernels (the device waits for launches for " in text
     assert "ResNet-50 at 32 px, which the Wisconsin paper trained: not replicated at batch 64 and 256. DRAM " in text
-    assert "graph in BF16: waiting for launches from " in text and "Part of the gain is precision" in text
+    assert "graph in BF16: waiting for launches from " in text and "Kernels get shorter by precision, layout" in text
+    assert " images/s, of which no waiting alone would be " in text
     assert text.endswith("a sample of 5 traced steps stands for 200 traced steps.")
 
 
@@ -529,10 +582,17 @@ def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named()
     assert "SM activity nowhere exceeds busy time." in text
     assert "Nsight Compute is not installed" in said(part_of("a GPU", "counters"))
     trial = Trial(model="vgg16", batch=4, **LARGE)
-    found = of_records(STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41, "kernels": 300}) for n in PASSES])
+    found = of_records(
+        STUDY, [traced(trial, n, nsight={"fp32_activity": 0.41, "kernels": 300, "kernel_s": 2.5e-3}) for n in PASSES]
+    )
     table = counters.table(found, [trial])
-    assert isinstance(table, Table) and table.frame["ncu: FP32"].iloc[0] == "41 %"
-    assert "of 300 kernels at most" in said(table)
+    assert isinstance(table, Table) and "n = 3" in table.caption
+    single = counters.nsight(found, [trial])
+    assert isinstance(single, Table) and "n = 1" in single.caption
+    row = single.frame.iloc[0]
+    assert (row["FP32 (ncu)"], row["kernels"], row["their time (ms)"]) == ("41 %", 300, pytest.approx(2.5))
+    assert row["of a step's (ms)"] == pytest.approx(1e3 * kernel_s(trial), rel=0.02)
+    assert said(counters.nsight(found, [])) == ""
 
 
 def test_flop_are_counted_forward_and_back_over_the_batch() -> None:

@@ -77,6 +77,8 @@ WHOLE = 0.032 + 0.008  # kernels and copies
 EXPECTED = {
     "step_s": 0.010,
     "traced_step_s": 0.020,
+    "busy_step_s": 0.006,
+    "profiled_utilisation": 0.3,
     "trace_slowdown": 2.0,
     "compute_utilisation": 0.6,  # 6 ms of kernels in a timed step of 10 ms, not in a traced one of 20 ms
     "launch_gap_share": (1 - 0.7) * 50 / 65,

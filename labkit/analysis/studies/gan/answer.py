@@ -11,10 +11,14 @@ from labkit.analysis.results import Results
 from labkit.analysis.studies.gan import sampling
 from labkit.analysis.studies.gan.seen import named, of, plain
 from labkit.analysis.studies.gan.utilisations import peak_words
+from labkit.analysis.studies.profile import host
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.statistics import Interval
+from labkit.traced import Traced
 from labkit.trial import Trial
+
+WORTH = 0.1  # of the kernels' time: less is not worth a sentence
 
 
 def headline(results: Results, trials: Sequence[Trial]) -> Text:
@@ -22,7 +26,9 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
         return engines.nothing(results)
-    said = [_busy(results, known), _arithmetic(results, known), _captured(results, known), sampling.sentence(results)]
+    waits = host.sentence(results, plain(known), lambda trial: named(trial, known))
+    said = [_busy(results, known), _arithmetic(results, known), _captured(results, known), waits]
+    said.append(sampling.sentence(results))
     lost = [named(trial, trials) for trial in trials if not results.ok(trial)]
     said.append(f"Without a result: {'; '.join(lost)}." if lost else "")
     return Text("\n\n".join(part for part in said if part))
@@ -65,9 +71,18 @@ def _arithmetic(results: Results, known: Sequence[Trial]) -> str:
     if not told:
         return ""
     return (
-        f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}."
-        f"{_what_takes_it(results, plain(known))}"
+        f"FP32 utilisation by the paper's formula, FLOP over peak and elapsed time, is {told}; {peak_words(results)}"
+        f"{_of_a_product(results, plain(known))}.{_what_takes_it(results, plain(known))}"
     )
+
+
+def _of_a_product(results: Results, trials: Sequence[Trial]) -> str:
+    """`, and the last is 50 % of what a large matrix product reached here`: beside what is printed what can be had."""
+    reached, ceiling = _ends(results, trials, "flop_per_s"), results.ceiling("matmul", "flop_per_s", device="cuda")
+    if not reached or not ceiling:
+        return ""
+    share = percent(reached[-1][1].point / ceiling.point)
+    return f", and the {'last' if len(reached) > 1 else 'one'} is {share} of what a large matrix product reached here"
 
 
 def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
@@ -110,7 +125,24 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
         said.append(f"Captured over eager in images/s: {' to '.join(dict.fromkeys(shown))}.")
     if not said:
         return ""
-    return " ".join(["Captured in one CUDA graph, an iteration waits for no launch within it.", *said])
+    said.append(_how_little(results, graphs))
+    begun = "Captured in one CUDA graph, an iteration waits for no launch within it, only between queued kernels."
+    return " ".join(part for part in (begun, *said) if part)
+
+
+def _how_little(results: Results, graphs: Sequence[Trial]) -> str:
+    """Time in which a kernel runs beside what the chip then does: at the smallest captured mini-batch."""
+    smallest = min(graphs, key=lambda one: one.batch, default=None)
+    names = ("compute_utilisation", "sm_activity", "fp32_utilisation")
+    found = [of(results, smallest, name) for name in names] if smallest else []
+    busy, active, reached = (one.point if one else None for one in found) if len(found) == 3 else (None, None, None)
+    if smallest is None or busy is None or active is None or reached is None:
+        return ""
+    return (
+        f"How well the chip is used that share does not tell: at mini-batch {smallest.batch:,} a kernel runs for "
+        f"{percent(busy)} of the time, with work for {percent(active)} of the multiprocessors and "
+        f"{percent(reached)} of the FP32 peak."
+    )
 
 
 def limitations(results: Results, trials: Sequence[Trial]) -> Text:
@@ -126,18 +158,42 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
             "smaller mini-batch. FLOP are those of convolutions, as the networks have them; batch norm, activations "
             "and updates take time without any."
         )
+        if earlier := traced.earlier_rules(results.records):
+            said.append(earlier)
         if results.profile.device.kind == "cpu":
             said.append(
                 "The profiler adds a fixed cost to each operator, which weighs less the larger the mini-batch: where "
                 "the share of the time in which operators ran rises with it, that may be the profiler's doing alone."
             )
+        said.append(_layouts(results, trials))
         if any(trial.engine == "graph" for trial in trials):
             said.append(
                 "A captured iteration is one call: its trace has no sections, and what the host does between launches "
                 "is not in it."
             )
     rest = summary.limitations(results, list(trials)).body
-    return Text("\n\n".join([*said, *([rest] if rest else [])]))
+    return Text("\n\n".join(part for part in (*said, rest) if part))
+
+
+def _layouts(results: Results, trials: Sequence[Trial]) -> str:
+    """How much of the kernels' time goes to bringing tensors into the form that others want, where it is most."""
+    moved = {
+        trial: fmean(shares)
+        for trial in trials
+        if (shares := [_moving(trace) for record in results.ok(trial) if (trace := traced.trace_of(record))])
+    }
+    most = max(moved, key=lambda trial: moved[trial], default=None)
+    if most is None or moved[most] < WORTH:
+        return ""
+    return (
+        f"Networks and images are laid out contiguously, as PyTorch has them: of {named(most, trials)} "
+        f"{percent(moved[most])} of the kernels' time goes to bringing tensors into another layout or precision."
+    )
+
+
+def _moving(trace: Traced) -> float:
+    helpers = trace.algorithms.get("helper")
+    return traced.class_shares(trace).get("layout", 0.0) + (helpers.seconds / trace.kernel_s if helpers else 0.0)
 
 
 def key_numbers(results: Results, trials: Sequence[Trial]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from labkit.analysis.studies.gan.seen import named, of, plain, series_of
 from labkit.analysis.studies.gan.utilisations import ACTIVITIES, meanings
 from labkit.analysis.studies.profile.limits import STANDS_STILL
 from labkit.analysis.table import Text
+from labkit.analysis.traced import trace_of
 from labkit.registry import METRICS
 from labkit.trial import Trial
 
@@ -69,8 +70,24 @@ def _bound_by_launches(results: Results, trials: Sequence[Trial]) -> str:
     trial, share = min(waiting, key=lambda pair: pair[0].batch)
     if share.point < STANDS_STILL:
         return ""
-    where = named(trial, trials)
-    return f" At {where}, launches bound it: the device waits for them for {percent(share.point)} of the time."
+    return f" At {named(trial, trials)}, the host bounds it: {_by_the_host(results, trial, share.point)}."
+
+
+def _by_the_host(results: Results, trial: Trial, waiting: float) -> str:
+    """`it takes 24.7 ms to have 640 kernels launched that run for 5.6 ms`, and how long CUDA's own calls take of it."""
+    said = f"the device waits for launches for {percent(waiting)} of the time"
+    traces = [trace for record in results.ok(trial) if (trace := trace_of(record))]
+    step, busy = of(results, trial, "step_s"), of(results, trial, "busy_step_s")
+    launches = [trace.calls["launch"] for trace in traces if "launch" in trace.calls]
+    if not step or not busy or not launches:
+        return said
+    steps = sum(trace.steps for trace in traces)
+    count, seconds = (sum(getattr(one, name) for one in launches) / steps for name in ("count", "seconds"))
+    return (
+        f"{said}. It takes {number(step.point * 1e3)} ms for {count:,.0f} launches of kernels that run for "
+        f"{number(busy.point * 1e3)} ms; CUDA's calls are {number(seconds * 1e3)} ms of it, the rest is PyTorch and "
+        "Python"
+    )
 
 
 def _against_batch(
@@ -105,7 +122,8 @@ def _against_batch(
                 one = data[(data["metric"] == metric) & (data["training"] == kind)].sort_values("batch")
                 colour, marker = theme.palette[place % len(theme.palette)], MARKERS[place % len(MARKERS)]
                 scaled = one.assign(**{end: one[end].astype(float) * about.scale for end in ("value", "low", "high")})
-                line = LINES[str(one["engine"].iloc[0])]
+                several = one["value"].notna().sum() > 2  # two points are no course
+                line = LINES[str(one["engine"].iloc[0])] if several else "none"
                 points(axes, list(one["batch"]), scaled, colour=colour, marker=marker, line=line, label=kind)
                 no_result(axes, list(one["batch"][one["failed"].notna()]), colour)
             sizes_axis(axes, list(data["batch"]), "mini-batch")

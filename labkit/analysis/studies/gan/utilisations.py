@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import pandas as pd
 
@@ -12,6 +11,7 @@ from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import readings, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.studies.gan.seen import of, series_of
+from labkit.analysis.studies.profile import counters
 from labkit.analysis.table import Table, Text
 from labkit.recipes import CRITIC_STEPS
 from labkit.registry import METRICS
@@ -53,14 +53,41 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         engines.concise(frame, (*columns.values(), "profiled", "memory (GiB)", "no result")),
         f"A step is an iteration: {CRITIC_STEPS} steps of the critic, each on a fresh mini-batch of real images and as "
         f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
-        f"step. {meanings(results, trials, shares)} {engines.conditions(results, list(trials))}. Intervals: 95 %.",
+        f"step. {_timed(results, trials)}{meanings(results, trials, shares)} "
+        f"{engines.conditions(results, list(trials))}. Intervals: 95 %.",
     )
 
 
+def _timed(results: Results, trials: Sequence[Trial]) -> str:
+    """How long a trial was timed, for how many iterations at least, and after how many it was traced."""
+    blocks = [(record.blocks, traced.trace_of(record)) for trial in trials for record in results.ok(trial)]
+    seconds = [one.timed_s for one, _ in blocks if one]
+    if not seconds:
+        return ""
+    steps = min(one.steps_per_block * len(one.host_s) for one, _ in blocks if one)
+    before = [trace.steps_before for _, trace in blocks if trace]
+    said = f"Timed for {number(min(seconds), 2)} to {number(max(seconds), 2)} s a pass, {steps:,} iterations at least"
+    return f"{said}; traced after {min(before):,} to {max(before):,}. " if before else f"{said}. "
+
+
+def why_apart(results: Results, trials: Sequence[Trial]) -> Text:
+    """Why the measures of one trial differ: each counts something else. Empty without the device's own counters."""
+    known = [trial for trial in trials if of(results, trial, "sm_activity")]
+    if not known:
+        return Text("")
+    said = (
+        "Computing counts the time in which any kernel runs, however small; SM activity how many multiprocessors had "
+        "work. The FP32 pipe does more than FP32 utilisation counts, which are convolutions: batch norm, activations "
+        "and updates too, and what a convolution's algorithm does before and after; and less where the algorithm needs "
+        "less arithmetic."
+    )
+    return Text("\n\n".join(part for part in (said, counters.at_the_ceilings(results)) if part))
+
+
 def _as_profiled(results: Results, trial: Trial) -> float | None:
-    """The share as the paper took it: kernels' time over that of the same profiled steps; None on a CPU, as there."""
-    traces = [one for record in results.ok(trial) if (one := traced.trace_of(record)) and one.of == "kernels"]
-    return fmean(one.busy_s / one.elapsed_s for one in traces) if traces else None
+    """The share as the paper took it; None on a CPU, where it is the other one."""
+    found = of(results, trial, "profiled_utilisation") if trial.device == "cuda" else None
+    return found.point if found else None
 
 
 def _point(found: Interval | None, metric: str) -> str | None:
@@ -83,7 +110,8 @@ def meanings(results: Results, trials: Sequence[Trial], metrics: Sequence[str]) 
         )
     if "launch_gap_share" in metrics and not on_cpu:
         said.append(
-            "Profiled: over the time of the traced ones, as the paper has it; the profiler prolongs it. Waiting: for "
+            "Profiled: over the time of the traced ones, as the paper has it, which the profiler prolongs where the "
+            "host holds the device up. Waiting: for "
             "the host to launch a kernel; the rest are gaps between kernels that were launched, copies and fills."
         )
     if "fp32_utilisation" in metrics:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from labkit.analysis import engines, summary
+from labkit.analysis import engines, summary, traced
 from labkit.analysis.format import listing, percent
 from labkit.analysis.observations import why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
-from labkit.analysis.studies.profile import gpus, limits, memory, removed, sample, seen
-from labkit.analysis.studies.profile.limits import COMPUTE, COPY, DRAM, LAUNCH, NO_UNIT, OPEN, PYTHON, Limit
+from labkit.analysis.studies.profile import gpus, host, limits, memory, removed, sample, seen
+from labkit.analysis.studies.profile.grids import SMALL_PX
+from labkit.analysis.studies.profile.limits import (
+    APART,
+    COMPUTE,
+    COPY,
+    DRAM,
+    LAUNCH,
+    NO_UNIT,
+    OPEN,
+    PYTHON,
+    Limit,
+)
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts import Findings
 from labkit.recipes import is_plain
@@ -24,10 +35,14 @@ WORDS = {
     COPY: "copies",
     DRAM: "memory",
     COMPUTE: "arithmetic",
-    NO_UNIT: "no single unit",
     PYTHON: "what lies between operators",
 }
-UNDECIDED = "something that no counter here tells"
+# Of the rest nothing is said that bounds them.
+OTHERS = {
+    NO_UNIT: "not determined",
+    APART: "undecided",
+    OPEN: "not told",
+}
 MANY_BATCHES = 3  # in a row are named by their ends
 
 
@@ -46,6 +61,7 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
         " ".join(part for part in (first if on_gpu else first[::-1]) if part),
         memory_bound(results, loop, verdicts),
         removed.sentence(results, list(found)),
+        host.sentence(results, loop),
         sample.short(results),
     ]
     return Text("\n\n".join(part for part in said if part))
@@ -70,7 +86,7 @@ def _counted(found: dict[Trial, Limit]) -> str:
         because = _because(sorted(found.values(), key=_by_share))
         return f"What bounds them is not known: a CPU has no counters here{because}."
     words = Counter(limit.word for limit in found.values())
-    ordered = [word for word in (*WORDS, OPEN) if words[word]]
+    ordered = [word for word in (*WORDS, *OTHERS) if words[word]]
     told = [_how_many(word, words[word], [one for one in found.values() if one.word == word]) for word in ordered]
     whole = f"Of {len(found)} plain FP32 trainings" if len(found) > 1 else "Of one plain FP32 training"
     return f"{whole} {listing(told)}."
@@ -82,10 +98,10 @@ def _near_the_roof(results: Results, found: dict[Trial, Limit]) -> str:
     near = [share for trial in idle if (share := limits.of_roofline(results, trial)) and share >= limits.NEAR_PEAK]
     if not near:
         return ""
-    told = " to ".join(dict.fromkeys(percent(share) for share in (min(near), max(near))))
+    told = " to ".join(dict.fromkeys(limits.of_roof(share) for share in (min(near), max(near))))
     return (
-        f"{len(near)} of these {'reach' if len(near) > 1 else 'reaches'} {told} of the roofline all the same: it "
-        "counts direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
+        f"Of those that are {OTHERS[NO_UNIT]} {len(near)} {'reach' if len(near) > 1 else 'reaches'} {told} of the "
+        "roofline all the same: it counts direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
     )
 
 
@@ -94,8 +110,10 @@ def _untold_on_cpu(found: dict[Trial, Limit]) -> bool:
 
 
 def _how_many(word: str, count: int, alike: Sequence[Limit]) -> str:
-    what = WORDS.get(word, UNDECIDED)
-    return f"{count} {'is' if count == 1 else 'are'} bound by {what}{_because(sorted(alike, key=_by_share))}"
+    because = _because(sorted(alike, key=_by_share))
+    if word in OTHERS:
+        return f"of {count} it is {OTHERS[word]}{because}"
+    return f"{count} {'is' if count == 1 else 'are'} bound by {WORDS[word]}{because}"
 
 
 def _by_share(limit: Limit) -> float:
@@ -211,8 +229,9 @@ def _run_words(run: Sequence[tuple[Trial, Limit]]) -> str:
     """`batch 4 to 16 bound by copies (nothing but copies runs for 71 % at batch 4 and 34 % at 16 of the step)`."""
     batches = [f"{trial.batch:,}" for trial, _ in run]
     where = listing(batches) if len(batches) < MANY_BATCHES else f"{batches[0]} to {batches[-1]}"
-    bound = WORDS.get(run[0][1].word, UNDECIDED)
-    return f"batch {where} bound by {bound}{_because([limit for _, limit in run], batches)}"
+    word = run[0][1].word
+    bound = OTHERS[word] if word in OTHERS else f"bound by {WORDS[word]}"
+    return f"batch {where} {bound}{_because([limit for _, limit in run], batches)}"
 
 
 def _most(results: Results, trials: Sequence[Trial]) -> str:
@@ -243,8 +262,20 @@ def limitations(results: Results) -> Text:
             "Bounds go by thresholds: a step just above and one just below are alike. They are of whole steps, in "
             "which single kernels may be bound otherwise.",
         ]
+        if earlier := traced.earlier_rules(results.records):
+            said.append(earlier)
         if any(trial.device == "cuda" for trial in trials):
             said.append(memory.LOADER)
+        if any(trial.image_px == SMALL_PX for trial in trials):
+            said.append(
+                "Networks at 32 px are not the same as at 224: AlexNet's first stride is 1, and VGG's last features, "
+                "one pixel, are repeated for its large layers, so arithmetic does not shrink as pixels do."
+            )
+        if any("graph" in trial.engine for trial in trials):
+            said.append(
+                "A captured step has no operators: a matrix product that does a convolution counts as one, as its name "
+                "says nothing else."
+            )
     said.append(summary.limitations(results, trials).body)
     return Text("\n\n".join(part for part in said if part))
 

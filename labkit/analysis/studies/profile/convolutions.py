@@ -78,7 +78,8 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         again=results.again,
         caption="How the convolutions of a step were done, forward and back, by the names of their kernels. cuDNN "
         "times its algorithms before the first step and takes the fastest (PyTorch's benchmark mode), so a choice can "
-        "differ between passes. Helpers bring operands into an algorithm's form and back. "
+        "differ between passes. Helpers bring operands into an algorithm's form and back; "
+        "of the library's own only the operator is known, which is a convolution. "
         f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
         f"{seen.spread_words(results, list(shares), _shares)}. {engines.conditions(results, list(trials))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch: shares of the convolutions' time by "

@@ -9,7 +9,7 @@ import pandas as pd
 
 from labkit.analysis import engines, roofline
 from labkit.analysis.format import listing, number, percent, quantity
-from labkit.analysis.observations import label, why_not
+from labkit.analysis.observations import label, readings, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
@@ -25,7 +25,7 @@ CHECKS = (
     "the matrix product reached {} of the nominal FP32 peak, and FP32 pipes were active for {}",
     "the copy reached {} of the nominal bandwidth, and DRAM was active for {}",
 )
-NSIGHT = {"fp32_activity": "ncu: FP32", "tensor_activity": "ncu: tensor", "dram_activity": "ncu: DRAM"}
+NSIGHT = {"fp32_activity": "FP32", "tensor_activity": "tensor", "dram_activity": "DRAM"}
 
 
 def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
@@ -49,7 +49,6 @@ def _row(results: Results, trial: Trial, engine: str) -> dict[str, Any]:
         found = seen.metric(results, trial, name)
         return percent(found.point) if found else None
 
-    nsight = nsight_of(results, trial)
     return {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
@@ -57,13 +56,10 @@ def _row(results: Results, trial: Trial, engine: str) -> dict[str, Any]:
         "any operator (trace)" if trial.device == "cpu" else "any kernel (trace)": shown("compute_utilisation"),
         "any kernel (driver)": shown("utilisation"),
         "SMs active": shown("sm_activity"),
+        "warps": shown("occupancy"),
         "FP32 pipes": shown("fp32_activity"),
         "tensor cores": shown("tensor_activity"),
         "FLOP over peak": shown("fp32_utilisation"),
-        **{
-            head: percent(nsight[name]) if isinstance(nsight.get(name), float) else None
-            for name, head in NSIGHT.items()
-        },
     }
 
 
@@ -76,6 +72,7 @@ def nsight_of(results: Results, trial: Trial) -> dict[str, Any]:
 def _sources(results: Results, trials: Sequence[Trial]) -> str:
     """What the columns are."""
     peak, source = roofline.fp32_peak(results, trials[0])
+    often = readings(results, trials, "sm_activity")
     told = f" ({quantity(peak, 'flop_per_s')}, {source})" if peak else ""
     if all(trial.device == "cpu" for trial in trials):
         return (
@@ -83,16 +80,18 @@ def _sources(results: Results, trials: Sequence[Trial]) -> str:
             f"convolutions over the FP32 peak{told} and the timed time"
         )
     return (
-        "the trace (time in which any kernel ran, over the timed step), the driver (the same, as it samples it), the "
-        "driver's counters (GPM, GPU performance monitoring; SMs: the share of multiprocessors with at least one warp, "
-        "averaged over time; pipes: the share of cycles in which they worked) and the arithmetic: FLOP of direct "
+        "the trace (time in which any kernel ran, over the timed step), the driver (the same, but short gaps between "
+        "kernels escape its samples), the driver's counters (GPM, GPU performance monitoring"
+        f"{f', {often}' if often else ''}; SMs: the share of multiprocessors with at least one warp, averaged over "
+        "time; warps: of all that they have room for, those resident; pipes: the share of cycles in which they worked) "
+        "and the arithmetic: FLOP of direct "
         "convolutions over the FP32 peak"
         f"{told} and elapsed time, where the trial computes in FP32"
     )
 
 
 def _missing(results: Results, trials: Sequence[Trial]) -> str:
-    """What Nsight Compute's columns are of; which of the three are not there, with the reason."""
+    """Which of the three are not there, with the reason."""
     if all(trial.device == "cpu" for trial in trials):
         return " the driver's counters (GPM, GPU performance monitoring) and Nsight Compute (ncu) count GPUs only."
     said = []
@@ -100,10 +99,8 @@ def _missing(results: Results, trials: Sequence[Trial]) -> str:
     if lacking:
         said.append(f"{listing([label(name) for name in lacking])}: {why_not(results, lacking[0])}")
     told = [nsight_of(results, trial) for trial in trials]
-    if counts := [one["kernels"] for one in told if "kernels" in one]:
-        return (
-            f" ncu: Nsight Compute's, of {max(counts):,} kernels at most, over their own time alone.{_not_here(said)}"
-        )
+    if any("kernels" in one for one in told):
+        return _not_here(said)
     reasons = sorted({str(one["reason"]) for one in told if "reason" in one})
     said.append(f"Nsight Compute: {'; '.join(reasons) or 'it was not asked'}")
     return _not_here(said)
@@ -140,7 +137,7 @@ def difference(results: Results, trials: Sequence[Trial]) -> Text:
         if above
         else " SM activity nowhere exceeds busy time."
     )
-    parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), _at_the_ceilings(results)]
+    parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), at_the_ceilings(results)]
     return Text("\n\n".join(part for part in parts if part))
 
 
@@ -164,7 +161,7 @@ def _saved(results: Results, trials: Sequence[Trial]) -> str:
     )
 
 
-def _at_the_ceilings(results: Results) -> str:
+def at_the_ceilings(results: Results) -> str:
     """The counters beside rates that are known: of the matrix product and the copy that were measured as ceilings."""
     peaks, kind = roofline.nominal(results.profile.peaks, "fp32"), results.profile.device.kind
     measured, told = roofline.measured(results), []
@@ -178,9 +175,41 @@ def _at_the_ceilings(results: Results) -> str:
             for value in Side(results, trial).values(counter).values()
         ]
         if rate and nominal and values:
-            ends = " to ".join(dict.fromkeys(percent(value) for value in (min(values), max(values))))
-            told.append(words.format(percent(rate / nominal), ends))
-    return f"The counters beside known rates: {'; '.join(told)}." if told else ""
+            told.append(words.format(percent(rate / nominal), listing([percent(value) for value in values])))
+    return f"The counters beside known rates, by pass: {'; '.join(told)}." if told else ""
+
+
+def nsight(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """What Nsight Compute counted of single kernels, beside the device's own counters over the whole step."""
+    rows = []
+    for trial in trials:
+        counted = nsight_of(results, trial)
+        found, busy = seen.traces(results, trial), seen.metric(results, trial, "compute_utilisation")
+        if "kernels" not in counted or not found or not busy or not busy.point:
+            continue
+        trace = found[0][1]
+        row: dict[str, Any] = {
+            "": f"{title(trial)}, {trial.image_px} px",
+            "batch": trial.batch,
+            "kernels": counted["kernels"],
+            "of a step's": round(sum(one.count for one in trace.kernels.values()) / trace.steps),
+            "their time (ms)": 1e3 * counted["kernel_s"],
+            "of a step's (ms)": 1e3 * trace.kernel_s / trace.steps,
+        }
+        for name, head in NSIGHT.items():
+            of_gpm = seen.metric(results, trial, name)
+            row[f"{head} (ncu)"] = percent(counted[name]) if isinstance(counted.get(name), float) else None
+            row[f"{head} (GPM)"] = percent(of_gpm.point / busy.point) if of_gpm else None
+        rows.append(row)
+    if not rows:
+        return Text("")
+    return Table(
+        pd.DataFrame(rows, dtype=object),
+        "Nsight Compute (ncu) runs single kernels again, one after the other, and counts in each: shares of their own "
+        "time. Beside it GPM's share of the timed step over the part of it in which kernels run. Both count the same "
+        "units; they differ where ncu saw other kernels than a whole step's (it is given so many, and begins where it "
+        f"is attached). {seen.first_pass(results, [trial for trial in trials if nsight_of(results, trial)])}.",
+    )
 
 
 def flop(trials: Sequence[Trial]) -> Table | Text:

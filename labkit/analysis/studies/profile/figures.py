@@ -124,8 +124,8 @@ def _what(*, on_cpu: bool) -> str:
         )
     return (
         "Of a timed step: kernels by what they do, copies and fills while no kernel ran, and the rest, in which the "
-        "device waited for something that was not launched yet or stood still though it was (queued). Kernels take as "
-        "long under the profiler as without it, so their time is the trace's and the step's is the clock's; how the "
+        "device waited for something that was not launched yet or stood still though work was (queued). Kernels take "
+        "as long under the profiler as without it, so their time is the trace's and the step's is the clock's; how the "
         "rest divides is the trace's."
     )
 

@@ -22,6 +22,7 @@ def plain(lab: Lab) -> list[Trial]:
     nothing to say of copies.
     """
     found = _at_own_size(lab, lab.sweep["large"], batch=lab.sweep["large_batch"])
+    found += _at_own_size(lab, lab.sweep["larger"], batch=lab.sweep["larger_batch"])
     found += lab.trials(model=lab.sweep["small"], image_px=SMALL_PX, batch=lab.sweep["small_batch"])
     return found + lab.trials(model=lab.sweep["bound"], image_px=SMALL_PX, batch=lab.sweep["bound_batch"])
 

@@ -17,19 +17,21 @@ import pandas as pd
 
 from labkit.analysis import engines, roofline
 from labkit.analysis.format import listing, percent, with_interval
-from labkit.analysis.observations import label, why_not
+from labkit.analysis.observations import label, readings, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
+from labkit.statistics import Interval
 from labkit.trial import Trial
 
 STANDS_STILL = 0.2  # of a step in which the device waits for launches (or copies alone run): that bounds it
 NEAR_PEAK = 0.6  # of the time in which kernels run: a unit so busy bounds them
 SELDOM = 0.01  # of every step: a column of less is left out
-LAUNCH, COPY, DRAM, COMPUTE, NO_UNIT, PYTHON, OPEN = (
+LAUNCH, COPY, DRAM, COMPUTE, NO_UNIT, PYTHON, OPEN, APART = (
     *("launch", "copy", "DRAM", "compute", "no unit", "Python"),
     "not told",
+    "undecided",
 )
 UNITS = {
     "fp32_activity": "FP32 pipes are",
@@ -50,22 +52,34 @@ class Limit(NamedTuple):
     share: float | None = None
 
 
+# What a device that stands still does instead, by the part of the step: each bounds it.
+IDLE = {
+    seen.WAITING: Limit(LAUNCH, "the device waits for launches for {} of the step"),
+    seen.COPIES: Limit(COPY, "nothing but copies runs for {} of the step"),
+    seen.BETWEEN: Limit(PYTHON, "{} of the step lies between operators"),
+}
+
+
 def limit_of(results: Results, trial: Trial) -> Limit | None:
     """What bounds a trial's step; None without a trace."""
-    parts = {name: share.point for name, share in seen.shares(results, trial, seen.step_parts).items()}
+    found = seen.shares(results, trial, seen.step_parts)
+    parts = {name: share.point for name, share in found.items()}
     if not parts:
         return None
-    waiting, copying = parts.get(seen.WAITING, 0.0), parts.get(seen.COPIES, 0.0)
-    between = parts.get(seen.BETWEEN, 0.0)
-    if max(waiting, copying, between) >= STANDS_STILL:
-        if between:
-            return Limit(PYTHON, "{} of the step lies between operators", between)
-        if waiting >= copying:
-            return Limit(LAUNCH, "the device waits for launches for {} of the step", waiting)
-        return Limit(COPY, "nothing but copies runs for {} of the step", copying)
+    idle = max((name for name in IDLE if name in found), key=lambda name: parts[name], default="")
+    if idle and _straddles(found[idle], STANDS_STILL):
+        said = f"{IDLE[idle].because}, and passes do not tell on which side of {percent(STANDS_STILL)}"
+        return Limit(APART, said, parts[idle])
+    if idle and parts[idle] >= STANDS_STILL:
+        return IDLE[idle]._replace(share=parts[idle])
     busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST)
     counted = _by_counters(results, trial, busy)
     return counted or _by_roofline(results, trial, busy)
+
+
+def _straddles(share: Interval, threshold: float) -> bool:
+    """Whether an interval of passes holds a threshold, so that it stands on neither side."""
+    return share.low is not None and share.high is not None and share.low < threshold <= share.high
 
 
 def _by_counters(results: Results, trial: Trial, busy: float) -> Limit | None:
@@ -80,7 +94,7 @@ def _by_counters(results: Results, trial: Trial, busy: float) -> Limit | None:
     said = f"{name} active for {{}} of the time in which kernels run"
     if share < NEAR_PEAK:
         return Limit(
-            NO_UNIT, f"none is active for {percent(NEAR_PEAK)} of the kernels' time, the busiest for {{}}", share
+            NO_UNIT, f"no unit is active for {percent(NEAR_PEAK)} of the kernels' time, the busiest for {{}}", share
         )
     return Limit(DRAM if dram > arithmetic else COMPUTE, said, share)
 
@@ -160,13 +174,15 @@ def rule(*, on_cpu: bool = False) -> str:
     )
     if on_cpu:
         return (
-            f"Bound by Python where {percent(STANDS_STILL)} of the step or more lie between operators; else {ceilings}."
+            f"Bound by Python where {percent(STANDS_STILL)} of the step or more lie between operators (undecided where "
+            f"the interval of the passes holds that share); else {ceilings}."
         )
     return (
         f"Bound by launch (or copy) where the device waits for launches (or does nothing but copy) for "
-        f"{percent(STANDS_STILL)} of the step or more; else by the unit, DRAM or arithmetic, that is active for "
-        f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else by no unit, "
-        f"which does not tell what bounds it instead. Where units are not counted: {ceilings}."
+        f"{percent(STANDS_STILL)} of the step or more (undecided where the interval of the passes holds that share); "
+        "else by the unit, DRAM or arithmetic, that is active for "
+        f"{percent(NEAR_PEAK)} or more of the time in which kernels run, the busier of the two; else no unit is, "
+        f"and what bounds it instead is not determined. Where units are not counted: {ceilings}."
     )
 
 
@@ -181,9 +197,10 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     seldom = ("waits", "queued", "copies", "kernels", *ACTIVITIES.values(), "of roofline", EXPLAINED, "no result")
     little = [] if on_cpu else [head for head, part in SMALL.items() if _most(results, trials, part) < SELDOM]
     absent = [metric for metric, head in ACTIVITIES.items() if frame[head].isna().all()]
+    columns = _columns(little, readings(results, trials, "sm_activity"), on_cpu=on_cpu)
     return Table(
         engines.concise(frame.where(frame.notna(), None).drop(columns=little), seldom),
-        f"{rule(on_cpu=on_cpu)} {_columns(little, on_cpu=on_cpu)}{_absent(results, absent, on_cpu=on_cpu)} "
+        f"{rule(on_cpu=on_cpu)} {columns}{_absent(results, absent, on_cpu=on_cpu)} "
         f"{seen.steps_words(results, trials)}, {seen.spread_words(results, trials, seen.step_parts)}."
         f"{seen.lacking_sentence(results, trials)} {engines.conditions(results, list(trials))}.",
     )
@@ -208,7 +225,9 @@ def _row(results: Results, trial: Trial, engine: str, limit: Limit | None, *, on
     units = {head: seen.metric(results, trial, name) for name, head in ACTIVITIES.items()}
     work = work_of(results, trial, busy) if on_cpu and busy else None
     idle = {"between": seen.BETWEEN} if on_cpu else {"waits": seen.WAITING, **SMALL}
-    last = {EXPLAINED: work.both if work else None} if on_cpu else {"of roofline": reached}
+    last = {EXPLAINED: percent(work.both) if work else None}
+    if not on_cpu:
+        last = {"of roofline": of_roof(reached) if reached is not None else None}
     return {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
@@ -218,7 +237,7 @@ def _row(results: Results, trial: Trial, engine: str, limit: Limit | None, *, on
         **{head: seen.of_step(parts.get(part)) for head, part in idle.items()},
         "operators" if on_cpu else "kernels": seen.of_step(busy),
         **{head: percent(found.point) if found else None for head, found in units.items()},
-        **{head: percent(share) if share is not None else None for head, share in last.items()},
+        **last,
         "no result": engines.status_without_result(results, trial),
     }
 
@@ -229,7 +248,7 @@ def _most(results: Results, trials: Sequence[Trial], part: str) -> float:
     return max((one[part].point for one in found if part in one), default=0.0)
 
 
-def _columns(little: Sequence[str], *, on_cpu: bool) -> str:
+def _columns(little: Sequence[str], often: str, *, on_cpu: bool) -> str:
     if on_cpu:
         return (
             f"Between: of a traced step outside of all operators; operators: in them. {EXPLAINED.capitalize()}: how "
@@ -245,9 +264,15 @@ def _columns(little: Sequence[str], *, on_cpu: bool) -> str:
     less = f" Below {percent(SELDOM)} of every step, so not shown: {listing(list(little))}." if little else ""
     return (
         f"Of a timed step: {'; '.join(words for head, words in said.items() if head not in little)}.{less} SM, DRAM, "
-        "FP32 and tensor: how much of the whole timed part these units were active. Of roofline: images/s over what "
-        "the measured FP32 ceilings allow direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
+        f"FP32 and tensor: how much of the timed part these units were active, by the device's counters"
+        f"{f' ({often})' if often else ''}. Of roofline: images/s over what the measured "
+        "FP32 ceilings allow direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
     )
+
+
+def of_roof(reached: float) -> str:
+    """A share of the roofline: with a digit more where it lies about or above 100 %, which needs telling apart."""
+    return percent(reached, 3 if reached >= 0.995 else 2)
 
 
 def _absent(results: Results, absent: Sequence[str], *, on_cpu: bool) -> str:

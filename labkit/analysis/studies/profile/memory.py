@@ -91,7 +91,8 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         caption="Memory of one step by what it holds: weights, gradients and the optimiser's momenta do not depend on "
         "the batch; activations that the forward pass keeps for the way back do. Gradients come as activations "
         "go, so that the step's peak can be less than all parts together; workspace is what it has beyond the most "
-        f"that is held at once. Each panel has its own scale. {_methods(held)}{lacking} "
+        "that is held at once, and depends on the algorithms that a library chooses. Each panel has its own scale. "
+        f"{_methods(held)}{lacking} "
         f"{seen.first_pass(results, list(held))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
         f"The most: {number(sum(_parts(held[most]).values()))} GiB ({seen.name(most)}).",
@@ -137,7 +138,7 @@ def copies(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "Copies in a step by direction: how many, their median size, their bytes together, and bytes over the time of "
         "the copies themselves. Copies beside kernels: of the time in which anything was copied, with a kernel running "
         "too. Kernels overlap: of the time in which kernels ran, with two or more. No direction: nothing was copied. "
-        f"{LOADER} "
+        f"A copy of a few bytes shows how long any copy takes, and no rate. {LOADER} "
         f"{seen.steps_words(results, known).capitalize()}, means of passes. {engines.conditions(results, known)}.",
     )
 

@@ -28,6 +28,7 @@ MARKS = {
     limits.DRAM: "s",
     limits.COMPUTE: "o",
     limits.NO_UNIT: "^",
+    limits.APART: "P",
     limits.OPEN: "D",
 }
 ENDS = (("center", False), ("center", True))  # numbers at a line's smallest and largest batch: where they stand
@@ -145,7 +146,8 @@ def _ceilings(results: Results) -> list[roofline.Ceilings]:
 
 
 def _says(word: str) -> str:
-    return {limits.OPEN: "not told", limits.NO_UNIT: "no single unit"}.get(word, f"bound by {word}")
+    alone = {limits.OPEN: "not told", limits.NO_UNIT: "no single unit", limits.APART: "undecided"}
+    return alone.get(word, f"bound by {word}")
 
 
 def _untold(words: Sequence[str]) -> str:

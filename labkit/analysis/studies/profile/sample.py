@@ -202,6 +202,7 @@ def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
                     "timed step (ms)": step.point * 1e3,
                     "traced step (ms)": traced.point * 1e3,
                     "traced / timed": f"{number(slower.point)}x",
+                    "of it edges (ms)": seen.mean_of(results, trial, _edges_ms),
                     "traced steps": seen.steps_words(results, [trial]).split(" traced")[0],
                     "pieces": seen.mean_of(results, trial, lambda trace: float(len(trace.pieces))),
                 }
@@ -209,11 +210,16 @@ def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
     if not rows:
         return Text(f"What a profiler costs can't be said here: {seen.why_none(results, trials)}.")
     return Table(
-        pd.DataFrame(rows, dtype=object),
+        engines.concise(pd.DataFrame(rows, dtype=object), ["of it edges (ms)"]),
         "A step under the profiler beside a timed one: small kernels (or operators) suffer most, since each costs the "
-        "host the same to note down. No number of speed on any page is of a traced step. Pieces: runs of the profiler "
-        f"that the steps were traced in.{notes(results, trials)} {results.describe()}.",
+        "host the same to note down. Pieces: runs of the profiler that the steps were traced in; edges: the share of a "
+        "step in which a piece has begun and nothing runs yet, or all has run, which is most of what a captured step "
+        f"pays. No number of speed on any page is of a traced step.{notes(results, trials)} {results.describe()}.",
     )
+
+
+def _edges_ms(trace: Traced) -> float | None:
+    return None if trace.edge_gap_s is None else 1e3 * trace.edge_gap_s / trace.steps
 
 
 def notes(results: Results, trials: Sequence[Trial]) -> str:
