@@ -1,7 +1,7 @@
 """Does a tuned step compute what the plain one computes? A few steps of both, from the same weights.
 
 plain    eager, FP32 weights, PyTorch's own SGD; in the trial's own precision (autocast) and memory format
-tuned    whatever the trial's engine and optimiser make of it
+tuned    whatever the trial's engine and optimiser make of it; DataParallel, beside the batch's parts on one device
 
 Compared are what each step read, its loss, how far every weight moved, and every running mean and variance. Both draw
 the same dropout, since both start from one state of the random generator.
@@ -16,11 +16,13 @@ the wrong sign is 1 and more away. What stays below any tolerance is weight deca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from labkit.engines.damping import calm
 from labkit.engines.precision import TOLERANCES
@@ -55,15 +57,30 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
     training.set_learning_rate(LEARNING_RATE)
     before = [value.clone() for value in (*weights, *statistics)]
     losses, seen = [], []
-    for _ in range(STEPS):
-        loss, images, labels = one_step()
-        losses.append(loss.clone())
-        seen.append(torch.cat([labels.double(), images.double().sum().view(1)]))
+    with _same_dropout(training):
+        for _ in range(STEPS):
+            loss, images, labels = one_step()
+            losses.append(loss.clone())
+            seen.append(torch.cat([labels.double(), images.double().sum().view(1)]))
     # On the host, where it takes nothing from the device whose memory is reported.
     after = (*training.weights(), *training.statistics())
     changes = [(value - old).cpu() for value, old in zip(after, before, strict=True)]
     whole = len(weights)
     return Trace([float(loss) for loss in losses], [one.cpu() for one in seen], changes[:whole], changes[whole:])
+
+
+@contextmanager
+def _same_dropout(training: Training) -> Iterator[None]:
+    """Without dropout where several devices would draw it, each from random numbers of its own."""
+    several = training.trial.parallel == "one_process"
+    drawing = [one for one in training.model.modules() if several and isinstance(one, nn.Dropout)]
+    try:
+        for one in drawing:
+            one.eval()
+        yield
+    finally:
+        for one in drawing:
+            one.train()
 
 
 def compare(plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from labkit.trial import Trial
 
@@ -31,12 +32,39 @@ def why_not_in_one_process(trial: Trial) -> str | None:
     return None
 
 
-def split_over_devices(model: nn.Module, trial: Trial) -> tuple[nn.Module, dict[str, Any]]:
-    """The network whose batch is split, and facts on what of it is. `model` is changed where only its features are."""
+class InParts(nn.Module):
+    """What DataParallel computes, on one device: the parts of a batch one after the other, and what they give joined.
+
+    Batch norm takes the statistics of each part, and keeps running ones of the first, as the first device does.
+    """
+
+    def __init__(self, module: nn.Module, parts: int) -> None:
+        super().__init__()
+        self.module, self.parts = module, parts
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """(batch, channels, height, width) to whatever the module makes of it, the batch first."""
+        first, *others = images.chunk(self.parts)
+        found = [self.module(first)]
+        for part in others:
+            own = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+            found.append(functional_call(self.module, own, (part,)))
+        return torch.cat(found)
+
+
+def split_over_devices(model: nn.Module, trial: Trial, *, by_hand: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """The network whose batch is split, and facts on what of it is. `model` is changed where only its features are.
+
+    `by_hand` takes the parts one after the other on the device that the model is on, to compare with.
+    """
     devices = list(range(trial.devices))
     facts: dict[str, Any] = {"data_parallel": {"of": "the network", "devices": trial.devices}}
+
+    def split(module: nn.Module) -> nn.Module:
+        return InParts(module, trial.devices) if by_hand else nn.DataParallel(module, device_ids=devices)
+
     if not trial.model.startswith(SPLIT_IN_FEATURES):
-        return nn.DataParallel(model, device_ids=devices), facts
-    model.features = nn.DataParallel(model.features, device_ids=devices)
+        return split(model), facts
+    model.features = split(model.features)
     facts["data_parallel"]["of"] = "the convolutions (features)"
     return model, facts

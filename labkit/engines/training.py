@@ -34,7 +34,8 @@ class Training:
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
     `network` is what is called with the images: the model, or what shares it with other devices. `restarts` says
     whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
-    from the device whose memory is reported. Where several ranks train, `exchange` says how their gradients become one.
+    from the device whose memory is reported. Where several devices train, `exchange` says how their gradients become
+    one; "by hand" is what a gate compares with.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Training:
         self.facts: dict[str, Any] = {}
         forward = model
         if trial.parallel == "one_process":
-            forward, self.facts = split_over_devices(model, trial)
+            forward, self.facts = split_over_devices(model, trial, by_hand=exchange == "by hand")
         if self._team is not None and not self._by_hand:
             if in_buckets(trial):
                 self.buckets = self._make_buckets(self._team)

@@ -83,9 +83,8 @@ class TrainWorkload:
         self._team = ranks.team()
         # Nothing else computes what stale updates do: they have a check of their own.
         self._is_stale = trial.updates == "asynchronous"
-        self._is_reference = self._is_stale or (
-            trial.engine == "eager" and trial.optimizer == "sgd" and self._team is None
-        )
+        plain = trial.engine == "eager" and trial.optimizer == "sgd"
+        self._is_reference = self._is_stale or (plain and self._team is None and trial.parallel != "one_process")
         self._reference: Training | None = None
         if not self._is_reference:
             as_plain = replace(trial, engine="eager", optimizer="sgd")

@@ -157,6 +157,7 @@ def test_one_process_trains_on_two_gpus(host: Host, data: DataSet, tmp_path: Pat
     ]
     for record in made:
         assert record.devices_used == 2
+        assert record.facts["gate"]["change_difference"] <= record.facts["gate"]["change_tolerance"]
         assert record.telemetry is not None
         seen = {name for window in record.telemetry.windows.values() for name in window.sources if name[:3] == "gpu"}
         assert seen == {"gpu0", "gpu1"}

@@ -25,7 +25,6 @@ from torch.nn import functional
 from labkit.data import DataSet, open_data
 from labkit.engines import sections
 from labkit.engines.regions import loss_function
-from labkit.errors import Unsupported, UserError
 from labkit.measure import Held, HostClock, UntracedError, memory_of_step, take_trace
 from labkit.measure.trace import SECTION, STEP, nsight
 from labkit.measure.trace.taking import FIRST_STEPS, MOST_STEPS
@@ -583,31 +582,6 @@ def test_ncu_is_asked_in_a_process_of_its_own_and_ended_with_it(
     said.unlink()
     assert nsight.counters(["x"], environment, limit_s=0.5) == {"reason": "ncu was not done within 0.5 s"}
     assert not [one for one in psutil.Process().children(recursive=True) if one.name() == "sleep"]
-
-
-# ---- one process for several devices --------------------------------------------------------------------------------
-
-
-def test_one_process_takes_several_devices_of_one_machine_in_step() -> None:
-    two = Trial(devices=2, batch=8, scaling="strong", parallel="one_process")
-    assert (two.processes, two.batch_of_process, two.batch_of_device, two.batch_of_step) == (1, 8, 4, 8)
-    assert replace(two, parallel="ranks").batch_of_process == 4
-    for wrong, said in (
-        ({"devices": 1}, "two devices or more"),
-        ({"scaling": "weak"}, "scaling='strong'"),
-        ({"nodes": 2}, "nodes=1"),
-        ({"updates": "asynchronous"}, "updates='synchronous'"),
-        ({"arrangement": "in_sequence"}, "arrangement='alone'"),
-        ({"framework": "keras-jax"}, "framework='torch'"),
-    ):
-        with pytest.raises(UserError, match=said):
-            replace(two, **wrong)
-
-
-def test_one_process_on_a_cpu_is_refused_in_a_sentence(data: DataSet) -> None:
-    about: dict[str, Any] = {"scaling": "strong", "parallel": "one_process", "data": data.name}
-    with pytest.raises(Unsupported, match="a CPU is one device"):
-        build_workload(Trial(devices=2, batch=8, device="cpu", data_checksum=data.checksum, **about), data)
 
 
 @pytest.fixture(autouse=True)

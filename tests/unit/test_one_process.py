@@ -1,0 +1,148 @@
+"""One process for several devices: DataParallel computes what the parts of a batch give, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from labkit.data import DataSet, open_data  # noqa: E402
+from labkit.engines import training as engines_training  # noqa: E402
+from labkit.engines.one_process import InParts, split_over_devices  # noqa: E402
+from labkit.errors import GateError, Unsupported, UserError  # noqa: E402
+from labkit.models import build  # noqa: E402
+from labkit.trial import Trial  # noqa: E402
+from labkit.workloads import build_workload  # noqa: E402
+from labkit.workloads.train import TrainWorkload  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def data() -> DataSet:
+    return open_data("synthetic32", train_images=64, val_images=16)
+
+
+def test_one_process_takes_several_devices_of_one_machine_in_step() -> None:
+    two = Trial(devices=2, batch=8, scaling="strong", parallel="one_process")
+    assert (two.processes, two.batch_of_process, two.batch_of_device, two.batch_of_step) == (1, 8, 4, 8)
+    assert replace(two, parallel="ranks").batch_of_process == 4
+    for wrong, said in (
+        ({"devices": 1}, "two devices or more"),
+        ({"scaling": "weak"}, "scaling='strong'"),
+        ({"nodes": 2}, "nodes=1"),
+        ({"updates": "asynchronous"}, "updates='synchronous'"),
+        ({"arrangement": "in_sequence"}, "arrangement='alone'"),
+        ({"framework": "keras-jax"}, "framework='torch'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            replace(two, **wrong)
+
+
+def test_one_process_on_a_cpu_is_refused_in_a_sentence(data: DataSet) -> None:
+    about: dict[str, Any] = {"scaling": "strong", "parallel": "one_process", "data": data.name}
+    with pytest.raises(Unsupported, match="a CPU is one device"):
+        build_workload(Trial(devices=2, batch=8, device="cpu", data_checksum=data.checksum, **about), data)
+
+
+def two_devices(model: str, data: DataSet) -> Trial:
+    about: dict[str, Any] = {"devices": 2, "scaling": "strong", "parallel": "one_process", "device": "cpu"}
+    return Trial(model=model, batch=8, data=data.name, data_checksum=data.checksum, **about)
+
+
+def test_parts_give_what_the_whole_batch_gives_where_nothing_mixes_images() -> None:
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5))
+    images = torch.randn(7, 3, 8, 8)
+    expected = whole(images)
+    expected.square().sum().backward()
+    gradients = [weight.grad.clone() for weight in whole.parameters() if weight.grad is not None]
+    whole.zero_grad()
+    found = InParts(whole, 2)(images)
+    found.square().sum().backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close([weight.grad for weight in whole.parameters()], gradients)
+
+
+def test_batch_norm_takes_each_parts_statistics_and_keeps_the_firsts() -> None:
+    torch.manual_seed(0)
+    images, norm = torch.randn(8, 3, 4, 4), nn.BatchNorm2d(3)
+    found = InParts(norm, 2)(images)
+    alone = nn.BatchNorm2d(3)
+    first = alone(images[:4])
+    torch.testing.assert_close(found[:4], first)
+    torch.testing.assert_close([norm.running_mean, norm.running_var], [alone.running_mean, alone.running_var])
+    assert norm.num_batches_tracked == 1
+    torch.testing.assert_close(found[4:], nn.BatchNorm2d(3)(images[4:]))
+
+
+@pytest.mark.parametrize("model", ["alexnet", "resnet18"])
+def test_of_alexnet_only_the_features_are_split(model: str) -> None:
+    network = build(model)
+    called, facts = split_over_devices(
+        network, Trial(model=model, devices=2, scaling="strong", parallel="one_process"), by_hand=True
+    )
+    split = network.features if model == "alexnet" else called
+    assert isinstance(split, InParts) and (called is network) == (model == "alexnet")
+    assert facts["data_parallel"]["devices"] == 2
+
+
+class LosesTheSecondsGradients(InParts):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found = super().forward(images)
+        return torch.cat([found[: len(images) // 2], found[len(images) // 2 :].detach()])
+
+
+class Whole(InParts):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.module(images)
+
+
+def through_the_gate(
+    model: str, data: DataSet, instead: type[InParts], monkeypatch: pytest.MonkeyPatch
+) -> TrainWorkload:
+    """A workload past its gate, with something else in DataParallel's place, which a CPU does not have."""
+
+    def split(network: nn.Module, trial: Trial, *, by_hand: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+        kind = InParts if by_hand else instead
+        if model != "alexnet":
+            return kind(network, trial.devices), {}
+        network.features = kind(network.features, trial.devices)
+        return network, {}
+
+    monkeypatch.setattr(engines_training, "split_over_devices", split)
+    workload = TrainWorkload(two_devices(model, data), data)
+    for _, prepare in workload.preparations():
+        prepare()
+    workload.check()
+    return workload
+
+
+@pytest.mark.parametrize("model", ["alexnet", "resnet18"])
+def test_what_computes_the_same_passes_and_trains_on_from_the_beginning(
+    model: str, data: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = through_the_gate(model, data, InParts, monkeypatch)
+    assert workload.facts["gate"]["change_difference"] == pytest.approx(0.0, abs=1e-6)
+    fresh = [
+        weight.clone()
+        for weight in build_workload(
+            replace(two_devices(model, data), devices=1, parallel="ranks"), data
+        ).training.weights()
+    ]
+    torch.testing.assert_close(workload.training.weights(), fresh, rtol=0, atol=0)
+    assert all(one.training for one in workload.training.model.modules())
+
+
+@pytest.mark.parametrize(
+    ("model", "wrong"),
+    [("alexnet", LosesTheSecondsGradients), ("resnet18", LosesTheSecondsGradients), ("resnet18", Whole)],
+)
+def test_what_loses_gradients_or_norms_over_the_whole_batch_is_found(
+    model: str, wrong: type[InParts], data: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(GateError):
+        through_the_gate(model, data, wrong, monkeypatch)
