@@ -131,11 +131,12 @@ def panels(figure: Any, count: int, columns: int, **sharing: Any) -> list[Any]:
     return list(grid[:count])
 
 
-def legend_above(figure: Any, axes: Sequence[Any], *, ncols: int = 5) -> None:
-    """One legend for all axes, each label once."""
+def legend_above(figure: Any, axes: Sequence[Any], *, ncols: int = 5, order: Sequence[str] = ()) -> None:
+    """One legend for all axes, each label once: those in `order` first, as they stand there."""
     found: dict[str, Any] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=ncols, fontsize=8.5)
+        named = {label: found[label] for label in order if label in found} | found
+        figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=ncols, fontsize=8.5)

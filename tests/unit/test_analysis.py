@@ -308,6 +308,22 @@ def test_a_column_is_set_to_one_side_as_a_whole_and_short_texts_stay_on_a_line()
     assert "<td class=lk-words>not measured on this device</td>" in page, "a long text may be broken"
 
 
+def test_a_column_of_whole_numbers_has_no_decimals() -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {"run": ["a", "b"], "pieces": [2.0, 11.0], "of": [1.0, 2.5], "none": [None, None], "n": [3, 3]}
+    )
+    page = table_html(frame.astype(object))
+    assert "<td class=n>2</td><td class=n>1.000</td>" in page and "<td class=n>11</td><td class=n>2.500</td>" in page
+    assert "<td class=n>3</td>" in page
+
+
+def test_a_share_too_small_to_tell_is_no_power_of_ten() -> None:
+    assert [percent(share) for share in (0.0, 4.8e-6, 1e-5, 0.5)] == ["0 %", "< 0.001 %", "0.001 %", "50 %"]
+    assert percent(-4.8e-6).startswith("-4.8"), "a difference below 0 is none of them"
+
+
 def test_an_interval_is_printed_in_the_metrics_unit() -> None:
     assert with_interval(Interval(0.01, 0.009, 0.011, 3), "step_s") == "10.00 ms [9.000, 11.00]"
 

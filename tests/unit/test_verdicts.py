@@ -542,6 +542,30 @@ def test_a_trend_shows_its_last_value_over_its_first_and_a_peak_its_smaller_lead
     assert peaks.effect is not None and peaks.effect.point == pytest.approx(1.25, rel=1e-3)
 
 
+def test_the_values_that_decide_a_trend_are_named() -> None:
+    constant = a_test(**ALONG, trend="constant")
+    case = only_case(found_by(constant, shown({B64: even(100), B128: even(150), B256: even(100)})))
+    assert case.label.endswith(", batch 64 to 256: 128 over 64")
+    peak = only_case(
+        found_by(a_test(**ALONG, trend="peaks"), shown({B64: even(100), B128: near(150), B256: even(120)}))
+    )
+    assert peak.label.endswith(", batch 64 to 256: 128 over 256")
+    networks = {replace(B64, model=name): even(value) for name, value in (("vgg16", 60), ("resnet50", 100))}
+    case = only_case(found_by({**constant, "along": "model"}, shown(networks)))
+    assert case.label == "batch 64, model ResNet-50 to VGG-16: VGG-16 over ResNet-50", "it is of neither alone"
+
+
+def test_a_label_rests_on_passes_and_is_told_once_for_all_that_have_it() -> None:
+    test = {"shape": "differs", "metric": "convolution_kernel", "along": "batch"}
+    data: Data = {B64: ("gemm",) * 3, B128: ("winograd",) * 3, B256: ("gemm",) * 3}
+    finding = found_by(test, shown(data, "convolution_kernel"))
+    case = only_case(finding)
+    assert case.effect is None and case.n == 3
+    assert case.label.endswith("(64 and 256: gemm; 128: winograd)")
+    assert '<td class="n">3</td>' in finding_html(finding)
+    assert only_case(of_shape("differs", UNTESTED)).n == 0
+
+
 def test_a_peak_is_the_highest_value_within_the_sweep() -> None:
     test = a_test(**ALONG, trend="peaks")
     finding = found_by(test, shown({B32: near(100), B64: even(95), B128: near(150), B256: even(120)}))

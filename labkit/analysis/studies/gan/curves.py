@@ -134,7 +134,7 @@ def _against_batch(
                 log_axis(axes, "y")
             else:
                 axes.set_ylim(0, top if about.unit == "%" else None)
-        legend_above(figure, grid, ncols=4)
+        legend_above(figure, grid, ncols=4, order=kinds)
 
     lost = engines.failures_sentence(results, trials)
     on_cpu = results.profile.device.kind == "cpu"  # the table says once that it has no such counters

@@ -33,7 +33,8 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "The gate: captured iterations against eager ones from the same weights, images and noise. Each cell has the "
         "largest relative difference of all passes and what is tolerated: of the critic's estimates, of the mean "
         "squares of gradients that the optimisers keep, and of how far the weights moved (RMSProp makes a step of full "
-        "length of the smallest gradient, so rounding can turn a weight's direction). 0: the same to the last bit.",
+        "length of the smallest gradient, so rounding can turn a weight's direction). 0: the same to the last bit; "
+        "some of cuDNN's backward convolutions in FP32 add up in no fixed order, and differ between any two runs.",
     )
 
 

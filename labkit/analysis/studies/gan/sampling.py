@@ -138,9 +138,9 @@ def _measured(results: Results, sample: Sample, heads: Heads) -> list[dict[str, 
             continue
         apart = _share_apart if METRICS[metric].share else _relative
         shown = {
-            heads.early: with_interval(early, metric) if early else None,
-            heads.few: with_interval(few, metric),
-            heads.many: with_interval(many, metric),
+            heads.early: with_interval(early, metric, 3) if early else None,
+            heads.few: with_interval(few, metric, 3),
+            heads.many: with_interval(many, metric, 3),
             "difference": apart(few, many),
             heads.early and "early - few": apart(early, few) if early else None,
         }
