@@ -185,7 +185,7 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
     if name in _OF_SEVERAL:
         return _OF_SEVERAL[name](str(value))
     if name == "learning_rate":
-        return f"rate {value:g}"
+        return f"{value:g}" if bare else f"rate {value:g}"
     if bare and isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, int) and not isinstance(value, bool):
