@@ -55,6 +55,8 @@ def main() -> int:
     trials = [Trial(**alike, **plain, engine=engine) for engine in ("eager", "compile")]
     if asked.device == "cuda" and asked.precision == "bf16":
         trials.append(Trial(**alike, **COMPILED))
+    if asked.engine not in (None, *(trial.engine for trial in trials)):
+        parser.error("compile+graph runs on a GPU in BF16: leave --device and --precision as they are")
     slower = [compare(trial, asked.pairs) for trial in trials if asked.engine in (None, trial.engine)]
     return 1 if any(slower) else 0
 

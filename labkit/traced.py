@@ -31,7 +31,8 @@ KernelClass = Literal[
 Algorithm = Literal["tensor_core", "implicit_gemm", "winograd", "fft", "direct", "helper", "library"]
 CallClass = Literal["launch", "clean_up", "memory", "wait", "other"]
 # Which rules sorted kernels into the two above; a change that moves time between them is another number.
-# 2: what an FFT multiplies is its own, where it counted as Winograd, as implicit matrix product or as element-wise.
+# 2: what an FFT multiplies is its own, where it counted as Winograd, as implicit matrix product or as element-wise; and
+# of a backward pass's two convolutions each has its own algorithm, where one by Winograd made both.
 RULES = 2
 # Of a training step, in their order. What the NYU paper profiled as the backward pass is the last two of them, with
 # the zeroing of gradients that `update` begins with here.

@@ -24,6 +24,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{rounded:.{digits}g}"
 
 
+def counted(mean: float | None) -> float | int | None:
+    """A mean of counts for a table: a whole number where all were alike, which has no decimals then."""
+    return int(mean) if mean is not None and mean.is_integer() else mean
+
+
 def quantity(value: float | None, metric: str | Metric, digits: int = 3) -> str:
     """A stored SI value in the metric's printed unit."""
     about = find_metric(metric) if isinstance(metric, str) else metric

@@ -47,8 +47,7 @@ def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
     `label` names the region for those who cannot see it, where there is no caption.
     """
     head = "".join(f'<th scope="col">{html.escape(str(name))}</th>' if name else "<td></td>" for name in frame.columns)
-    whole = [_whole(frame.iloc[:, place]) for place in range(frame.shape[1])]
-    rows = [[_cell(*one) for one in zip(row, whole, strict=True)] for row in frame.itertuples(index=False)]
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
     numeric = [_of_numbers(column) for column in zip(*rows, strict=True)]
     body = []
     for first, *rest in rows:
@@ -61,19 +60,13 @@ def table_html(frame: pd.DataFrame, caption: str = "", label: str = "") -> str:
     )
 
 
-def _whole(column: pd.Series) -> bool:
-    """Whether a column has whole numbers only: means over passes of what is counted, most often."""
-    known = [value for value in column if isinstance(value, int | float) and not pd.isna(value)]
-    return all(float(value).is_integer() and abs(value) < 1e15 for value in known)
-
-
-def _cell(value: Any, whole: bool) -> str:
+def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or (whole and isinstance(value, float)):
-        return f"{int(value):,}"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, float):
         return number(value, 4)
     return _inline(str(value))

@@ -42,7 +42,8 @@ def earlier_rules(records: Iterable[Record]) -> str:
         return ""
     return (
         "Kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under "
-        "Winograd, implicit matrix product and element-wise."
+        "Winograd, implicit matrix product and element-wise, and matrix products of one convolution of a backward pass "
+        "under the Winograd of the other; `FORCE=1` measures again."
     )
 
 

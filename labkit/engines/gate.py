@@ -80,7 +80,7 @@ def _same_dropout(training: Training) -> Iterator[None]:
         yield
     finally:
         for one in drawing:
-            one.train()
+            one.train(training.model.training)
 
 
 def compare(plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Training:
     `network` is what is called with the images: the model, or what shares it with other devices. `restarts` says
     whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
     from the device whose memory is reported. Where several devices train, `exchange` says how their gradients become
-    one; "by hand" is what a gate compares with.
+    one; "by hand" is the plain way, which gates compare with.
     """
 
     def __init__(

@@ -255,8 +255,10 @@ def test_time_for_other_layouts_is_said_where_it_is_much() -> None:
         helpers = {"helper": Total(seconds=share * found.kernel_s, count=5)}
         results = of_records(STUDY, [record(of, 1, found.model_copy(update={"algorithms": helpers}))])
         told.append(said(answer.limitations(results, [of])))
-    assert "another layout" not in told[0]
-    assert "of mini-batch 8, eager, FP32 30 % of the kernels' time goes to bringing tensors into another" in told[1]
+    assert "other layouts" not in told[0]
+    assert (
+        "laid out contiguous: of mini-batch 8, eager, FP32 30 % of the kernels' time goes to other layouts" in told[1]
+    )
 
 
 def test_kernels_sorted_by_earlier_rules_are_said_to_be() -> None:
@@ -345,6 +347,12 @@ def test_few_and_many_iterations_stand_side_by_side_class_by_class() -> None:
         *("0.0 %",) * 2,
         *("0.0 points",) * 2,
     ]
+
+
+def test_on_a_cpu_the_share_of_timed_iterations_is_no_other_row() -> None:
+    shown = sampling.table(case_of("a CPU"))
+    assert isinstance(shown, Table) and "operators' share of it" in set(shown.frame["what"])
+    assert "operators' share of a timed one" not in set(shown.frame["what"])
 
 
 def test_a_sample_taken_sooner_stands_beside_with_its_own_difference() -> None:

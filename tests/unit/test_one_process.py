@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 
 from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.engines import training as engines_training  # noqa: E402
-from labkit.engines.one_process import InParts, split_over_devices  # noqa: E402
+from labkit.engines.one_process import InParts, split_over_devices, why_not_in_one_process  # noqa: E402
 from labkit.errors import GateError, Unsupported, UserError  # noqa: E402
 from labkit.models import build  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
@@ -96,6 +96,14 @@ class LosesTheSecondsGradients(InParts):
         return torch.cat([found[: len(images) // 2], found[len(images) // 2 :].detach()])
 
 
+class DrawsOfItsOwn(InParts):
+    """As each device draws its dropout from random numbers of its own."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        torch.rand(1)
+        return super().forward(images)
+
+
 class Whole(InParts):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.module(images)
@@ -146,3 +154,17 @@ def test_what_loses_gradients_or_norms_over_the_whole_batch_is_found(
 ) -> None:
     with pytest.raises(GateError):
         through_the_gate(model, data, wrong, monkeypatch)
+
+
+def test_random_numbers_of_its_own_do_not_matter_to_the_gate(data: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = through_the_gate("alexnet", data, DrawsOfItsOwn, monkeypatch)
+    assert workload.facts["gate"]["change_difference"] == pytest.approx(0.0, abs=1e-6)
+    drawing = [one for one in workload.training.model.modules() if isinstance(one, nn.Dropout)]
+    assert drawing and all(one.training for one in drawing), "it is only the gate that goes without"
+
+
+def test_bf16_is_refused_since_threads_would_compute_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    about: dict[str, Any] = {"devices": 2, "batch": 8, "scaling": "strong", "parallel": "one_process"}
+    assert why_not_in_one_process(Trial(**about)) is None
+    assert "no autocast but to FP16" in str(why_not_in_one_process(Trial(precision="bf16", **about)))

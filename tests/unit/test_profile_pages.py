@@ -12,6 +12,7 @@ from labkit.analysis import summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.format import number
 from labkit.analysis.results import Results
+from labkit.analysis.studies import host_time, known_rates
 from labkit.analysis.studies.profile import (
     answer,
     calls,
@@ -20,7 +21,6 @@ from labkit.analysis.studies.profile import (
     figures,
     gpus,
     grids,
-    host,
     limits,
     memory,
     removed,
@@ -271,27 +271,37 @@ def test_passes_on_both_sides_of_a_threshold_leave_it_undecided() -> None:
         found.append(traced(trial, n, found=usual.model_copy(update=idle)))
     results = of_records(STUDY, found)
     limit = limits.limit_of(results, trial)
-    assert limit is not None and limit.word == limits.APART and limit.share == pytest.approx(0.22, abs=0.02)
+    assert limit is not None and limit.word == limits.UNDECIDED and limit.share == pytest.approx(0.22, abs=0.02)
     text = said(answer.headline(results))
-    assert "of 1 it is undecided (the device waits for launches for " in text
-    assert "of the step, and passes do not tell on which side of 20 %)" in text
+    assert "for 1 it is undecided (the device waits for launches for " in text
+    assert "of the step, and the interval of the passes reaches across 20 %)" in text
     (alone,) = limits.limits(of_records(STUDY, found[:1]), [trial]).values()
-    assert alone.word != limits.APART, "one pass has no interval"
+    assert alone.word != limits.UNDECIDED, "one pass has no interval"
+
+
+def of_passes(trial: Trial, step: float, kernels: float) -> Results:
+    """Three passes of a trial, in the last of which its step and its kernels take so many times as long."""
+    made = [traced(trial, n) for n in PASSES]
+    slow, usual = made[2].blocks, trace(trial, 3)
+    assert slow is not None
+    longer = usual.model_copy(update={"busy_s": kernels * usual.busy_s, "elapsed_s": step * usual.elapsed_s})
+    slow = slow.model_copy(update={"host_s": [step * one for one in slow.host_s], "trace": longer})
+    return of_records(STUDY, [*made[:2], made[2].model_copy(update={"result": slow})])
 
 
 def test_how_long_the_host_keeps_the_device_waiting_differs_between_passes() -> None:
     trial = the(case_of("a GPU"), "resnet18", 4)
-    made = [traced(trial, n) for n in PASSES]
-    assert host.sentence(of_records(STUDY, made), [trial]) == "", "passes agree"
-    slow = made[2].blocks
-    assert slow is not None
-    slow = slow.model_copy(update={"host_s": [1.5 * one for one in slow.host_s]})
-    apart = of_records(STUDY, [*made[:2], made[2].model_copy(update={"result": slow})])
-    found = host.spread(apart, trial)
-    assert found is not None and found.ratio == pytest.approx(1.5, rel=0.05)
-    text = host.sentence(apart, [trial])
+    assert host_time.sentence(of_passes(trial, 1.0, 1.0), [trial], seen.name) == "", "passes agree"
+    found = host_time.spread(of_passes(trial, 1.5, 1.0), trial)
+    assert found is not None and found.ratio == pytest.approx(1.5, rel=0.05) and found.is_the_hosts
+    text = host_time.sentence(of_passes(trial, 1.5, 1.0), [trial], seen.name)
     assert "over the passes a step of ResNet-18, 224 px, batch 4 takes " in text and "kernels run for " in text
-    assert host.spread(of_records(STUDY, made[:1]), trial) is None
+    assert host_time.spread(of_records(STUDY, [traced(trial, 1)]), trial) is None
+
+
+def test_kernels_that_take_longer_themselves_are_not_the_hosts_doing() -> None:
+    busy = the(case_of("a GPU"), "vgg16", 64)
+    assert host_time.sentence(of_passes(busy, 1.5, 1.5), [busy], seen.name) == ""
 
 
 def test_calls_that_no_step_makes_are_named_once() -> None:
@@ -306,10 +316,10 @@ def test_calls_that_no_step_makes_are_named_once() -> None:
 
 def test_counters_stand_beside_rates_that_are_known() -> None:
     results = case_of("a GPU")
-    assert counters.at_the_ceilings(results) == "", "the ceilings have no telemetry here"
+    assert known_rates.sentence(results) == "", "the ceilings have no telemetry here"
     sensed = traced(the(results, "vgg16", 64), 1).telemetry
     made = [one.model_copy(update={"telemetry": sensed}) for one in ceilings()]
-    text = counters.at_the_ceilings(of_records(STUDY, made))
+    text = known_rates.sentence(of_records(STUDY, made))
     assert text.startswith("The counters beside known rates, by pass: the matrix product reached ")
     assert text.count("were active for ") == 1 and text.count(" and DRAM was active for ") == 1
 
@@ -350,7 +360,7 @@ def test_the_headline_counts_what_bounds_and_judges_memory_by_its_claim() -> Non
     assert f"{counted} are bound by launching kernels (the device waits for launches for " in text
     assert "ResNet-50 at 32 px, which the Wisconsin paper trained: not replicated at batch 64 and 256. DRAM " in text
     assert "graph in BF16: waiting for launches from " in text and "Kernels get shorter by precision, layout" in text
-    assert " images/s, of which no waiting alone would be " in text
+    assert "without any waiting the plain step alone would be " in text
     assert text.endswith("a sample of 5 traced steps stands for 200 traced steps.")
 
 
@@ -588,10 +598,13 @@ def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named()
     table = counters.table(found, [trial])
     assert isinstance(table, Table) and "n = 3" in table.caption
     single = counters.nsight(found, [trial])
-    assert isinstance(single, Table) and "n = 1" in single.caption
+    assert isinstance(single, Table) and "ncu is of the first pass" in single.caption
     row = single.frame.iloc[0]
     assert (row["FP32 (ncu)"], row["kernels"], row["their time (ms)"]) == ("41 %", 300, pytest.approx(2.5))
     assert row["of a step's (ms)"] == pytest.approx(1e3 * kernel_s(trial), rel=0.02)
+    assert all(float(row[f"{unit} (GPM)"].removesuffix(" %")) <= 100 for unit in ("FP32", "DRAM"))
+    told = [traced(trial, n, nsight={"reason": "not permitted"}) for n in PASSES]
+    assert said(counters.nsight(of_records(STUDY, told), [trial])) == ""
     assert said(counters.nsight(found, [])) == ""
 
 

@@ -564,6 +564,8 @@ def test_a_label_rests_on_passes_and_is_told_once_for_all_that_have_it() -> None
     assert case.label.endswith("(64 and 256: gemm; 128: winograd)")
     assert '<td class="n">3</td>' in finding_html(finding)
     assert only_case(of_shape("differs", UNTESTED)).n == 0
+    data[B256] = ("gemm", None, None)
+    assert only_case(found_by(test, shown(data, "convolution_kernel"))).n == 1, "the others say nothing"
 
 
 def test_a_peak_is_the_highest_value_within_the_sweep() -> None:

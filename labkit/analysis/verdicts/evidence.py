@@ -49,10 +49,10 @@ class Side:
         found = {record.pass_number: in_pass(self.results, record, metric) for record in self.results.ok(self.trial)}
         return {number: value for number, value in found.items() if value is not None}
 
-    def labels(self, name: str) -> set[str]:
-        """What the passes say of a label."""
+    def labels(self, name: str) -> list[str]:
+        """What the passes say of a label, one for each pass that has it."""
         found = (traced.label(record, name) for record in self.results.ok(self.trial))
-        return {one for one in found if one is not None}
+        return [one for one in found if one is not None]
 
     def why_no_label(self) -> str:
         """Why its passes do not name a kernel."""

@@ -153,15 +153,15 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
         return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
     where: dict[str, list[str]] = {}  # a label's values of the field, in their order
     for side, names in zip(family, told, strict=True):
-        where.setdefault(listing(sorted(names)), []).append(value_words(side, test.along or "", bare=True))
+        where.setdefault(listing(sorted(set(names))), []).append(value_words(side, test.along or "", bare=True))
     said = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
-    passes = min(len(side.results.ok(side.trial)) for side in family)
+    passes = min(len(names) for names in told)
     case = replace(case, label=f"{label} ({said})", passes=passes)
-    if any(len(names) > 1 for names in told):
+    if any(len(set(names)) > 1 for names in told):
         return replace(case, reason="passes disagree")
     if passes < 2:
         return replace(case, reason=NO_INTERVAL)
-    return replace(case, verdict="not replicated" if len(set.union(*told)) == 1 else "replicated")
+    return replace(case, verdict="not replicated" if len(where) == 1 else "replicated")
 
 
 SHAPES: dict[str, Callable[[Test, list[Side]], Iterator[Case]]] = {

@@ -61,7 +61,7 @@ class Case:
 
     @property
     def n(self) -> int:
-        """How many passes it rests on (of two groups that share none, the smaller); 0 where it rests on none."""
+        """How many values it rests on, passes or images compared one by one; 0 where on none."""
         return self.effect.n if self.effect else self.passes
 
     @property

@@ -38,7 +38,8 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"winograd", "convolution", "winograd"),
     # What multiplies or moves complex numbers in these networks is cuDNN's FFT, or what cuBLAS does for it.
     (
-        r"(^|::)fft[12]d_|cgemm|_cf32|flip_filter|vector_fft|_complex<|(gemm|gemv|dot|region_transform)\w*<.*float2",
+        r"(^|::)fft[12]d_|cgemm|_cf32|flip_filter|(vector|regular|composite)\w*_fft|_complex<"
+        r"|(gemm|gemv|dot|region_transform|splitk)\w*<.*float2",
         "convolution",
         "fft",
     ),
@@ -172,14 +173,12 @@ def computes(name: str) -> bool:
 def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
     """How a convolution is done whose operator called this matrix product, after another kernel (empty: after none).
 
-    cuDNN's Winograd in several kernels multiplies by cuBLAS, and its FFT may, right after what brings the operands into
-    their form. What the operator called else does not count: a backward pass is two convolutions, each by an algorithm
-    of its own, and one may be at its end (`Output`, `c2r`).
+    cuDNN's Winograd in several kernels multiplies by cuBLAS, right after what brings the operands into its form. What
+    the operator called else does not count: a backward pass is two convolutions, each by an algorithm of its own, and
+    the one before may be at its end (`Output`). An FFT's products are of complex numbers, which their names say.
     """
     if "winograd_nonfused" in before and "Output" not in before:
         return "winograd"
-    if of_kernel(before).algorithm == "fft" and "c2r" not in before:
-        return "fft"
     return "tensor_core" if _on_tensor_cores(without_arguments(kernel).lower()) else "implicit_gemm"
 
 

@@ -2,7 +2,8 @@
 
 `ncu` runs every kernel several times, to count one thing after the other, so it is given a process of its own that
 takes a few steps, and never the one that is timed. Clocks stay as they are (`--clock-control none`): they are part of
-what was measured. Metrics and options as Nsight Compute's documentation names them (Kernel Profiling Guide; CLI).
+what was measured. Caches are not emptied before each kernel (`--cache-control none`), as they are not in a step.
+Metrics and options as Nsight Compute's documentation names them (Kernel Profiling Guide; CLI).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def counters(command: Sequence[str], environment: Mapping[str, str], *, limit_s:
     ncu = shutil.which("ncu", path=environment.get("PATH"))
     if ncu is None:
         return {"reason": "Nsight Compute (ncu) is not installed"}
-    options = ["--clock-control", "none", "--profile-from-start", "off", "--target-processes", "application-only"]
+    options = ["--clock-control", "none", "--cache-control", "none", "--profile-from-start", "off"]
+    options += ["--target-processes", "application-only"]
     options += ["--launch-count", str(MOST_KERNELS), "--metrics", ",".join([TIME, *METRICS.values()])]
     options += ["--csv", "--print-units", "base"]
     # In this process's own session: whoever ends that ends ncu too.

@@ -8,10 +8,10 @@ from statistics import fmean
 from labkit.analysis import engines, roofline, summary, traced
 from labkit.analysis.format import listing, percent, quantity, with_interval
 from labkit.analysis.results import Results
+from labkit.analysis.studies import host_time
 from labkit.analysis.studies.gan import sampling
 from labkit.analysis.studies.gan.seen import named, of, plain
 from labkit.analysis.studies.gan.utilisations import peak_words
-from labkit.analysis.studies.profile import host
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.statistics import Interval
@@ -26,7 +26,7 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
     known = [trial for trial in trials if results.ok(trial)]
     if not known:
         return engines.nothing(results)
-    waits = host.sentence(results, plain(known), lambda trial: named(trial, known))
+    waits = host_time.sentence(results, plain(known), lambda trial: named(trial, known))
     said = [_busy(results, known), _arithmetic(results, known), _captured(results, known), waits]
     said.append(sampling.sentence(results))
     lost = [named(trial, trials) for trial in trials if not results.ok(trial)]
@@ -132,16 +132,17 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
 
 def _how_little(results: Results, graphs: Sequence[Trial]) -> str:
     """Time in which a kernel runs beside what the chip then does: at the smallest captured mini-batch."""
-    smallest = min(graphs, key=lambda one: one.batch, default=None)
-    names = ("compute_utilisation", "sm_activity", "fp32_utilisation")
-    found = [of(results, smallest, name) for name in names] if smallest else []
-    busy, active, reached = (one.point if one else None for one in found) if len(found) == 3 else (None, None, None)
-    if smallest is None or busy is None or active is None or reached is None:
+    if not graphs:
+        return ""
+    smallest = min(graphs, key=lambda one: one.batch)
+    busy, active = of(results, smallest, "compute_utilisation"), of(results, smallest, "sm_activity")
+    reached = of(results, smallest, "fp32_utilisation")
+    if not busy or not active or not reached:
         return ""
     return (
         f"How well the chip is used that share does not tell: at mini-batch {smallest.batch:,} a kernel runs for "
-        f"{percent(busy)} of the time, with work for {percent(active)} of the multiprocessors and "
-        f"{percent(reached)} of the FP32 peak."
+        f"{percent(busy.point)} of the time, with work for {percent(active.point)} of the multiprocessors and "
+        f"{percent(reached.point)} of the FP32 peak."
     )
 
 
@@ -186,8 +187,9 @@ def _layouts(results: Results, trials: Sequence[Trial]) -> str:
     if most is None or moved[most] < WORTH:
         return ""
     return (
-        f"Networks and images are laid out contiguously, as PyTorch has them: of {named(most, trials)} "
-        f"{percent(moved[most])} of the kernels' time goes to bringing tensors into another layout or precision."
+        f"The memory format is {most.memory_format.replace('_', ' ')}: of {named(most, trials)} "
+        f"{percent(moved[most])} of the kernels' time goes to other layouts and precisions, and to what convolutions "
+        "need done before and after them."
     )
 
 

@@ -74,19 +74,19 @@ def _bound_by_launches(results: Results, trials: Sequence[Trial]) -> str:
 
 
 def _by_the_host(results: Results, trial: Trial, waiting: float) -> str:
-    """`it takes 24.7 ms to have 640 kernels launched that run for 5.6 ms`, and how long CUDA's own calls take of it."""
+    """The time of an iteration, what its kernels run for, and what of the host's time CUDA's calls take in a trace."""
     said = f"the device waits for launches for {percent(waiting)} of the time"
     traces = [trace for record in results.ok(trial) if (trace := trace_of(record))]
     step, busy = of(results, trial, "step_s"), of(results, trial, "busy_step_s")
-    launches = [trace.calls["launch"] for trace in traces if "launch" in trace.calls]
+    launches = sum(trace.calls["launch"].count for trace in traces if "launch" in trace.calls)
+    calls_s = sum(one.seconds for trace in traces for one in trace.calls.values())
     if not step or not busy or not launches:
         return said
-    steps = sum(trace.steps for trace in traces)
-    count, seconds = (sum(getattr(one, name) for one in launches) / steps for name in ("count", "seconds"))
+    steps, elapsed_s = sum(trace.steps for trace in traces), sum(trace.elapsed_s for trace in traces)
     return (
-        f"{said}. It takes {number(step.point * 1e3)} ms for {count:,.0f} launches of kernels that run for "
-        f"{number(busy.point * 1e3)} ms; CUDA's calls are {number(seconds * 1e3)} ms of it, the rest is PyTorch and "
-        "Python"
+        f"{said}. It takes {number(step.point * 1e3)} ms for {launches / steps:,.0f} launches of kernels that run for "
+        f"{number(busy.point * 1e3)} ms. Under the profiler all calls of CUDA take "
+        f"{percent(calls_s / elapsed_s)} of the host's time, and PyTorch and Python the rest"
     )
 
 

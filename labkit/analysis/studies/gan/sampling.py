@@ -28,6 +28,7 @@ MEASURED = {
     "profiled_utilisation": "{ran}' share of it",
     "compute_utilisation": "{ran}' share of a timed one",
 }
+OF_TIMED = "compute_utilisation"  # on a CPU it is of the traced ones too
 
 
 def sentence(results: Results) -> str:
@@ -134,7 +135,7 @@ def _measured(results: Results, sample: Sample, heads: Heads) -> list[dict[str, 
     rows, trials = [], (sample.early, sample.few, sample.many)
     for metric, what in MEASURED.items():
         early, few, many = (of(results, one, metric) if one else None for one in trials)
-        if not few or not many:
+        if not few or not many or (metric == OF_TIMED and results.profile.device.kind == "cpu"):
             continue
         apart = _share_apart if METRICS[metric].share else _relative
         shown = {

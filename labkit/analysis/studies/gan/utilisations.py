@@ -10,8 +10,8 @@ from labkit.analysis import engines, roofline, traced
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import readings, why_not
 from labkit.analysis.results import Results
+from labkit.analysis.studies import known_rates
 from labkit.analysis.studies.gan.seen import of, series_of
-from labkit.analysis.studies.profile import counters
 from labkit.analysis.table import Table, Text
 from labkit.recipes import CRITIC_STEPS
 from labkit.registry import METRICS
@@ -67,7 +67,8 @@ def _timed(results: Results, trials: Sequence[Trial]) -> str:
     steps = min(one.steps_per_block * len(one.host_s) for one, _ in blocks if one)
     before = [trace.steps_before for _, trace in blocks if trace]
     said = f"Timed for {number(min(seconds), 2)} to {number(max(seconds), 2)} s a pass, {steps:,} iterations at least"
-    return f"{said}; traced after {min(before):,} to {max(before):,}. " if before else f"{said}. "
+    places = " to ".join(dict.fromkeys(f"{count:,}" for count in (min(before), max(before)))) if before else ""
+    return f"{said}; traced after {places}. " if places else f"{said}. "
 
 
 def why_apart(results: Results, trials: Sequence[Trial]) -> Text:
@@ -81,7 +82,7 @@ def why_apart(results: Results, trials: Sequence[Trial]) -> Text:
         "and updates too, and what a convolution's algorithm does before and after; and less where the algorithm needs "
         "less arithmetic."
     )
-    return Text("\n\n".join(part for part in (said, counters.at_the_ceilings(results)) if part))
+    return Text("\n\n".join(part for part in (said, known_rates.sentence(results)) if part))
 
 
 def _as_profiled(results: Results, trial: Trial) -> float | None:

@@ -10,10 +10,10 @@ from labkit.analysis.format import listing, percent
 from labkit.analysis.observations import why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
-from labkit.analysis.studies.profile import gpus, host, limits, memory, removed, sample, seen
+from labkit.analysis.studies import host_time
+from labkit.analysis.studies.profile import gpus, limits, memory, removed, sample, seen
 from labkit.analysis.studies.profile.grids import SMALL_PX
 from labkit.analysis.studies.profile.limits import (
-    APART,
     COMPUTE,
     COPY,
     DRAM,
@@ -21,6 +21,7 @@ from labkit.analysis.studies.profile.limits import (
     NO_UNIT,
     OPEN,
     PYTHON,
+    UNDECIDED,
     Limit,
 )
 from labkit.analysis.table import Text
@@ -40,8 +41,12 @@ WORDS = {
 # Of the rest nothing is said that bounds them.
 OTHERS = {
     NO_UNIT: "not determined",
-    APART: "undecided",
+    UNDECIDED: "undecided",
     OPEN: "not told",
+}
+SMALLER = {
+    "alexnet": "AlexNet's first stride is 1",
+    "vgg16": "VGG-16's last features, one pixel, are repeated for its large layers",
 }
 MANY_BATCHES = 3  # in a row are named by their ends
 
@@ -61,7 +66,7 @@ def headline(results: Results, verdicts: Findings | None = None) -> Text:
         " ".join(part for part in (first if on_gpu else first[::-1]) if part),
         memory_bound(results, loop, verdicts),
         removed.sentence(results, list(found)),
-        host.sentence(results, loop),
+        host_time.sentence(results, loop, seen.name),
         sample.short(results),
     ]
     return Text("\n\n".join(part for part in said if part))
@@ -101,7 +106,7 @@ def _near_the_roof(results: Results, found: dict[Trial, Limit]) -> str:
     told = " to ".join(dict.fromkeys(limits.of_roof(share) for share in (min(near), max(near))))
     return (
         f"Of those that are {OTHERS[NO_UNIT]} {len(near)} {'reach' if len(near) > 1 else 'reaches'} {told} of the "
-        "roofline all the same: it counts direct convolutions, of whose arithmetic Winograd and FFT kernels need less."
+        "roofline all the same, which counts the arithmetic of direct convolutions and bytes that a cache may save."
     )
 
 
@@ -112,7 +117,7 @@ def _untold_on_cpu(found: dict[Trial, Limit]) -> bool:
 def _how_many(word: str, count: int, alike: Sequence[Limit]) -> str:
     because = _because(sorted(alike, key=_by_share))
     if word in OTHERS:
-        return f"of {count} it is {OTHERS[word]}{because}"
+        return f"for {count} it is {OTHERS[word]}{because}"
     return f"{count} {'is' if count == 1 else 'are'} bound by {WORDS[word]}{because}"
 
 
@@ -123,17 +128,20 @@ def _by_share(limit: Limit) -> float:
 def _because(alike: Sequence[Limit], batches: Sequence[str] = ()) -> str:
     """` (the device waits for launches for 31 % to 72 % of the step)`: the first and the last of some limits.
 
-    With the batches of these: `for 72 % at batch 4 and 31 % at 16 of the step`.
+    With the batches of these: `for 72 % at batch 4 and 31 % at 16 of the step`. Of several reasons each.
     """
+    sentences = dict.fromkeys(one.because for one in alike)
+    if len(sentences) > 1:
+        parts = [_because([one for one in alike if one.because == because]) for because in sentences]
+        return f" ({'; '.join(part.removeprefix(' (').removesuffix(')') for part in parts if part)})"
     shares = [one.share for one in (alike[0], alike[-1]) if one.share is not None]
     said = list(dict.fromkeys(percent(share) for share in shares))
-    sentences = {one.because for one in alike}
     if not said:
         return ""
     told = " to ".join(said)
     if batches and len(said) > 1:
         told = f"{said[0]} at batch {batches[0]} and {said[-1]} at {batches[-1]}"
-    return f" ({(sentences.pop() if len(sentences) == 1 else '{}').format(told)})"
+    return f" ({alike[0].because.format(told)})"
 
 
 def memory_bound(results: Results, found: dict[Trial, Limit], verdicts: Findings | None) -> str:
@@ -266,10 +274,13 @@ def limitations(results: Results) -> Text:
             said.append(earlier)
         if any(trial.device == "cuda" for trial in trials):
             said.append(memory.LOADER)
-        if any(trial.image_px == SMALL_PX for trial in trials):
+        at_both = {trial.model for trial in trials if trial.image_px == SMALL_PX}
+        at_both &= {trial.model for trial in trials if trial.image_px != SMALL_PX}
+        changed = [words for name, words in SMALLER.items() if name in at_both]
+        if changed:
             said.append(
-                "Networks at 32 px are not the same as at 224: AlexNet's first stride is 1, and VGG's last features, "
-                "one pixel, are repeated for its large layers, so arithmetic does not shrink as pixels do."
+                f"Networks at {SMALL_PX} px are not those of the larger images: {' and '.join(changed)}, so arithmetic "
+                "does not shrink as pixels do."
             )
         if any("graph" in trial.engine for trial in trials):
             said.append(

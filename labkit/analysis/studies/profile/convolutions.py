@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis import engines
+from labkit.analysis import engines, traced
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
@@ -63,6 +63,7 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         parts = seen.shares(results, trial, lambda _, trace: seen.groups(trace))
         return number(parts["convolution"].point * 100, 2) if "convolution" in parts else ""
 
+    earlier = traced.earlier_rules(results.records)
     bars = Bars(
         trials=trials,
         parts={trial: {part: one.point * 100 for part, one in found.items()} for trial, found in shares.items()},
@@ -80,6 +81,7 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "times its algorithms before the first step and takes the fastest (PyTorch's benchmark mode), so a choice can "
         "differ between passes. Helpers bring operands into an algorithm's form and back; "
         "of the library's own only the operator is known, which is a convolution. "
+        f"{earlier}{' ' if earlier else ''}"
         f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
         f"{seen.spread_words(results, list(shares), _shares)}. {engines.conditions(results, list(trials))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch: shares of the convolutions' time by "

@@ -12,19 +12,16 @@ from labkit.analysis.format import listing, number, percent, quantity
 from labkit.analysis.observations import label, readings, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
+from labkit.analysis.studies import known_rates
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
-from labkit.analysis.verdicts.evidence import Side
 from labkit.models import MODELS, count
+from labkit.traced import Traced
 from labkit.trial import Trial
 
 GPM = ("sm_activity", "fp32_activity", "tensor_activity")
+LEAST_SAVED = 0.05  # of the peak: less may be noise of sampling
 # What the fact `nsight` may hold beside its reason: shares of the time of the kernels that Nsight Compute looked at.
-APART = 0.05  # of the peak: less may be noise of sampling
-CHECKS = (
-    "the matrix product reached {} of the nominal FP32 peak, and FP32 pipes were active for {}",
-    "the copy reached {} of the nominal bandwidth, and DRAM was active for {}",
-)
 NSIGHT = {"fp32_activity": "FP32", "tensor_activity": "tensor", "dram_activity": "DRAM"}
 
 
@@ -99,10 +96,9 @@ def _missing(results: Results, trials: Sequence[Trial]) -> str:
     if lacking:
         said.append(f"{listing([label(name) for name in lacking])}: {why_not(results, lacking[0])}")
     told = [nsight_of(results, trial) for trial in trials]
-    if any("kernels" in one for one in told):
-        return _not_here(said)
     reasons = sorted({str(one["reason"]) for one in told if "reason" in one})
-    said.append(f"Nsight Compute: {'; '.join(reasons) or 'it was not asked'}")
+    if reasons or not any("kernels" in one for one in told):
+        said.append(f"Nsight Compute: {'; '.join(reasons) or 'it was not asked'}")
     return _not_here(said)
 
 
@@ -137,7 +133,7 @@ def difference(results: Results, trials: Sequence[Trial]) -> Text:
         if above
         else " SM activity nowhere exceeds busy time."
     )
-    parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), at_the_ceilings(results)]
+    parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), known_rates.sentence(results)]
     return Text("\n\n".join(part for part in parts if part))
 
 
@@ -153,7 +149,7 @@ def _saved(results: Results, trials: Sequence[Trial]) -> str:
     if not pairs:
         return ""
     counted, done, trial = max(pairs, key=lambda one: one[0] - one[1])
-    if counted - done < APART:
+    if counted - done < LEAST_SAVED:
         return ""
     return (
         f"FLOP over peak exceeds the FP32 pipes' share where kernels need less arithmetic than the direct convolutions "
@@ -161,55 +157,39 @@ def _saved(results: Results, trials: Sequence[Trial]) -> str:
     )
 
 
-def at_the_ceilings(results: Results) -> str:
-    """The counters beside rates that are known: of the matrix product and the copy that were measured as ceilings."""
-    peaks, kind = roofline.nominal(results.profile.peaks, "fp32"), results.profile.device.kind
-    measured, told = roofline.measured(results), []
-    for rate, nominal, workload, counter, words in (
-        (measured.flop_per_s, peaks.flop_per_s, "matmul", "fp32_activity", CHECKS[0]),
-        (measured.bytes_per_s, peaks.bytes_per_s, "memory_copy", "dram_activity", CHECKS[1]),
-    ):
-        values = [
-            value
-            for trial in results.trials(workload=workload, precision="fp32", device=kind)
-            for value in Side(results, trial).values(counter).values()
-        ]
-        if rate and nominal and values:
-            told.append(words.format(percent(rate / nominal), listing([percent(value) for value in values])))
-    return f"The counters beside known rates, by pass: {'; '.join(told)}." if told else ""
-
-
 def nsight(results: Results, trials: Sequence[Trial]) -> Table | Text:
     """What Nsight Compute counted of single kernels, beside the device's own counters over the whole step."""
-    rows = []
-    for trial in trials:
-        counted = nsight_of(results, trial)
-        found, busy = seen.traces(results, trial), seen.metric(results, trial, "compute_utilisation")
-        if "kernels" not in counted or not found or not busy or not busy.point:
-            continue
-        trace = found[0][1]
-        row: dict[str, Any] = {
-            "": f"{title(trial)}, {trial.image_px} px",
-            "batch": trial.batch,
-            "kernels": counted["kernels"],
-            "of a step's": round(sum(one.count for one in trace.kernels.values()) / trace.steps),
-            "their time (ms)": 1e3 * counted["kernel_s"],
-            "of a step's (ms)": 1e3 * trace.kernel_s / trace.steps,
-        }
-        for name, head in NSIGHT.items():
-            of_gpm = seen.metric(results, trial, name)
-            row[f"{head} (ncu)"] = percent(counted[name]) if isinstance(counted.get(name), float) else None
-            row[f"{head} (GPM)"] = percent(of_gpm.point / busy.point) if of_gpm else None
-        rows.append(row)
-    if not rows:
+    counted = [trial for trial in trials if "kernels" in nsight_of(results, trial) and seen.traces(results, trial)]
+    if not counted:
         return Text("")
     return Table(
-        pd.DataFrame(rows, dtype=object),
-        "Nsight Compute (ncu) runs single kernels again, one after the other, and counts in each: shares of their own "
-        "time. Beside it GPM's share of the timed step over the part of it in which kernels run. Both count the same "
-        "units; they differ where ncu saw other kernels than a whole step's (it is given so many, and begins where it "
-        f"is attached). {seen.first_pass(results, [trial for trial in trials if nsight_of(results, trial)])}.",
+        pd.DataFrame([_beside_gpm(results, trial) for trial in counted], dtype=object),
+        "Nsight Compute (ncu) runs so many kernels of a step one at a time, each after a pause and without others, and "
+        "counts in each: shares of their own time, which differs from what they take in a step. Beside it GPM's share "
+        "of the timed step over the part of it in which kernels run. ncu is of the first pass, GPM and the step's "
+        f"kernels are means of passes. {engines.conditions(results, counted)}.",
     )
+
+
+def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
+    counted, busy = nsight_of(results, trial), seen.metric(results, trial, "compute_utilisation")
+    row: dict[str, Any] = {
+        "": f"{title(trial)}, {trial.image_px} px",
+        "batch": trial.batch,
+        "kernels": counted["kernels"],
+        "of a step's": round(seen.mean_of(results, trial, _kernels_a_step) or 0),
+        "their time (ms)": 1e3 * counted["kernel_s"],
+        "of a step's (ms)": seen.mean_of(results, trial, lambda trace: 1e3 * trace.kernel_s / trace.steps),
+    }
+    for name, head in NSIGHT.items():
+        of_gpm = seen.metric(results, trial, name)
+        row[f"{head} (ncu)"] = percent(counted[name]) if isinstance(counted.get(name), float) else None
+        row[f"{head} (GPM)"] = percent(min(of_gpm.point / busy.point, 1.0)) if of_gpm and busy and busy.point else None
+    return row
+
+
+def _kernels_a_step(trace: Traced) -> float:
+    return sum(one.count for one in trace.kernels.values()) / trace.steps
 
 
 def flop(trials: Sequence[Trial]) -> Table | Text:

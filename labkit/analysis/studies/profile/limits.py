@@ -28,7 +28,7 @@ from labkit.trial import Trial
 STANDS_STILL = 0.2  # of a step in which the device waits for launches (or copies alone run): that bounds it
 NEAR_PEAK = 0.6  # of the time in which kernels run: a unit so busy bounds them
 SELDOM = 0.01  # of every step: a column of less is left out
-LAUNCH, COPY, DRAM, COMPUTE, NO_UNIT, PYTHON, OPEN, APART = (
+LAUNCH, COPY, DRAM, COMPUTE, NO_UNIT, PYTHON, OPEN, UNDECIDED = (
     *("launch", "copy", "DRAM", "compute", "no unit", "Python"),
     "not told",
     "undecided",
@@ -68,8 +68,8 @@ def limit_of(results: Results, trial: Trial) -> Limit | None:
         return None
     idle = max((name for name in IDLE if name in found), key=lambda name: parts[name], default="")
     if idle and _straddles(found[idle], STANDS_STILL):
-        said = f"{IDLE[idle].because}, and passes do not tell on which side of {percent(STANDS_STILL)}"
-        return Limit(APART, said, parts[idle])
+        said = f"{IDLE[idle].because}, and the interval of the passes reaches across {percent(STANDS_STILL)}"
+        return Limit(UNDECIDED, said, parts[idle])
     if idle and parts[idle] >= STANDS_STILL:
         return IDLE[idle]._replace(share=parts[idle])
     busy = 1 - sum(parts.get(name, 0.0) for name in seen.REST)

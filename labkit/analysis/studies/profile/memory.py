@@ -8,7 +8,7 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
-from labkit.analysis.format import listing, number, percent, quantity
+from labkit.analysis.format import counted, listing, number, percent, quantity
 from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
@@ -165,7 +165,7 @@ def _copy_rows(results: Results, trial: Trial) -> list[dict[str, object]]:
             {
                 **about,
                 "copies": DIRECTIONS[way],
-                "a step": sum(one.count for one, _ in mine) / steps,
+                "a step": counted(sum(one.count for one, _ in mine) / steps),
                 "median (KiB)": sum(one.median_bytes for one, _ in mine) / len(mine) * KIB,
                 "KiB a step": moved / steps * KIB,
                 "rate": quantity(moved / seconds, "copy_bytes_per_s") if seconds else None,

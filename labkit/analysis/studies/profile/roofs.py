@@ -28,7 +28,7 @@ MARKS = {
     limits.DRAM: "s",
     limits.COMPUTE: "o",
     limits.NO_UNIT: "^",
-    limits.APART: "P",
+    limits.UNDECIDED: "P",
     limits.OPEN: "D",
 }
 ENDS = (("center", False), ("center", True))  # numbers at a line's smallest and largest batch: where they stand
@@ -146,7 +146,7 @@ def _ceilings(results: Results) -> list[roofline.Ceilings]:
 
 
 def _says(word: str) -> str:
-    alone = {limits.OPEN: "not told", limits.NO_UNIT: "no single unit", limits.APART: "undecided"}
+    alone = {limits.OPEN: "not told", limits.NO_UNIT: "no single unit", limits.UNDECIDED: "undecided"}
     return alone.get(word, f"bound by {word}")
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
-from labkit.analysis.format import number, percent
+from labkit.analysis.format import counted, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
@@ -204,17 +204,24 @@ def slowdown(results: Results, trials: Sequence[Trial]) -> Table | Text:
                     "traced / timed": f"{number(slower.point)}x",
                     "of it edges (ms)": seen.mean_of(results, trial, _edges_ms),
                     "traced steps": seen.steps_words(results, [trial]).split(" traced")[0],
-                    "pieces": seen.mean_of(results, trial, lambda trace: float(len(trace.pieces))),
+                    "pieces": counted(seen.mean_of(results, trial, lambda trace: float(len(trace.pieces)))),
                 }
             )
     if not rows:
         return Text(f"What a profiler costs can't be said here: {seen.why_none(results, trials)}.")
+    frame = engines.concise(pd.DataFrame(rows, dtype=object), ["of it edges (ms)"])
+    edges = (
+        "; edges: of a step the time in which a piece has begun and nothing runs yet, or all has run, which weighs "
+        "most where the host has little to note down"
+        if "of it edges (ms)" in frame
+        else ""
+    )
     return Table(
-        engines.concise(pd.DataFrame(rows, dtype=object), ["of it edges (ms)"]),
+        frame,
         "A step under the profiler beside a timed one: small kernels (or operators) suffer most, since each costs the "
-        "host the same to note down. Pieces: runs of the profiler that the steps were traced in; edges: the share of a "
-        "step in which a piece has begun and nothing runs yet, or all has run, which is most of what a captured step "
-        f"pays. No number of speed on any page is of a traced step.{notes(results, trials)} {results.describe()}.",
+        "host the same to note down. Pieces: runs of the profiler that "
+        f"the steps were traced in{edges}. No number of speed on any page is of a traced step."
+        f"{notes(results, trials)} {results.describe()}.",
     )
 
 
@@ -247,7 +254,7 @@ def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
             what: one.name,
             "does": f"{one.kind.replace('_', ' ')}" + (f", {one.algorithm.replace('_', ' ')}" if one.algorithm else ""),
             "of all": percent(one.seconds / trace.kernel_s),
-            "a step": one.count / trace.steps,
+            "a step": counted(one.count / trace.steps),
             "each (µs)": one.seconds / one.count * 1e6 if one.count else None,
         }
         for one in trace.longest[:LONGEST]
