@@ -257,7 +257,8 @@ def test_time_for_other_layouts_is_said_where_it_is_much() -> None:
         told.append(said(answer.limitations(results, [of])))
     assert "other layouts" not in told[0]
     assert (
-        "laid out contiguous: of mini-batch 8, eager, FP32 30 % of the kernels' time goes to other layouts" in told[1]
+        "memory format is contiguous: of mini-batch 8, eager, FP32 30 % of the kernels' time goes to other layouts"
+        in told[1]
     )
 
 
