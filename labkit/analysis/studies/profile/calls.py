@@ -98,7 +98,11 @@ def _longest_calls(results: Results, trial: Trial) -> str | None:
     trace = found[0][1]
     whole = sum(one.seconds for one in trace.calls.values())
     ordered = sorted(trace.calls_by_name.items(), key=lambda pair: -pair[1].seconds)[:MOST_NAMES]
-    return ", ".join(f"{name} {percent(one.seconds / whole)}" for name, one in ordered) or None if whole else None
+    # A percentage stays on the line of its call.
+    said = [
+        f"{name} {percent(one.seconds / whole)}".replace(" ", "\N{NO-BREAK SPACE}") for name, one in ordered if whole
+    ]
+    return ", ".join(said) or None
 
 
 def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
