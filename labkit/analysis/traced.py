@@ -14,6 +14,11 @@ from labkit.traced import RULES, CallClass, Direction, KernelClass, Section, Tra
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
+SORTED_BEFORE = (
+    "kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under Winograd, "
+    "implicit matrix product and element-wise, and matrix products of one convolution of a backward pass under the "
+    "Winograd of the other; `FORCE=1` measures again"
+)
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
 
@@ -30,6 +35,8 @@ def why_no_trace(record: Record, metric: str = "") -> str:
         return "no steps were traced"
     if isinstance(found, Untraced):
         return found.reason
+    if metric == "winograd_share" and found.of == "kernels" and found.rules < RULES:
+        return SORTED_BEFORE
     if found.of == "operators" and metric in OF_GPUS:
         return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
     return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
@@ -40,11 +47,7 @@ def earlier_rules(records: Iterable[Record]) -> str:
     found = [trace for record in records if (trace := trace_of(record)) and trace.of == "kernels"]
     if all(trace.rules >= RULES for trace in found):
         return ""
-    return (
-        "Kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under "
-        "Winograd, implicit matrix product and element-wise, and matrix products of one convolution of a backward pass "
-        "under the Winograd of the other; `FORCE=1` measures again."
-    )
+    return f"K{SORTED_BEFORE[1:]}."
 
 
 def class_shares(traced: Traced) -> dict[KernelClass, float]:
@@ -100,7 +103,7 @@ def _broadcast_share(_: Record, traced: Traced) -> float | None:
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
-    if not traced.algorithms:  # no convolution ran
+    if not traced.algorithms or traced.rules < RULES:  # no convolution ran, or its time stands elsewhere too
         return None
     found = traced.algorithms.get("winograd")
     return _of_kernels_and_copies(found.seconds if found else 0.0, traced)

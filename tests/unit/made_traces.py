@@ -8,6 +8,7 @@ from labkit.models import count
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records import Record
 from labkit.traced import (
+    RULES,
     Algorithm,
     CallClass,
     Copies,
@@ -90,6 +91,7 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
     piece = min(steps, 20)
     values: dict[str, Any] = {
         "of": "operators" if on_cpu else "kernels",
+        "rules": RULES,
         "steps": steps,
         "asked_for": steps,
         "steps_before": trial.steps_before,

@@ -236,6 +236,18 @@ def test_kernels_that_no_rule_knows_are_shown_and_the_most_of_them_is_said() -> 
     assert "Every kernel's name is known to a rule." in known
 
 
+def test_convolutions_sorted_by_earlier_rules_are_not_shown() -> None:
+    trial = the(case_of("a GPU"), "vgg16", 64)
+    before = [traced(trial, n, found=trace(trial, n, rules=1)) for n in PASSES]
+    results = of_records(STUDY, before)
+    shown = convolutions.picture(results, [trial])
+    assert isinstance(shown, Text) and "sorted by earlier rules" in shown.body and "FORCE=1" in shown.body
+    kernels = convolutions.table(results, [trial])
+    assert isinstance(kernels, Table) and "Winograd" not in kernels.frame, "the kernel's name holds"
+    assert "sorted by earlier rules" in said(figures.steps(results, [trial]))
+    assert "earlier rules" not in said(part_of("a GPU", "steps"))
+
+
 def test_on_a_cpu_shares_are_of_the_traced_step() -> None:
     results = case_of("a CPU")
     (record, found), *_ = seen.traces(results, the(results, "vgg16", 4))

@@ -17,7 +17,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.traced import trace_of
 from labkit.records import Record
 from labkit.statistics import Interval
-from labkit.traced import Algorithm, Traced
+from labkit.traced import RULES, Algorithm, Traced
 from labkit.trial import Trial
 
 NAMES: dict[Algorithm, str] = {
@@ -42,15 +42,19 @@ assert set(NAMES.values()) == set(LOOKS)
 
 
 def _shares(_: Record, trace: Traced) -> seen.Shares:
-    """Of the convolutions' time, by algorithm."""
+    """Of the convolutions' time, by algorithm; nothing by rules that are known to have sorted it wrongly."""
     whole = sum(one.seconds for one in trace.algorithms.values())
-    return {NAMES[name]: one.seconds / whole for name, one in trace.algorithms.items()} if whole else {}
+    if not whole or (trace.of == "kernels" and trace.rules < RULES):
+        return {}
+    return {NAMES[name]: one.seconds / whole for name, one in trace.algorithms.items()}
 
 
 def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """The algorithms of the convolutions against the batch, as shares of their time."""
     shares = {trial: found for trial in trials if (found := seen.shares(results, trial, _shares))}
     if not shares:
+        if earlier := traced.earlier_rules(results.records):
+            return Text(f"How convolutions were done can't be said here. {earlier}")
         return Text(f"No trace tells how convolutions were done: {seen.why_none(results, trials)}.")
     if {part for found in shares.values() for part in found} == {NAMES["library"]}:
         return Text(
@@ -63,7 +67,6 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         parts = seen.shares(results, trial, lambda _, trace: seen.groups(trace))
         return number(parts["convolution"].point * 100, 2) if "convolution" in parts else ""
 
-    earlier = traced.earlier_rules(results.records)
     bars = Bars(
         trials=trials,
         parts={trial: {part: one.point * 100 for part, one in found.items()} for trial, found in shares.items()},
@@ -81,7 +84,6 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "times its algorithms before the first step and takes the fastest (PyTorch's benchmark mode), so a choice can "
         "differ between passes. Helpers bring operands into an algorithm's form and back; "
         "of the library's own only the operator is known, which is a convolution. "
-        f"{earlier}{' ' if earlier else ''}"
         f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
         f"{seen.spread_words(results, list(shares), _shares)}. {engines.conditions(results, list(trials))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch: shares of the convolutions' time by "

@@ -173,11 +173,12 @@ def nsight(results: Results, trials: Sequence[Trial]) -> Table | Text:
 
 def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
     counted, busy = nsight_of(results, trial), seen.metric(results, trial, "compute_utilisation")
+    launched = seen.mean_of(results, trial, _kernels_a_step)
     row: dict[str, Any] = {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
         "kernels": counted["kernels"],
-        "of a step's": round(seen.mean_of(results, trial, _kernels_a_step) or 0),
+        "of a step's": None if launched is None else round(launched),
         "their time (ms)": 1e3 * counted["kernel_s"],
         "of a step's (ms)": seen.mean_of(results, trial, lambda trace: 1e3 * trace.kernel_s / trace.steps),
     }

@@ -178,13 +178,16 @@ def ran(trials: Sequence[Trial]) -> str:
 
 
 def unknown_sentence(results: Results, trials: Sequence[Trial]) -> str:
-    """How much of the kernels' time no rule knows, where it is most."""
+    """How much of the kernels' time no rule knows, where it is most; and whether the rules were earlier ones."""
+    earlier = traced.earlier_rules(record for trial in trials for record in results.ok(trial))
+    also = f" {earlier}" if earlier else ""
     found = {trial: shares(results, trial, lambda _, trace: groups(trace)) for trial in trials}
     known = {trial: one["unknown"].point for trial, one in found.items() if "unknown" in one}
     if not known:
-        return f" Every {ran(trials)}'s name is known to a rule." if any_trace(results, trials) else ""
+        return f" Every {ran(trials)}'s name is known to a rule.{also}" if any_trace(results, trials) else ""
     most = max(known, key=lambda trial: known[trial])
-    return f" Unknown to every rule is {percent(known[most])} of the {ran(trials)}s' time at most ({name(most)})."
+    said = f" Unknown to every rule is {percent(known[most])} of the {ran(trials)}s' time at most ({name(most)})."
+    return f"{said}{also}"
 
 
 def lacking_sentence(results: Results, trials: Sequence[Trial]) -> str:
