@@ -105,6 +105,9 @@ def prediction_table(
                 "limited by": limit.limited_by if limit else None,
             }
         )
+    # The batches of a network stand together, whatever part of the plan each comes from.
+    groups = list(dict.fromkeys(_group(row) for row in rows))
+    rows.sort(key=lambda row: (groups.index(_group(row)), row["batch"]))
     frame = pd.DataFrame(rows).drop_duplicates()
     if not len(frame) or frame["images/s at most"].isna().all():
         frame = frame.drop(columns=["images/s at most", "limited by"], errors="ignore")
@@ -116,6 +119,11 @@ def prediction_table(
     lacking = " A dash: no peak of that precision was published." if frame["images/s at most"].isna().any() else ""
     said = f"What the nominal peaks of {profile.title} allow at most, by arithmetic and by moving weights and images; "
     return Table(frame, f"{said}activations are left out. {after}{lacking}")
+
+
+def _group(row: dict[str, Any]) -> tuple[object, ...]:
+    """All that a row of the prediction says of its trial but the batch."""
+    return tuple(row.get(name) for name in ("model", "workload", "image_px", "precision"))
 
 
 def _varies(trials: Sequence[Trial], name: str) -> bool:

@@ -266,6 +266,17 @@ def test_a_profile_without_peaks_has_no_roofline_and_no_nominal_bound() -> None:
     assert isinstance(prediction, Table) and "images/s at most" not in prediction.frame
 
 
+def test_predictions_of_a_network_stand_together_by_batch() -> None:
+    planned = [
+        replace(TRAIN, model=model, batch=batch)
+        for model, batch in (("vgg16", 64), ("alexnet", 8), ("vgg16", 16), ("alexnet", 256))
+    ]
+    frame = summary.prediction_table(load_profile("h200"), planned).frame  # type: ignore[union-attr]
+    assert list(zip(frame["model"], frame["batch"], strict=True)) == [
+        *(("VGG-16", 16), ("VGG-16", 64), ("AlexNet", 8), ("AlexNet", 256))
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

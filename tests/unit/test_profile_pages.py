@@ -10,7 +10,7 @@ import pytest
 
 from labkit.analysis import summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.format import number
+from labkit.analysis.format import number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.studies import host_time, known_rates
 from labkit.analysis.studies.profile import (
@@ -35,7 +35,7 @@ from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, FUSED_ON_CPU
 from labkit.records import Record
-from labkit.traced import Traced, Untraced
+from labkit.traced import Total, Traced, Untraced
 from labkit.trial import Trial, grid
 from tests.unit.made_records import NOISE, PASSES, failed, of_records
 from tests.unit.made_traces import MIXES, STUDY, ceiling, kernel_s, step_s, trace, traced
@@ -140,6 +140,7 @@ PARTS: dict[str, Callable[[Results], Any]] = {
     "bounds": lambda r: limits.table(r, seen.alone(r)),
     "roofline": lambda r: figures.roofline(r, seen.plain(r)),
     "algorithms": lambda r: convolutions.picture(r, seen.plain(r)),
+    "winograd": lambda r: convolutions.course(r, seen.plain(r)),
     "convolutions": lambda r: convolutions.table(r, seen.alone(r)),
     "calls": lambda r: calls.table(r, seen.alone(r)),
     "sections": lambda r: calls.sections(r, seen.plain(r)),
@@ -324,6 +325,12 @@ def test_calls_that_no_step_makes_are_named_once() -> None:
     )
     assert isinstance(table, Table) and "wait" not in table.frame and "launch" in table.frame
     assert "No step made a call of these: wait and other." in table.caption
+    kept = {name: one for name, one in few.items() if name != "clean_up"}
+    table = calls.table(
+        of_records(STUDY, [traced(trial, n, found=trace(trial, n, calls=kept)) for n in PASSES]), [trial]
+    )
+    assert isinstance(table, Table) and not [name for name in table.frame if "clean-up" in name]
+    assert "way back: launch" in table.frame
 
 
 def test_counters_stand_beside_rates_that_are_known() -> None:
@@ -568,6 +575,37 @@ def test_a_kernel_of_convolutions_has_one_row_with_its_batches() -> None:
     frame = convolutions.table(of_records(STUDY, found), seen.alone(of_records(STUDY, found))).frame  # type: ignore[union-attr]
     assert list(frame["at batch"]) == ["4, 8 and 16", "32 and 64"]
     assert list(frame["most convolution time"]) == ["one", "two"]
+
+
+def test_winograds_share_is_told_over_the_batch() -> None:
+    told = said(part_of("a GPU", "winograd"))
+    shares = {
+        batch: seen.metric(case_of("a GPU"), the(case_of("a GPU"), "vgg16", batch), "winograd_share")
+        for batch in BATCHES
+    }
+    first, most, last = (percent(shares[batch].point) for batch in (4, 16, 64))  # type: ignore[union-attr]
+    assert f"VGG-16, 224 px {first} at batch 4, most at 16 ({most}), {last} at 64" in told
+    assert "ResNet-50" not in told, "of two batches the table says as much"
+    plain = grid(model="vgg16", batch=BATCHES, **LARGE)
+    without = [
+        traced(one, n, found=trace(one, n, algorithms={"direct": Total(seconds=1.0, count=1)}))
+        for one in plain
+        for n in PASSES
+    ]
+    assert "none at any of 5 batches" in said(convolutions.course(of_records(STUDY, without), plain))
+
+
+def test_the_batches_of_an_engine_stand_together() -> None:
+    plain = grid(model="resnet18", batch=BATCHES, **LARGE)
+    captured = Trial(model="resnet18", batch=4, **LARGE, **CAPTURED)
+    found = [
+        traced(one, n, found=trace(one, n, convolution_kernel=f"kernel {one.batch} {one.engine}"))
+        for one in (*plain, captured)
+        for n in PASSES
+    ]
+    results = of_records(STUDY, found)
+    frame = convolutions.table(results, seen.alone(results)).frame  # type: ignore[union-attr]
+    assert list(frame["engine"]) == ["plain"] * len(BATCHES) + ["graph"]
 
 
 def test_a_kernel_that_differs_between_passes_is_said_to() -> None:

@@ -26,6 +26,11 @@ NAMES: dict[CallClass, str] = {
     "wait": "wait",
     "other": "other",
 }
+BACK = "way back: {}"  # of the calls of a class
+BACK_OF = {
+    "backward_launch_api_share": BACK.format(NAMES["launch"]),
+    "backward_cleanup_api_share": BACK.format(NAMES["clean_up"]),
+}
 NO_CALL = percent(0.0)
 MOST_NAMES = 3  # of calls, in the table
 COLUMNS = 4
@@ -42,10 +47,11 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     rows = [_row(results, trial) for trial in known]
     frame = pd.DataFrame(rows, dtype=object)
     unused = [name for name in NAMES.values() if frame[name].eq(NO_CALL).all()]
-    frame = frame.drop(columns=unused)
+    back = [BACK.format(name) for name in unused if BACK.format(name) in frame]
+    frame = frame.drop(columns=[*unused, *back])
     none = f"No step made a call of these: {listing(unused)}. " if unused else ""
     return Table(
-        engines.concise(frame.where(frame.notna(), None), ("way back: launch", "way back: clean-up")),
+        engines.concise(frame.where(frame.notna(), None), tuple(name for name in BACK_OF.values() if name in frame)),
         "Time of the host in calls of the CUDA API, by what they are for: launches (of kernels and graphs), clean-up "
         "(events destroyed, memory given back), memory and device calls (allocation, copies, attributes), waiting for "
         "the device. Way back: the calls of the backward pass and of the optimiser, which is what the NYU paper traced "
@@ -68,9 +74,9 @@ def _row(results: Results, trial: Trial) -> dict[str, Any]:
     row |= {
         name: (percent(whole[name].point) if name in whole else NO_CALL) if whole else None for name in NAMES.values()
     }
-    for metric, name in (("backward_launch_api_share", "launch"), ("backward_cleanup_api_share", "clean-up")):
+    for metric, column in BACK_OF.items():
         found = seen.metric(results, trial, metric)
-        row[f"way back: {name}"] = percent(found.point) if found else None
+        row[column] = percent(found.point) if found else None
     return row | {"most time in": _longest_calls(results, trial)}
 
 
@@ -98,11 +104,13 @@ def _longest_calls(results: Results, trial: Trial) -> str | None:
     trace = found[0][1]
     whole = sum(one.seconds for one in trace.calls.values())
     ordered = sorted(trace.calls_by_name.items(), key=lambda pair: -pair[1].seconds)[:MOST_NAMES]
-    # A percentage stays on the line of its call.
-    said = [
-        f"{name} {percent(one.seconds / whole)}".replace(" ", "\N{NO-BREAK SPACE}") for name, one in ordered if whole
-    ]
+    # A number stays beside its sign; between a call and its number a line may end, which is better than within either.
+    said = [f"{name} {_unbroken(percent(one.seconds / whole))}" for name, one in ordered if whole]
     return ", ".join(said) or None
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def sections(results: Results, trials: Sequence[Trial]) -> Figure | Text:
