@@ -368,6 +368,12 @@ def test_the_plan_predicts_what_the_links_must_carry() -> None:
     assert len(column(plan.table([*timed(), *jobs(), *messages()], 3), "for")) == 4 + 3 + 5 + 6
 
 
+def test_the_plan_of_one_gpu_speaks_of_no_scaling() -> None:
+    one = [trial for trial in timed() if trial.devices == 1]
+    assert set(column(plan.table(one, 3), "what")) == {plan.ALONE}
+    assert plan.ALONE not in column(plan.table(timed(), 3), "what")
+
+
 def test_key_numbers_are_of_the_most_devices() -> None:
     numbers = answer.key_numbers(shown())
     assert ["80.0 % [80.0, 80.0]", "of linear on 4 GPUs: VGG-16, 32 px, plain in FP32"] in numbers

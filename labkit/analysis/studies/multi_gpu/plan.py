@@ -19,6 +19,7 @@ from labkit.profile import Profile
 from labkit.recipes import engine_name
 from labkit.trial import Trial
 
+ALONE = "what several would be compared with"  # where there is one device
 _PURPOSES = ("scaling", "epochs to a target", "two jobs", "links", "messages")
 
 
@@ -30,9 +31,12 @@ def table(trials: Sequence[Trial], passes: int) -> Table:
         purpose, what = _about(trial, one)
         network = (trial.model, trial.image_px, trial.precision) if trial.workload == "train" else None
         rows.setdefault((purpose, network, engine_name(trial), what), []).append(trial)
+    alone = all(trial.devices == 1 for trial in trials)
     shown = []
     for (purpose, network, engine, what), alike in sorted(rows.items(), key=lambda row: _PURPOSES.index(row[0][0])):
         first = alike[0]
+        if alone and purpose == "scaling":
+            what = ALONE
         sizes = list(dict.fromkeys(size_words(trial.size) for trial in alike if trial.size))
         shown.append(
             {
