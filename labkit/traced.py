@@ -33,7 +33,10 @@ CallClass = Literal["launch", "clean_up", "memory", "wait", "other"]
 # Which rules sorted kernels into the two above; a change that moves time between them is another number.
 # 2: what an FFT multiplies is its own, where it counted as Winograd, as implicit matrix product or as element-wise; and
 # of a backward pass's two convolutions each has its own algorithm, where one by Winograd made both.
-RULES = 2
+# 3: cuDNN's common engine, whose tiles are those of its implicit matrix product, is none that convolves directly; its
+# tensor transformations are helpers where they counted as layout.
+RULES = 3
+ALGORITHMS_HOLD_SINCE = 2  # rules by which algorithms of convolutions, Winograd's above all, are sorted well enough
 # Of a training step, in their order. What the NYU paper profiled as the backward pass is the last two of them, with
 # the zeroing of gradients that `update` begins with here.
 SECTIONS = ("load", "forward", "loss", "backward", "optimiser")

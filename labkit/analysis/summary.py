@@ -267,6 +267,17 @@ def telemetry_limits(results: Results) -> list[str]:
     return said
 
 
+def _memory_left(results: Results) -> str:
+    """Said where peaks of memory may hold what earlier trials of a process had left, by records that don't know it."""
+    peaks = [one.facts for one in results.records if one.status == "ok" and "memory_reserved_bytes" in one.facts]
+    if all("memory_left_bytes" in facts for facts in peaks):
+        return ""
+    return (
+        "Peaks of memory on this page are up to some hundred MiB too high: earlier trials of the same process had left "
+        "workspaces of cuBLAS on the device, which were counted in them. labkit empties them since."
+    )
+
+
 def limitations(results: Results, trials: list[Trial]) -> Text:
     """What these numbers do not say, as far as the records know."""
     said: list[str] = []
@@ -286,5 +297,6 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")
     if results and len(results.passes()) < 2:
         said.append("With one pass there are no intervals: use SCALE=quick or full before quoting a number.")
+    said += [one for one in (_memory_left(results),) if one]
     said += telemetry_limits(results)
     return Text("\n\n".join(said))

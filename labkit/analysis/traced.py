@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from labkit.records import Record
-from labkit.traced import RULES, CallClass, Direction, KernelClass, Section, Traced, Untraced
+from labkit.traced import ALGORITHMS_HOLD_SINCE, CallClass, Direction, KernelClass, Section, Traced, Untraced
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -35,7 +35,7 @@ def why_no_trace(record: Record, metric: str = "") -> str:
         return "no steps were traced"
     if isinstance(found, Untraced):
         return found.reason
-    if metric == "winograd_share" and found.of == "kernels" and found.rules < RULES:
+    if metric == "winograd_share" and found.of == "kernels" and found.rules < ALGORITHMS_HOLD_SINCE:
         return SORTED_BEFORE
     if found.of == "operators" and metric in OF_GPUS:
         return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
@@ -45,7 +45,7 @@ def why_no_trace(record: Record, metric: str = "") -> str:
 def earlier_rules(records: Iterable[Record]) -> str:
     """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
     found = [trace for record in records if (trace := trace_of(record)) and trace.of == "kernels"]
-    if all(trace.rules >= RULES for trace in found):
+    if all(trace.rules >= ALGORITHMS_HOLD_SINCE for trace in found):
         return ""
     return f"K{SORTED_BEFORE[1:]}."
 
@@ -103,7 +103,9 @@ def _broadcast_share(_: Record, traced: Traced) -> float | None:
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
-    if not traced.algorithms or traced.rules < RULES:  # no convolution ran, or its time stands elsewhere too
+    if (
+        not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE
+    ):  # no convolution ran, or its time stands elsewhere too
         return None
     found = traced.algorithms.get("winograd")
     return _of_kernels_and_copies(found.seconds if found else 0.0, traced)

@@ -230,13 +230,13 @@ def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
     assert f"reach {reached / 1e12:.1f} TFLOP/s in it, {100 * reached / 67e12:.0f} % of that peak" in text
     assert "the longest kernel is sgemm with 50 %" in text.replace("`", "")
     least = step_s(trial(128)) / step_s(trial(128, engine="graph"))
-    assert f"Captured over eager in images/s: {least:.2f}x" in text
-    assert "(mini-batch 128, graph, FP32) to" in text and "(mini-batch 8, graph, BF16)." in text
+    assert f"Captured over eager of the same precision in images/s: in FP32 {least:.2f}x" in text
+    assert "(mini-batch 128) to" in text and "; in BF16 " in text
     runs = f"{1e3 * traced(trial(32), 1).busy_s / 5:.3f} ms (one pass, no interval)"
     assert f"At mini-batch 32 kernels run for {runs} of an iteration by 5 and for {runs} by 200" in once
     assert "classes of kernels differ by less than 0.05 points; their share of the profiled iterations" in text
     assert "a large matrix product" not in text, "none was measured"
-    smallest = "How well the chip is used that share does not tell: at mini-batch 8 a kernel runs for "
+    smallest = "That share does not tell how well the chip is used: at mini-batch 8 a kernel runs for "
     assert smallest in text and "of the FP32 peak." in text.split(smallest)[1]
 
 

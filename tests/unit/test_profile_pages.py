@@ -193,8 +193,7 @@ def test_of_a_gpu_each_network_has_a_table_of_what_bounds_it_and_of_a_cpu_all_ha
 @pytest.mark.parametrize("part", ["steps", "roofline", "algorithms", "sections", "memory", "sample picture"])
 def test_each_figure_draws_in_both_schemes(part: str) -> None:
     figure = part_of("a GPU", part)
-    passes = "n = 1 (the first traced pass)" if part == "memory" else "n = 3"
-    assert isinstance(figure, Figure) and "NVIDIA H200" in figure.caption and figure.caption.endswith(f"{passes}.")
+    assert isinstance(figure, Figure) and "NVIDIA H200" in figure.caption and figure.caption.endswith("n = 3.")
     for theme in (LIGHT, DARK):
         assert figure.svg(theme).startswith("<")
 
@@ -310,6 +309,11 @@ def test_how_long_the_host_keeps_the_device_waiting_differs_between_passes() -> 
     text = host_time.sentence(of_passes(trial, 1.5, 1.0), [trial], seen.name)
     assert "over the passes a step of ResNet-18, 224 px, batch 4 takes " in text and "kernels run for " in text
     assert host_time.spread(of_records(STUDY, [traced(trial, 1)]), trial) is None
+    unsteady = [
+        one.model_copy(update={"result": one.blocks.model_copy(update={"steady": n < 2})})  # type: ignore[union-attr]
+        for n, one in enumerate(of_passes(trial, 1.5, 1.0).records)
+    ]
+    assert host_time.sentence(of_records(STUDY, unsteady), [trial], seen.name) == "", "the slow pass was not steady"
 
 
 def test_kernels_that_take_longer_themselves_are_not_the_hosts_doing() -> None:
@@ -380,7 +384,7 @@ def test_the_headline_counts_what_bounds_and_judges_memory_by_its_claim() -> Non
     assert "ResNet-50 at 32 px, which the Wisconsin paper trained: not replicated at batch 64 and 256. DRAM " in text
     assert "graph in BF16: waiting for launches from " in text and "Kernels get shorter by precision, layout" in text
     assert "without any waiting the plain step alone would be " in text
-    assert text.endswith("a sample of 5 traced steps stands for 200 traced steps.")
+    assert text.endswith("stands for 200 traced steps in how the time of kernels divides.")
 
 
 def test_what_a_tuned_engine_removes_is_told_in_ms_of_the_part_that_shrinks_most() -> None:
@@ -585,7 +589,10 @@ def test_winograds_share_is_told_over_the_batch() -> None:
     }
     first, most, last = (percent(shares[batch].point) for batch in (4, 16, 64))  # type: ignore[union-attr]
     assert f"VGG-16, 224 px {first} at batch 4, most at 16 ({most}), {last} at 64" in told
-    assert "ResNet-50" not in told, "of two batches the table says as much"
+    assert "ResNet-50" not in told.split("Winograd's kernels")[1], "of two batches the table says as much"
+    led = "implicit matrix product at 4, 8, 32 and 64 (80 %, 65 %, 45 % and 60 %) and Winograd at 16 (50 %)"
+    assert f"of VGG-16, 224 px {led}" in told
+    assert "implicit matrix product at every batch of ResNet-50, 32 px" in told
     plain = grid(model="vgg16", batch=BATCHES, **LARGE)
     without = [
         traced(one, n, found=trace(one, n, algorithms={"direct": Total(seconds=1.0, count=1)}))
@@ -628,6 +635,32 @@ def test_memory_is_of_one_step_in_gibibytes_and_what_is_unknown_is_said() -> Non
     assert "Not told of all of them: activations and workspace." in said(memory.picture(results, [trial]))
 
 
+def test_memory_of_other_trials_is_not_shown_as_a_steps() -> None:
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    before = [traced(trial, n) for n in PASSES]
+    untold = [
+        one.model_copy(update={"facts": {k: v for k, v in one.facts.items() if k != "memory_left_bytes"}})
+        for one in before
+    ]
+    figure = memory.picture(of_records(STUDY, untold), [trial])
+    assert isinstance(figure, Figure)
+    assert "weights (GiB)" in figure.data and not {"workspace (GiB)", "peak (GiB)"} & set(figure.data)
+    assert "Workspace and peak are unknown: earlier trials" in figure.caption
+    assert "workspace (GiB)" in memory.picture(of_records(STUDY, before), [trial]).data  # type: ignore[union-attr]
+
+
+def test_memory_is_the_mean_of_passes_that_may_choose_other_algorithms() -> None:
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    usual = trace(trial).memory
+    assert usual is not None and usual.workspace is not None
+    more = [usual.model_copy(update={"workspace": usual.workspace + n * 2**30}) for n in range(3)]
+    found = [traced(trial, n, found=trace(trial, n, memory=one)) for n, one in enumerate(more, 1)]
+    figure = memory.picture(of_records(STUDY, found), [trial])
+    assert isinstance(figure, Figure)
+    assert figure.data["workspace (GiB)"].iloc[0] == pytest.approx(usual.workspace / 2**30 + 1)
+    assert "Means of passes, which lie apart by 2.0 GiB at most (VGG-16, 224 px, batch 4)." in figure.caption
+
+
 def test_several_gpus_say_what_broadcasting_takes_and_one_gpu_that_it_has_none() -> None:
     frame = part_of("several GPUs", "gpus").frame
     shares = [float(text.removesuffix(" %")) for text in frame[frame[""] == "AlexNet, 224 px"]["in broadcasts"]]
@@ -649,9 +682,13 @@ def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named()
     assert isinstance(table, Table) and "n = 3" in table.caption
     single = counters.nsight(found, [trial])
     assert isinstance(single, Table) and "ncu is of the first pass" in single.caption
+    assert "it stops after" not in single.caption, "records before said no limit"
+    limited = {"fp32_activity": 0.41, "kernels": 300, "most_kernels": 300, "kernel_s": 2.5e-3}
+    limited_too = of_records(STUDY, [traced(trial, n, nsight=limited) for n in PASSES])
+    assert "it stops after 300 kernels" in said(counters.nsight(limited_too, [trial]))
     row = single.frame.iloc[0]
-    assert (row["FP32 (ncu)"], row["kernels"], row["their time (ms)"]) == ("41 %", 300, pytest.approx(2.5))
-    assert row["of a step's (ms)"] == pytest.approx(1e3 * kernel_s(trial), rel=0.02)
+    assert (row["FP32 (ncu)"], row["kernels counted"], row["ms counted"]) == ("41 %", 300, pytest.approx(2.5))
+    assert row["ms in a step"] == pytest.approx(1e3 * kernel_s(trial), rel=0.02)
     assert all(float(row[f"{unit} (GPM)"].removesuffix(" %")) <= 100 for unit in ("FP32", "DRAM"))
     told = [traced(trial, n, nsight={"reason": "not permitted"}) for n in PASSES]
     assert said(counters.nsight(of_records(STUDY, told), [trial])) == ""

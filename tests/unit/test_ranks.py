@@ -58,7 +58,7 @@ def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(report: Path
         assert one.facts["sum"] == devices * (devices + 1) / 2
         assert one.facts["ranks"] == devices
         assert one.facts["threads"] == max(1, usable_threads() // devices) or devices == 1
-        assert one.blocks is not None and len(one.blocks.host_s) >= 5
+        assert one.blocks is not None and one.blocks.host_s and min(one.blocks.host_s) > 0
     assert len({one.process.id for one in made}) == 2, "the ranks of a pass stay for all of its trials"
 
 

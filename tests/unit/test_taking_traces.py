@@ -544,7 +544,9 @@ def test_activities_are_weighted_by_the_kernels_times() -> None:
     )
     assert found == {
         "kernels": 2,
+        "most_kernels": nsight.MOST_KERNELS,
         "kernel_s": pytest.approx(4e-6),
+        "longest": [{"name": "gemm<1, 2>", "count": 2, "seconds": pytest.approx(4e-6)}],
         "fp32_activity": pytest.approx(0.2),
         "fp16_activity": None,
         "tensor_activity": pytest.approx(0.6),

@@ -12,7 +12,7 @@ import pytest
 from labkit.analysis import traced
 from labkit.analysis.verdicts.evidence import Side, in_pass
 from labkit.records import Record
-from labkit.traced import RULES, Copies, Kernel, Piece, Section, Total, Trace, Traced, Untraced
+from labkit.traced import ALGORITHMS_HOLD_SINCE, Copies, Kernel, Piece, Section, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records
 
@@ -34,7 +34,7 @@ def trace(**other: Any) -> Traced:
     """Five steps of 20 ms: 6 ms of kernels and 1 ms of copies each, 10 ms of waiting for launches, 3 ms of others."""
     values: dict[str, Any] = {
         "of": "kernels",
-        "rules": RULES,
+        "rules": ALGORITHMS_HOLD_SINCE,
         "steps": 5,
         "asked_for": 5,
         "pieces": [Piece(steps=5, elapsed_s=0.1, busy_s=0.03, kernel_s={"convolution": 0.02, "pooling": 0.012})],
@@ -154,11 +154,12 @@ def test_a_share_of_winograd_is_nought_where_convolutions_ran_without_it_and_mis
 
 
 def test_winograds_share_by_rules_that_sorted_it_wrongly_is_missing_with_its_reason() -> None:
-    earlier = record(trace(rules=RULES - 1))
-    assert metric("winograd_share", trace()) is not None and metric("winograd_share", trace(rules=RULES - 1)) is None
+    wrongly = ALGORITHMS_HOLD_SINCE - 1
+    earlier = record(trace(rules=wrongly))
+    assert metric("winograd_share", trace()) is not None and metric("winograd_share", trace(rules=wrongly)) is None
     said = traced.why_no_trace(earlier, "winograd_share")
     assert said.startswith("kernels of these records were sorted by earlier rules") and "`FORCE=1`" in said
-    assert metric("maxpool_backward_share", trace(rules=RULES - 1)) == pytest.approx(0.25), "no rule of it has changed"
+    assert metric("maxpool_backward_share", trace(rules=wrongly)) == pytest.approx(0.25), "no rule of it has changed"
 
 
 def test_a_captured_step_has_no_sections() -> None:

@@ -1023,8 +1023,8 @@ def test_a_magnitude_that_is_of_other_trials_does_not_blame_the_hardware() -> No
     ("data", "verdict", "reason"),
     [
         ({R50: near(110), V16: near(110)}, YES, ""),
-        ({R50: near(110), V16: near(90)}, NO, "1 of 2 cases contradict it"),
-        ({R50: near(100), V16: near(90)}, NO, "1 of 2 cases contradict it"),
+        ({R50: near(110), V16: near(90)}, NO, "1 of 2 cases contradicts it"),
+        ({R50: near(100), V16: near(90)}, NO, "1 of 2 cases contradicts it"),
         ({R50: near(110), V16: near(100)}, OPEN, "1 of 2 cases are open"),
         ({R50: near(110), V16: OOM}, YES, ""),
         ({R50: near(90), V16: OOM}, NO, ""),

@@ -34,9 +34,11 @@ class Spread(NamedTuple):
 
 
 def spread(results: Results, trial: Trial) -> Spread | None:
-    """Over the passes of a trial on a GPU; None with fewer than two, or without traces."""
+    """Over the passes of a trial on a GPU that were steady when timing began; None with fewer than two, or untraced."""
     steps, kernels = [], []
     for record in results.ok(trial):
+        if record.blocks and not record.blocks.steady:
+            continue
         step_s, trace = value_of(record, "step_s"), trace_of(record)
         if step_s and trace and trace.of == "kernels" and trace.busy_s:
             steps.append(step_s)

@@ -117,9 +117,16 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
             f"{within_sentence(metric_name(metric))}: "
             f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
             if without
-            else "a value of 0 has no ratio, or the trials share no pass"
+            else _no_ratio(test, sides)
         )
     return Case(label, "not testable here", test.metric, kind, sides, reason=reason)
+
+
+def _no_ratio(test: Test, sides: tuple[Side, ...]) -> str:
+    """Why sides that all have values have no ratio."""
+    if any(0 in side.values(test.metric).values() for side in sides):
+        return "a value of 0 has no ratio"
+    return "the trials share no pass"
 
 
 def _hardware(sides: tuple[Side, ...]) -> set[str]:

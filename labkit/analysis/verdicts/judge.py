@@ -48,7 +48,8 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
     if against:
-        return "not replicated", f"{len(against)} of {len(cases)} cases contradict it" if len(cases) > 1 else ""
+        verb = "contradicts" if len(against) == 1 else "contradict"
+        return "not replicated", f"{len(against)} of {len(cases)} cases {verb} it" if len(cases) > 1 else ""
     for judged in _deciding(tests):
         testable = [case for case in judged.cases if case.verdict != "not testable here"]
         if not testable:

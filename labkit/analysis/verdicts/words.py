@@ -66,9 +66,9 @@ def shown_bound(test: Test) -> str:
     if test.shape == "order":
         return "in this order: " + ", ".join(title_of(str(value)) for value in test.order)
     if test.shape == "alike":
-        return f"the order along {field_name(test.along or '')} is the same for every {field_name(test.among or '')}"
+        return f"the order along {field_name(test.along or '')} is the same along {field_name(test.among or '')}"
     if test.shape == "differs":
-        return f"not the same for every {field_name(test.along or '')}"
+        return f"not the same all along {field_name(test.along or '')}"
     for name, word in (("at_least", "at least"), ("at_most", "at most")):
         bound = getattr(test, name)
         if bound is not None:

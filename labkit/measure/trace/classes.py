@@ -46,12 +46,12 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (
         r"n[cd]?hwton\w*c\w*w?kernel|nhwc?ton?chw|nchwton?hwc|offsetskernel|im2col|col2im|vol2col|col2vol"
         r"|scale(packed)?tensor|addpadding|wgrad\w*_(helper|reduce)|precompute_indices|cubetranspose|compute_gemm_point"
-        r"|cudnn.*(reducesplitk|splitkreduce|settensor|tensortransform|transpose|convert)|transpose_readwrite"
+        r"|cudnn.*(reducesplitk|splitkreduce|settensor|transpose|convert)|transpose_readwrite|tensortransform"
         r"|foldednhwc|nhwc2nchw_kernel|^to_squares$",
         "convolution",
         "helper",
     ),
-    (r"grouped_direct|depthwise|_c1_k1_|convolve_common_engine|conv\w*direct|direct\w*conv", "convolution", "direct"),
+    (r"grouped_direct|depthwise|_c1_k1_|conv\w*direct|direct\w*conv", "convolution", "direct"),
     (
         r"[fd]prop|[dw]grad|implicit_?gemm|(implicit|explicit|precomputed)_convolve|convolve|conv(fwd|\dd|nd|olution)"
         r"|first_layer_\w*kernel|[shi]cudnn|\d\d(16|32)?cudnn|kernel\w*conv|^conv_",
@@ -65,7 +65,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
         None,
     ),
     (
-        r"_copy|copy_|catarray|batchedcopy|transpose|permute|tensortransform|(?<!with_)index|gather|scatter|embedding"
+        r"_copy|copy_|catarray|batchedcopy|transpose|permute|(?<!with_)index|gather|scatter|embedding"
         r"|::flip|::roll|(reflection|replication|constant)_pad|unfold|repeat_inter|_to_dense|nonzero",
         "layout",
         None,

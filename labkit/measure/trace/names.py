@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-LONGEST = 120  # characters of a shortened name
+LONGEST = 240  # characters of a shortened name: names that differ in their ends are other kernels
 # What stands around the function that an element-wise kernel or a reduction of PyTorch is made for.
 _AROUND = re.compile(
     r"^(A|B)?(Unary|Binary)Functor$|^gpu_kernel_impl(_nocast)?$|^func_wrapper_t$|^ReduceOp$|^OpaqueType$|^Array$|^detail$"

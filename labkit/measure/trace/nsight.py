@@ -16,7 +16,10 @@ from typing import Any
 
 import psutil
 
+from labkit.measure.trace.names import short_name
+
 LIMIT_S = 120.0
+NAMED = 10  # of the kernels that are counted
 MOST_KERNELS = 300  # of those that the process launches between start and stop of the profiler
 TIME = "gpu__time_duration.sum"
 # Percent of the most that a unit can do, over all cycles of a kernel.
@@ -32,8 +35,8 @@ NO_PERMISSION = "ERR_NVGPUCTRPERM"
 def counters(command: Sequence[str], environment: Mapping[str, str], *, limit_s: float = LIMIT_S) -> dict[str, Any]:
     """Activities of the kernels that a command launches between `cudaProfilerStart` and `cudaProfilerStop`.
 
-    Fractions of 1, weighted by the kernels' times, and how many `kernels` they are of; or the `reason` why there are
-    none.
+    Fractions of 1, weighted by the kernels' times; how many `kernels` they are of, of `most_kernels` that it would have
+    counted, and the `longest` by name; or the `reason` why there are none.
     """
     ncu = shutil.which("ncu", path=environment.get("PATH"))
     if ncu is None:
@@ -68,12 +71,17 @@ def what_was_said(said: str, code: int = 0) -> dict[str, Any]:
     """The activities in what `ncu` printed, or the reason why there are none."""
     if NO_PERMISSION in said:
         return {"reason": f"counters need permission ({NO_PERMISSION}): the driver keeps them for administrators"}
-    kernels = _kernels(said)
+    kernels, names = _kernels(said)
     whole = {one: values for one, values in kernels.items() if values.get(TIME, 0) > 0}
     if not whole:
         errors = [line.removeprefix("==ERROR==").strip() for line in said.splitlines() if line.startswith("==ERROR==")]
         return {"reason": f"ncu counted no kernel: {errors[0] if errors else f'it ended with exit code {code}'}"[:300]}
-    found: dict[str, Any] = {"kernels": len(whole), "kernel_s": sum(values[TIME] for values in whole.values()) * 1e-9}
+    found: dict[str, Any] = {
+        "kernels": len(whole),
+        "most_kernels": MOST_KERNELS,
+        "kernel_s": sum(values[TIME] for values in whole.values()) * 1e-9,
+        "longest": _longest({one: values[TIME] for one, values in whole.items()}, names),
+    }
     for name, metric in METRICS.items():
         of = [(values[metric], values[TIME]) for values in whole.values() if metric in values]
         # A device without such a unit has no number for it.
@@ -81,21 +89,35 @@ def what_was_said(said: str, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def _kernels(said: str) -> dict[str, dict[str, float]]:
-    """Numbers by metric of each kernel: `ncu` prints a row a metric, beside lines of its own and of the process."""
+def _longest(times_ns: Mapping[str, float], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The kernels that took most time, by name: this process's own choice of algorithms, which may be another one."""
+    together: dict[str, list[float]] = {}
+    for one, time in times_ns.items():
+        together.setdefault(names[one], []).append(time)
+    ordered = sorted(together.items(), key=lambda pair: -sum(pair[1]))[:NAMED]
+    return [{"name": name, "count": len(times), "seconds": sum(times) * 1e-9} for name, times in ordered]
+
+
+def _kernels(said: str) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Numbers by metric of each kernel, and its name.
+
+    `ncu` prints a row a metric, beside lines of its own and of the process.
+    """
     lines = iter(said.splitlines())
     header = next((line for line in lines if line.startswith('"ID"')), "")
     rows: Iterable[dict[str, str]] = csv.DictReader(
         (line for line in lines if line.startswith('"')), fieldnames=next(csv.reader([header]), [])
     )
     kernels: dict[str, dict[str, float]] = {}
+    names: dict[str, str] = {}
     for row in rows:
         try:
             value = float((row.get("Metric Value") or "").replace(",", ""))
         except ValueError:
             continue  # "n/a"
         kernels.setdefault(row["ID"], {})[row.get("Metric Name") or ""] = value
-    return kernels
+        names[row["ID"]] = short_name(row.get("Kernel Name") or "")
+    return kernels, names
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -11,7 +11,7 @@ from labkit.analysis.results import Results
 from labkit.analysis.studies import host_time
 from labkit.analysis.studies.gan import sampling
 from labkit.analysis.studies.gan.seen import named, of, plain
-from labkit.analysis.studies.gan.utilisations import peak_words
+from labkit.analysis.studies.gan.utilisations import launches_a_step, peak_words
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.statistics import Interval
@@ -27,7 +27,8 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
     if not known:
         return engines.nothing(results)
     waits = host_time.sentence(results, plain(known), lambda trial: named(trial, known))
-    said = [_busy(results, known), _arithmetic(results, known), _captured(results, known), waits]
+    said = [_busy(results, known), _arithmetic(results, known), _captured(results, known)]
+    said += [_narrower_is_slower(results, known), waits]
     said.append(sampling.sentence(results))
     lost = [named(trial, trials) for trial in trials if not results.ok(trial)]
     said.append(f"Without a result: {'; '.join(lost)}." if lost else "")
@@ -104,7 +105,7 @@ def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
     return (
         f" At mini-batch {trial.batch:,} convolutions take {percent(fmean(shares))} of the kernels' time and reach "
         f"{quantity(reached, 'flop_per_s')} in it, {percent(reached / peak)} of that peak; the longest kernel is "
-        f"`{longest.name}` with {percent(of_longest)}."
+        f"`{longest.name}` with {percent(of_longest)} of it."
     )
 
 
@@ -119,15 +120,37 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
     graphs = [one for one in known if one.engine == "graph" and one.precision == "fp32"]
     told, gained = _from_to(results, graphs, "compute_utilisation"), gains(results, known)
     said = [f"The share of the time in which a kernel ran is then, in FP32, {told}."] if told else []
-    if gained:
-        ends = [pick(gained, key=lambda pair: pair[0].point) for pick in (min, max)]
-        shown = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} ({named(one, known)})" for ratio, one in ends]
-        said.append(f"Captured over eager in images/s: {' to '.join(dict.fromkeys(shown))}.")
+    of_precisions = []
+    for precision in dict.fromkeys(one.precision for _, one in gained):
+        alike = [pair for pair in gained if pair[1].precision == precision]
+        ends = [pick(alike, key=lambda pair: pair[0].point) for pick in (min, max)]
+        shown = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} (mini-batch {one.batch:,})" for ratio, one in ends]
+        of_precisions.append(f"in {precision.upper()} {' to '.join(dict.fromkeys(shown))}")
+    if of_precisions:
+        said.append(f"Captured over eager of the same precision in images/s: {'; '.join(of_precisions)}.")
     if not said:
         return ""
     said.append(_how_little(results, graphs))
-    begun = "Captured in one CUDA graph, an iteration waits for no launch within it, only between queued kernels."
+    begun = "Captured in one CUDA graph, an iteration waits for launches only before its first kernel."
     return " ".join(part for part in (begun, *said) if part)
+
+
+def _narrower_is_slower(results: Results, known: Sequence[Trial]) -> str:
+    """Eager trainings that a narrower precision makes slower for certain, with the launches that each needs."""
+    said = []
+    for trial in known:
+        usual = engines.like(results, trial, precision="fp32") if trial.engine == "eager" else None
+        if trial.precision == "fp32" or usual is None:
+            continue
+        ratio = engines.ratio(results, trial, usual, "images_per_s")
+        launches = [launches_a_step(results, one) for one in (trial, usual)]
+        if ratio and ratio.high is not None and ratio.high < 1 and None not in launches:
+            counts = " against ".join(f"{count:,.0f}" for count in launches if count is not None)
+            said.append(
+                f"{shown_effect(ratio, 'images_per_s', 'ratio')} the images/s of FP32 ({named(trial, known)}; {counts} "
+                "launches an iteration)"
+            )
+    return f"Eager, a narrower precision can be slower, as it needs more launches: {listing(said)}." if said else ""
 
 
 def _how_little(results: Results, graphs: Sequence[Trial]) -> str:
@@ -140,7 +163,7 @@ def _how_little(results: Results, graphs: Sequence[Trial]) -> str:
     if not busy or not active or not reached:
         return ""
     return (
-        f"How well the chip is used that share does not tell: at mini-batch {smallest.batch:,} a kernel runs for "
+        f"That share does not tell how well the chip is used: at mini-batch {smallest.batch:,} a kernel runs for "
         f"{percent(busy.point)} of the time, with work for {percent(active.point)} of the multiprocessors and "
         f"{percent(reached.point)} of the FP32 peak."
     )
@@ -170,7 +193,8 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
         if any(trial.engine == "graph" for trial in trials):
             said.append(
                 "A captured iteration is one call: its trace has no sections, and what the host does between launches "
-                "is not in it."
+                "is not in it. What clips the weights counts as element-wise there, and as the optimiser's where there "
+                "are sections."
             )
     rest = summary.limitations(results, list(trials)).body
     return Text("\n\n".join(part for part in (*said, rest) if part))

@@ -14,7 +14,7 @@ from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
 from labkit.analysis.studies.gan.seen import named, of, plain, series_of
-from labkit.analysis.studies.gan.utilisations import ACTIVITIES, meanings
+from labkit.analysis.studies.gan.utilisations import ACTIVITIES, launches_a_step, meanings
 from labkit.analysis.studies.profile.limits import STANDS_STILL
 from labkit.analysis.table import Text
 from labkit.analysis.traced import trace_of
@@ -78,13 +78,13 @@ def _by_the_host(results: Results, trial: Trial, waiting: float) -> str:
     said = f"the device waits for launches for {percent(waiting)} of the time"
     traces = [trace for record in results.ok(trial) if (trace := trace_of(record))]
     step, busy = of(results, trial, "step_s"), of(results, trial, "busy_step_s")
-    launches = sum(trace.calls["launch"].count for trace in traces if "launch" in trace.calls)
+    launches = launches_a_step(results, trial)
     calls_s = sum(one.seconds for trace in traces for one in trace.calls.values())
     if not step or not busy or not launches:
         return said
-    steps, elapsed_s = sum(trace.steps for trace in traces), sum(trace.elapsed_s for trace in traces)
+    elapsed_s = sum(trace.elapsed_s for trace in traces)
     return (
-        f"{said}. It takes {number(step.point * 1e3)} ms for {launches / steps:,.0f} launches of kernels that run for "
+        f"{said}. It takes {number(step.point * 1e3)} ms for {launches:,.0f} launches of kernels that run for "
         f"{number(busy.point * 1e3)} ms. Under the profiler all calls of CUDA take "
         f"{percent(calls_s / elapsed_s)} of the host's time, and PyTorch and Python the rest"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import pandas as pd
 
@@ -28,7 +29,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"There are no trials of a WGAN on {results.profile.title} yet: nothing to show here.")
     shares = ("compute_utilisation", "launch_gap_share", "fp32_utilisation", *ACTIVITIES)
     columns = dict(zip(shares, ("computing", "waiting", "of FP32 peak", "SM", "FP32 pipe", "tensor"), strict=True))
-    rows = []
+    rows, on_cpu = [], results.profile.device.kind == "cpu"
     for trial in trials:
         row = {
             "training": series_of(trial, trials),
@@ -41,7 +42,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
             row[name] = share_words(found.point) if found else None
         profiled = _as_profiled(results, trial)
         row["profiled"] = share_words(profiled) if profiled is not None else None
-        memory = results.fact(trial, "memory_bytes")
+        memory = _memory_bytes(results, trial)
         row["memory (GiB)"] = number(memory * METRICS["memory_bytes"].scale) if memory is not None else None
         row["n"] = len(results.ok(trial))
         row["no result"] = engines.status_without_result(results, trial)
@@ -53,7 +54,9 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         engines.concise(frame, (*columns.values(), "profiled", "memory (GiB)", "no result")),
         f"A step is an iteration: {CRITIC_STEPS} steps of the critic, each on a fresh mini-batch of real images and as "
         f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
-        f"step. {_timed(results, trials)}{meanings(results, trials, shares)} "
+        f"step. {_timed(results, trials)}{meanings(results, trials, shares)} Memory: "
+        f"{'the process' + chr(39) + 's at the end' if on_cpu else 'the most that was allocated at once'}, mean of "
+        "passes, which may choose other algorithms. "
         f"{engines.conditions(results, list(trials))}. Intervals: 95 %.",
     )
 
@@ -89,6 +92,20 @@ def _as_profiled(results: Results, trial: Trial) -> float | None:
     """The share as the paper took it; None on a CPU, where it is the other one."""
     found = of(results, trial, "profiled_utilisation") if trial.device == "cuda" else None
     return found.point if found else None
+
+
+def launches_a_step(results: Results, trial: Trial) -> float | None:
+    """Calls that launch kernels or graphs, in a traced iteration; None without a trace, or on a CPU."""
+    traces = [trace for record in results.ok(trial) if (trace := traced.trace_of(record)) and "launch" in trace.calls]
+    if not traces:
+        return None
+    return sum(trace.calls["launch"].count for trace in traces) / sum(trace.steps for trace in traces)
+
+
+def _memory_bytes(results: Results, trial: Trial) -> float | None:
+    """Mean of the passes that say it."""
+    said = [value for record in results.ok(trial) if (value := record.facts.get("memory_bytes")) is not None]
+    return fmean(said) if said else None
 
 
 def _point(found: Interval | None, metric: str) -> str | None:

@@ -105,8 +105,9 @@ def _near_the_roof(results: Results, found: dict[Trial, Limit]) -> str:
         return ""
     told = " to ".join(dict.fromkeys(limits.of_roof(share) for share in (min(near), max(near))))
     return (
-        f"Of those that are {OTHERS[NO_UNIT]} {len(near)} {'reach' if len(near) > 1 else 'reaches'} {told} of the "
-        "roofline all the same, which counts the arithmetic of direct convolutions and bytes that a cache may save."
+        f"Of those that are {OTHERS[NO_UNIT]} {len(near)} {'reach' if len(near) > 1 else 'reaches'} {told} of what "
+        "the roofline allows all the same: it counts the arithmetic of direct convolutions, and bytes that a cache may "
+        "save."
     )
 
 

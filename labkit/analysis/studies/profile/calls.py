@@ -99,13 +99,16 @@ def call_shares(calls: Any) -> seen.Shares:
 
 
 def _longest_calls(results: Results, trial: Trial) -> str | None:
-    """The calls that took most in the first traced pass: `cudaLaunchKernel 83 %, …`."""
-    found = seen.traces(results, trial)
-    trace = found[0][1]
-    whole = sum(one.seconds for one in trace.calls.values())
-    ordered = sorted(trace.calls_by_name.items(), key=lambda pair: -pair[1].seconds)[:MOST_NAMES]
+    """The calls that took most: `cudaLaunchKernel 83 %, …`, means of passes."""
+    shares: dict[str, float] = {}
+    found = [trace for _, trace in seen.traces(results, trial)]
+    for trace in found:
+        whole = sum(one.seconds for one in trace.calls.values())
+        for name, one in trace.calls_by_name.items() if whole else ():
+            shares[name] = shares.get(name, 0.0) + one.seconds / whole / len(found)
+    ordered = sorted(shares.items(), key=lambda pair: -pair[1])[:MOST_NAMES]
     # A number stays beside its sign; between a call and its number a line may end, which is better than within either.
-    said = [f"{name} {_unbroken(percent(one.seconds / whole))}" for name, one in ordered if whole]
+    said = [f"{name} {_unbroken(percent(share))}" for name, share in ordered]
     return ", ".join(said) or None
 
 

@@ -17,7 +17,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.traced import trace_of
 from labkit.records import Record
 from labkit.statistics import Interval
-from labkit.traced import RULES, Algorithm, Traced
+from labkit.traced import ALGORITHMS_HOLD_SINCE, Algorithm, Traced
 from labkit.trial import Trial
 
 NAMES: dict[Algorithm, str] = {
@@ -45,7 +45,7 @@ FEWEST_BATCHES = 3  # of which a course is told: of two the table says as much
 def _shares(_: Record, trace: Traced) -> seen.Shares:
     """Of the convolutions' time, by algorithm; nothing by rules that are known to have sorted it wrongly."""
     whole = sum(one.seconds for one in trace.algorithms.values())
-    if not whole or (trace.of == "kernels" and trace.rules < RULES):
+    if not whole or (trace.of == "kernels" and trace.rules < ALGORITHMS_HOLD_SINCE):
         return {}
     return {NAMES[name]: one.seconds / whole for name, one in trace.algorithms.items()}
 
@@ -83,8 +83,9 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         again=results.again,
         caption="How the convolutions of a step were done, forward and back, by the names of their kernels. cuDNN "
         "times its algorithms before the first step and takes the fastest (PyTorch's benchmark mode), so a choice can "
-        "differ between passes. Helpers bring operands into an algorithm's form and back; "
-        "of the library's own only the operator is known, which is a convolution. "
+        "differ between passes. Helpers bring operands into an algorithm's form and back, but for FFT's and "
+        "Winograd's transforms, which count as theirs; of the library's own only the operator is known, which is a "
+        "convolution. "
         f"{seen.steps_words(results, list(shares)).capitalize()}, means of passes; "
         f"{seen.spread_words(results, list(shares), _shares)}. {engines.conditions(results, list(trials))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch: shares of the convolutions' time by "
@@ -105,15 +106,54 @@ def _winograd(shares: dict[Trial, dict[str, Interval]]) -> str:
 
 
 def course(results: Results, trials: Sequence[Trial]) -> Text:
-    """Winograd's share over the batch: at the smallest, where it is largest, and at the largest, of each network."""
+    """Over the batch, of each network: which algorithm has most of the convolutions' time, and Winograd's share."""
+    said = [_leading(results, trials), _winograds_course(results, trials)]
+    return Text("\n\n".join(one for one in said if one))
+
+
+def _leading(results: Results, trials: Sequence[Trial]) -> str:
+    """`Most of the convolutions' time is the implicit matrix product's at every batch of …; in VGG-16, …`."""
+    by_setting: dict[str, dict[int, tuple[str, float]]] = {}
+    for trial in trials:
+        if found := seen.shares(results, trial, _shares):
+            name = max(found, key=lambda one: found[one].point)
+            by_setting.setdefault(seen.setting(trial), {})[trial.batch] = name, found[name].point
+    kinds = {setting: {name for name, _ in found.values()} for setting, found in by_setting.items()}
+    if not kinds or set.union(*kinds.values()) == {NAMES["library"]}:
+        return ""
+    said = []
+    for algorithm in NAMES.values():
+        if alone := [setting for setting, names in kinds.items() if names == {algorithm}]:
+            said.append(f"{algorithm} at every batch of {listing(alone)}")
+    for setting, led in by_setting.items():
+        if len(kinds[setting]) > 1:
+            said.append(f"of {setting} {_led(led)}")
+    return f"The algorithm with most of the convolutions' time: {'; '.join(said)}."
+
+
+def _led(led: dict[int, tuple[str, float]]) -> str:
+    """`implicit matrix product at 4, 8 and 16 (81 %, 77 % and 44 %) and FFT at 32 and 64 (52 % and 54 %)`."""
+    batches: dict[str, list[int]] = {}
+    for batch in sorted(led):
+        batches.setdefault(led[batch][0], []).append(batch)
+    return listing(
+        [
+            f"{name} at {listing([f'{batch:,}' for batch in mine])} ({listing([percent(led[one][1]) for one in mine])})"
+            for name, mine in batches.items()
+        ]
+    )
+
+
+def _winograds_course(results: Results, trials: Sequence[Trial]) -> str:
+    """Winograd's share: at the smallest batch, where it is largest, and at the largest."""
     shares: dict[str, dict[int, float]] = {}
     for trial in trials:
         if found := seen.metric(results, trial, "winograd_share"):
             shares.setdefault(seen.setting(trial), {})[trial.batch] = found.point
     told = [f"{setting} {_course(found)}" for setting, found in shares.items() if len(found) >= FEWEST_BATCHES]
     if not told:
-        return Text("")
-    return Text(
+        return ""
+    return (
         "Winograd's kernels over the batch, of the time of all kernels and copies (means of passes): "
         f"{'; '.join(told)}."
     )

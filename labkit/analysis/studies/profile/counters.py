@@ -20,6 +20,7 @@ from labkit.traced import Traced
 from labkit.trial import Trial
 
 GPM = ("sm_activity", "fp32_activity", "tensor_activity")
+LEAST_UNEXPLAINED = 0.001  # of the time
 LEAST_SAVED = 0.05  # of the peak: less may be noise of sampling
 # What the fact `nsight` may hold beside its reason: shares of the time of the kernels that Nsight Compute looked at.
 NSIGHT = {"fp32_activity": "FP32", "tensor_activity": "tensor", "dram_activity": "DRAM"}
@@ -134,7 +135,29 @@ def difference(results: Results, trials: Sequence[Trial]) -> Text:
         else " SM activity nowhere exceeds busy time."
     )
     parts = [f"{said} {'; '.join(told)}.{also}", _saved(results, trials), known_rates.sentence(results)]
+    parts.append(_unexplained(results, trials))
     return Text("\n\n".join(part for part in parts if part))
+
+
+def _unexplained(results: Results, trials: Sequence[Trial]) -> str:
+    """Tensor cores that are active in FP32, which uses none: how much, beside what an FP32 matrix product reads."""
+    in_fp32 = [trial for trial in trials if trial.precision == "fp32"]
+    found = [(one.point, trial) for trial in in_fp32 if (one := seen.metric(results, trial, "tensor_activity"))]
+    product = [
+        value
+        for trial in results.trials(workload="matmul")
+        if trial.precision == "fp32"
+        if (value := seen.metric(results, trial, "tensor_activity"))
+    ]
+    most, trial = max(found, key=lambda pair: pair[0], default=(0.0, None))
+    if trial is None or most < LEAST_UNEXPLAINED:
+        return ""
+    beside = f", and in the FP32 matrix product for {percent(product[0].point)}" if product else ""
+    return (
+        f"In FP32, which uses no tensor cores, these are active for up to {percent(most)} of the time "
+        f"({seen.name(trial)}){beside}. "
+        "What runs on them is not known; it is too little to change what the page says."
+    )
 
 
 def _saved(results: Results, trials: Sequence[Trial]) -> str:
@@ -164,11 +187,19 @@ def nsight(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text("")
     return Table(
         pd.DataFrame([_beside_gpm(results, trial) for trial in counted], dtype=object),
-        "Nsight Compute (ncu) runs so many kernels of a step one at a time, each after a pause and without others, and "
-        "counts in each: shares of their own time, which differs from what they take in a step. Beside it GPM's share "
-        "of the timed step over the part of it in which kernels run. ncu is of the first pass, GPM and the step's "
-        f"kernels are means of passes. {engines.conditions(results, counted)}.",
+        "Nsight Compute (ncu) runs kernels of a step one at a time, each after a pause and without others, and counts "
+        "in each: shares of their own time, which differs from what they take in a step. It has a process of its own, "
+        "in which cuDNN chooses its algorithms anew, so that kernels may be others than those of the step beside them; "
+        f"clocks and caches are left as they are{_no_more_than(results, counted)}. Beside it GPM's share of the timed "
+        "step over the part of it in which kernels run. ncu is of the first pass, GPM and the step's kernels are means "
+        f"of passes. {engines.conditions(results, counted)}.",
     )
+
+
+def _no_more_than(results: Results, trials: Sequence[Trial]) -> str:
+    """`; it stops after 300 kernels, from the step's beginning`; empty where records do not say."""
+    most = [limit for trial in trials if (limit := nsight_of(results, trial).get("most_kernels"))]
+    return f"; it stops after {max(most):,} kernels, from the step's beginning" if most else ""
 
 
 def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
@@ -177,10 +208,10 @@ def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
     row: dict[str, Any] = {
         "": f"{title(trial)}, {trial.image_px} px",
         "batch": trial.batch,
-        "kernels": counted["kernels"],
-        "of a step's": None if launched is None else round(launched),
-        "their time (ms)": 1e3 * counted["kernel_s"],
-        "of a step's (ms)": seen.mean_of(results, trial, lambda trace: 1e3 * trace.kernel_s / trace.steps),
+        "kernels counted": counted["kernels"],
+        "in a step": None if launched is None else round(launched),
+        "ms counted": 1e3 * counted["kernel_s"],
+        "ms in a step": seen.mean_of(results, trial, lambda trace: 1e3 * trace.kernel_s / trace.steps),
     }
     for name, head in NSIGHT.items():
         of_gpm = seen.metric(results, trial, name)

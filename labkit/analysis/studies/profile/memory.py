@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import pandas as pd
 
@@ -41,9 +42,50 @@ DIRECTIONS: dict[Direction, str] = {
 }
 
 
+UNTOLD = (
+    "workspace and peak are unknown: earlier trials of the process had left memory on the device, which these records "
+    "do not tell apart"
+)
+
+
 def memory_of(results: Results, trial: Trial) -> Memory | None:
-    """What the first pass that says it says of a step's memory: allocations are the same in every pass."""
-    return next((trace.memory for _, trace in seen.traces(results, trial) if trace.memory), None)
+    """A step's memory, means of the passes that say it; None where none does.
+
+    Workspaces differ between passes, each of which chooses its algorithms anew.
+    """
+    found = _by_pass(results, trial)
+    if not found:
+        return None
+    sizes = {name: [getattr(one, name) for one in found] for name in Memory.model_fields if name != "method"}
+    means = {name: None if None in values else round(fmean(values)) for name, values in sizes.items()}
+    methods = dict.fromkeys(part for one in found for part in one.method.split("; "))
+    return Memory(**means, method="; ".join(methods))
+
+
+def _by_pass(results: Results, trial: Trial) -> list[Memory]:
+    """Of each pass; without what may be other trials' memory, where the record does not say how much that was."""
+    found = []
+    for record, trace in seen.traces(results, trial):
+        if trace.memory is None:
+            continue
+        left = record.facts.get("memory_left_bytes") if trial.device == "cuda" else 0
+        lost = (
+            {} if left is not None else {"workspace": None, "peak": None, "method": f"{trace.memory.method}; {UNTOLD}"}
+        )
+        found.append(trace.memory.model_copy(update=lost))
+    return found
+
+
+def _apart(results: Results, trials: Sequence[Trial]) -> str:
+    """`Means of passes, which lie apart by 0.9 GiB at most (AlexNet, …)`."""
+    sums = {trial: [sum(_parts(one).values()) for one in _by_pass(results, trial)] for trial in trials}
+    if all(len(found) < 2 for found in sums.values()):
+        return "Of one pass."
+    widest = max(sums, key=lambda trial: max(sums[trial]) - min(sums[trial]))
+    apart = max(sums[widest]) - min(sums[widest])
+    if not apart:
+        return "The same in every pass."
+    return f"Means of passes, which lie apart by {number(apart, 2)} GiB at most ({seen.name(widest)})."
 
 
 def _parts(memory: Memory) -> dict[str, float]:
@@ -92,8 +134,8 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         "the batch; activations that the forward pass keeps for the way back do. Gradients come as activations "
         "go, so that the step's peak can be less than all parts together; workspace is what it has beyond the most "
         "that is held at once, and depends on the algorithms that a library chooses. Each panel has its own scale. "
-        f"{_methods(held)}{lacking} "
-        f"{seen.first_pass(results, list(held))}.",
+        f"{_methods(held)}{lacking} {_apart(results, list(held))} "
+        f"{engines.conditions(results, list(held))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
         f"The most: {number(sum(_parts(held[most]).values()))} GiB ({seen.name(most)}).",
         data=data.dropna(axis=1, how="all"),
@@ -110,7 +152,10 @@ def _methods(held: Mapping[Trial, Memory]) -> str:
             parts.setdefault(part, []).append(trial)
     common = [part for part, trials in parts.items() if len(trials) == len(held)]
     notes = {part: trials for part, trials in parts.items() if part not in common}
-    told = [f"Sizes are from: {listing(common)}."] if common else []
+    unknown = [part for part in common if " unknown: " in part]
+    sources = [part for part in common if part not in unknown]
+    told = [f"Sizes are from: {listing(sources)}."] if sources else []
+    told += [f"{part[:1].upper()}{part[1:]}." for part in unknown]
     told += [
         f"{part[:1].upper()}{part[1:]} ({seen.few([seen.name(trial) for trial in trials])})."
         for part, trials in notes.items()

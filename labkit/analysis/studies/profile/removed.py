@@ -32,7 +32,8 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
     if all(trial.device == "cpu" for _, trial, _ in best.values()):
         part_of += " Parts are shares of a traced step, taken of the timed one."
     several = " (of each network the largest gain)" if len(best) > 1 else ""
-    return f"What a tuned engine removes most{several}: {'. '.join(said for _, _, said in best.values())}.{part_of}"
+    what = f"What a tuned engine gains, and the part of the step that it shortens most{several}"
+    return f"{what}: {'. '.join(said for _, _, said in best.values())}.{part_of}"
 
 
 def _shrunk(results: Results, trial: Trial, before: Trial) -> str:

@@ -80,7 +80,10 @@ def short(results: Results) -> str:
     for sample in samples(results):
         if found := differences(results, sample):
             few, many = (_steps(results, trial) for trial in sample)
-            said.append(f"{seen.name(sample.few)}: a sample of {few} {_stands(list(found.values()))} {many}.")
+            said.append(
+                f"{seen.name(sample.few)}: a sample of {few} {_stands(list(found.values()))} {many} in how the time of "
+                f"{seen.ran(sample)}s divides."
+            )
     return f"Can a few steps be trusted? {' '.join(said)}" if said else ""
 
 
@@ -263,13 +266,7 @@ def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"The trace of {seen.name(trial)} names no {what}.")
     return Table(
         pd.DataFrame(rows, dtype=object),
-        f"The {what}s of {seen.name(trial)} that take most time, by names that are shortened; {_whole(trace)}. "
-        f"{seen.first_pass(results, [trial])}.",
-    )
-
-
-def _whole(trace: Traced) -> str:
-    kinds = len(trace.longest)
-    return (
-        f"of {sum(one.count for one in trace.kernels.values()) / trace.steps:,.0f} a step, {min(kinds, LONGEST)} names"
+        f"The {len(rows)} {what}s of {seen.name(trial)} that take most time, by names that are shortened, of "
+        f"{sum(one.count for one in trace.kernels.values()) / trace.steps:,.0f} that run in a step; another pass may "
+        f"have chosen others. {seen.first_pass(results, [trial])}.",
     )
