@@ -588,11 +588,11 @@ def test_winograds_share_is_told_over_the_batch() -> None:
         for batch in BATCHES
     }
     first, most, last = (percent(shares[batch].point) for batch in (4, 16, 64))  # type: ignore[union-attr]
-    assert f"VGG-16, 224 px {first} at batch 4, most at 16 ({most}), {last} at 64" in told
+    assert f"VGG-16 (224 px) {first} at batch 4, most at 16 ({most}), {last} at 64" in told
     assert "ResNet-50" not in told.split("Winograd's kernels")[1], "of two batches the table says as much"
     led = "implicit matrix product at 4, 8, 32 and 64 (80 %, 65 %, 45 % and 60 %) and Winograd at 16 (50 %)"
-    assert f"of VGG-16, 224 px {led}" in told
-    assert "implicit matrix product at every batch of ResNet-50, 32 px" in told
+    assert f"of VGG-16 (224 px) {led}" in told
+    assert "implicit matrix product at every batch of ResNet-50 (32 px)" in told
     plain = grid(model="vgg16", batch=BATCHES, **LARGE)
     without = [
         traced(one, n, found=trace(one, n, algorithms={"direct": Total(seconds=1.0, count=1)}))

@@ -105,7 +105,7 @@ def _what_takes_it(results: Results, trials: Sequence[Trial]) -> str:
     return (
         f" At mini-batch {trial.batch:,} convolutions take {percent(fmean(shares))} of the kernels' time and reach "
         f"{quantity(reached, 'flop_per_s')} in it, {percent(reached / peak)} of that peak; the longest kernel is "
-        f"`{longest.name}` with {percent(of_longest)} of it."
+        f"`{longest.name}` with {percent(of_longest)} of the kernels' time."
     )
 
 

@@ -10,6 +10,7 @@ from labkit.analysis import engines, traced
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.results import Results
+from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.studies.profile.figures import frame_of
@@ -117,7 +118,7 @@ def _leading(results: Results, trials: Sequence[Trial]) -> str:
     for trial in trials:
         if found := seen.shares(results, trial, _shares):
             name = max(found, key=lambda one: found[one].point)
-            by_setting.setdefault(seen.setting(trial), {})[trial.batch] = name, found[name].point
+            by_setting.setdefault(_named(trial), {})[trial.batch] = name, found[name].point
     kinds = {setting: {name for name, _ in found.values()} for setting, found in by_setting.items()}
     if not kinds or set.union(*kinds.values()) == {NAMES["library"]}:
         return ""
@@ -129,6 +130,11 @@ def _leading(results: Results, trials: Sequence[Trial]) -> str:
         if len(kinds[setting]) > 1:
             said.append(f"of {setting} {_led(led)}")
     return f"The algorithm with most of the convolutions' time: {'; '.join(said)}."
+
+
+def _named(trial: Trial) -> str:
+    """`VGG-16 (224 px)`: in a list of several a comma would part the two."""
+    return f"{title(trial)} ({trial.image_px} px)"
 
 
 def _led(led: dict[int, tuple[str, float]]) -> str:
@@ -149,7 +155,7 @@ def _winograds_course(results: Results, trials: Sequence[Trial]) -> str:
     shares: dict[str, dict[int, float]] = {}
     for trial in trials:
         if found := seen.metric(results, trial, "winograd_share"):
-            shares.setdefault(seen.setting(trial), {})[trial.batch] = found.point
+            shares.setdefault(_named(trial), {})[trial.batch] = found.point
     told = [f"{setting} {_course(found)}" for setting, found in shares.items() if len(found) >= FEWEST_BATCHES]
     if not told:
         return ""
