@@ -268,18 +268,25 @@ def telemetry_limits(results: Results) -> list[str]:
 
 
 def _memory_left(results: Results) -> str:
-    """Said where peaks of memory may hold what earlier trials of a process had left, by records that don't know it."""
+    """Said where peaks of memory hold what earlier trials of a process had left, or may: the record does not say."""
     peaks = [one.facts for one in results.records if one.status == "ok" and "memory_reserved_bytes" in one.facts]
-    if all("memory_left_bytes" in facts for facts in peaks):
-        return ""
-    return (
-        "Peaks of memory on this page are up to some hundred MiB too high: earlier trials of the same process had left "
-        "workspaces of cuBLAS on the device, which were counted in them. labkit empties them since."
-    )
+    left = [facts.get("memory_left_bytes") for facts in peaks]
+    if any(left):
+        most = max(some for some in left if some)
+        return (
+            f"Peaks of memory are up to {quantity(most, 'memory_bytes')} too high: earlier trials of the same process "
+            "had left as much on the device."
+        )
+    if None in left:
+        return (
+            "Peaks of memory may be too high: workspaces of cuBLAS that earlier trials of the same process had left on "
+            "the device are counted in them, and these records do not say how large those were."
+        )
+    return ""
 
 
-def limitations(results: Results, trials: list[Trial]) -> Text:
-    """What these numbers do not say, as far as the records know."""
+def limitations(results: Results, trials: list[Trial], *, memory: bool = True) -> Text:
+    """What these numbers do not say, as far as the records know; `memory` says whether the page shows any of it."""
     said: list[str] = []
     if trials:
         described = [results.fact(trial, "data_description") for trial in trials]
@@ -297,6 +304,6 @@ def limitations(results: Results, trials: list[Trial]) -> Text:
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")
     if results and len(results.passes()) < 2:
         said.append("With one pass there are no intervals: use SCALE=quick or full before quoting a number.")
-    said += [one for one in (_memory_left(results),) if one]
+    said += [one for one in (_memory_left(results),) if one and memory]
     said += telemetry_limits(results)
     return Text("\n\n".join(said))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from labkit.records import Record
-from labkit.traced import ALGORITHMS_HOLD_SINCE, CallClass, Direction, KernelClass, Section, Traced, Untraced
+from labkit.traced import ALGORITHMS_HOLD_SINCE, RULES, CallClass, Direction, KernelClass, Section, Traced, Untraced
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -18,6 +18,11 @@ SORTED_BEFORE = (
     "kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under Winograd, "
     "implicit matrix product and element-wise, and matrix products of one convolution of a backward pass under the "
     "Winograd of the other; `FORCE=1` measures again"
+)
+RENAMED_SINCE = (
+    "Kernels of these records were sorted by earlier rules, which put cuDNN's transformations of tensors under layout "
+    "and not under convolution, and one of its engines (`convolve_common_engine`) under direct convolution and not "
+    "under implicit matrix product; `FORCE=1` measures again."
 )
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
@@ -44,10 +49,20 @@ def why_no_trace(record: Record, metric: str = "") -> str:
 
 def earlier_rules(records: Iterable[Record]) -> str:
     """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
-    found = [trace for record in records if (trace := trace_of(record)) and trace.of == "kernels"]
-    if all(trace.rules >= ALGORITHMS_HOLD_SINCE for trace in found):
-        return ""
-    return f"K{SORTED_BEFORE[1:]}."
+    records = list(records)
+    if not algorithms_hold(records):
+        return f"K{SORTED_BEFORE[1:]}."
+    return RENAMED_SINCE if any(rules < RULES for rules in _rules(records)) else ""
+
+
+def algorithms_hold(records: Iterable[Record]) -> bool:
+    """Whether no kernel was sorted by rules that told algorithms of convolutions wrongly."""
+    return all(rules >= ALGORITHMS_HOLD_SINCE for rules in _rules(records))
+
+
+def _rules(records: Iterable[Record]) -> list[int]:
+    found = [trace for record in records if (trace := trace_of(record))]
+    return [trace.rules for trace in found if trace.of == "kernels"]
 
 
 def class_shares(traced: Traced) -> dict[KernelClass, float]:
@@ -103,9 +118,8 @@ def _broadcast_share(_: Record, traced: Traced) -> float | None:
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
-    if (
-        not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE
-    ):  # no convolution ran, or its time stands elsewhere too
+    # No convolution ran, or its time stands elsewhere too.
+    if not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE:
         return None
     found = traced.algorithms.get("winograd")
     return _of_kernels_and_copies(found.seconds if found else 0.0, traced)

@@ -4,7 +4,14 @@ from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import AwaitedClock, Clock, CudaClock, HostClock
 from labkit.measure.keras_state import free_keras, peak_memory_of_keras, reset_peak_of_keras
 from labkit.measure.queries import time_queries
-from labkit.measure.state import free_memory, peak_memory, quiet_collector, reset_compiler, reset_peak_memory
+from labkit.measure.state import (
+    begin_anew,
+    free_memory,
+    peak_memory,
+    quiet_collector,
+    reset_compiler,
+    reset_peak_memory,
+)
 from labkit.measure.trace import (
     TRACE_LIMIT_S,
     WARM_UP_STEPS,
@@ -27,6 +34,7 @@ __all__ = [
     "Held",
     "HostClock",
     "UntracedError",
+    "begin_anew",
     "free_keras",
     "free_memory",
     "memory_of_step",

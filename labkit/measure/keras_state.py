@@ -26,11 +26,10 @@ def free_keras(framework: str) -> None:
     if framework == "keras-torch":
         import torch
 
-        from labkit.measure.state import reset_compiler
+        from labkit.measure.state import begin_anew, reset_compiler
 
         reset_compiler()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        begin_anew("cuda" if torch.cuda.is_available() else "cpu")
     gc.collect()
     gc.freeze()
 

@@ -33,35 +33,39 @@ def quiet_collector() -> None:
 
 
 def free_memory(device: str) -> None:
-    """Give back what the last trial left behind, and set aside what is loaded by now: it stays to the end anyway."""
+    """Give back what nobody uses any more, and set aside what is loaded by now: it stays to the end anyway."""
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+    gc.freeze()
+
+
+def begin_anew(device: str) -> None:
+    """Before a trial is built: give back all that the last one left, cuBLAS's workspaces too.
+
+    PyTorch keeps a workspace (on Hopper 32 MiB) for each stream that ever multiplied, which `empty_cache` leaves.
+    Captured trials have streams of their own, so a trial's peak would grow with those that ran before it. A captured
+    graph holds the address of its own: none may be alive. There is no public function for it yet
+    (https://github.com/pytorch/pytorch/issues/184084).
+    """
     global _left_bytes
     gc.collect()
     if device == "cuda":
         import torch
 
-        _free_cublas_workspaces()
-        torch.cuda.empty_cache()
+        for owner, name in ((torch.cuda, "clear_cublas_workspaces"), (torch._C, "_cuda_clearCublasWorkspaces")):
+            if free := getattr(owner, name, None):
+                free()
+                break
+    free_memory(device)
+    if device == "cuda":
         _left_bytes = torch.cuda.memory_allocated()
-    gc.freeze()
 
 
 # What earlier trials of this process had left on the device when this one began: it is in the peak of this one.
 _left_bytes: int | None = None
-
-
-def _free_cublas_workspaces() -> None:
-    """PyTorch keeps a workspace (on Hopper 32 MiB) for each stream that ever multiplied; `empty_cache` leaves them.
-
-    Captured trials have streams of their own, so a trial's peak would grow with those that ran before it. Only between
-    trials: a captured graph uses its own. There is no public function for it yet
-    (https://github.com/pytorch/pytorch/issues/184084).
-    """
-    import torch
-
-    for owner, name in ((torch.cuda, "clear_cublas_workspaces"), (torch._C, "_cuda_clearCublasWorkspaces")):
-        if free := getattr(owner, name, None):
-            free()
-            return
 
 
 def reset_peak_memory(device: str) -> None:
@@ -77,8 +81,8 @@ def peak_memory(device: str) -> dict[str, Any]:
     """`memory_bytes` of a trial and how it was read.
 
     CUDA: the allocator's peak since `reset_peak_memory` (allocated to tensors, and reserved from the driver), and what
-    earlier trials of the process had left, which is in it (0, unless something keeps it). CPU: the process's resident
-    set now, which holds the framework itself too (no allocator keeps a peak there).
+    earlier trials of the process had left, which is in it (0 after `begin_anew`, unless something keeps it). CPU: the
+    process's resident set now, which holds the framework itself too (no allocator keeps a peak there).
     """
     if device == "cuda":
         import torch

@@ -10,7 +10,7 @@ from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import Unsupported
 from labkit.frameworks import is_keras
-from labkit.measure import free_keras, free_memory, reset_compiler, reset_peak_memory, reset_peak_of_keras
+from labkit.measure import begin_anew, free_keras, reset_compiler, reset_peak_memory, reset_peak_of_keras
 from labkit.run.alike import why_not_over_nodes
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import (
@@ -56,7 +56,7 @@ def prepared_workload(
         # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
         if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
             reset_compiler()
-        free_memory(trial.device)
+        begin_anew(trial.device)
     elif is_keras(trial.framework):
         free_keras(trial.framework)
     if trial.epochs:  # training runs of different passes start from different weights and orders

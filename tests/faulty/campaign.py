@@ -17,6 +17,7 @@ from labkit.run.nodes import Nodes
 from labkit.trial import Trial
 
 STUDY = "01_training"
+TIMING = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=30.0)
 HOST = Host(
     id="0123456789ab",
     gpus=(),
@@ -36,7 +37,7 @@ HOST = Host(
 
 def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
     """A CPU whose trials take a twentieth of a second at every scale."""
-    timing = Timing(warmup_s=0.02, timed_s=0.03, block_s=0.005, limit_s=limit_s, passes=passes)
+    timing = TIMING.model_copy(update={"limit_s": limit_s, "passes": passes})
     return Profile(
         name="cpu", title="a CPU", device=Device(kind="cpu"), timing=dict.fromkeys(("smoke", "quick"), timing)
     )

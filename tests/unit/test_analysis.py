@@ -259,6 +259,19 @@ def test_a_figure_has_alt_text_caption_data_and_both_schemes() -> None:
     assert len(PALETTE) == len(PALETTE_ON_DARK)
 
 
+def test_peaks_of_memory_that_hold_what_others_left_are_said_to() -> None:
+    def told(**facts: Any) -> str:
+        one = made(TRAIN, 1, 0.5)
+        known = one.model_copy(update={"facts": {**one.facts, "memory_reserved_bytes": 2**32, **facts}})
+        return summary.limitations(results(known), [TRAIN]).body
+
+    assert "Peaks of memory may be too high" in told() and "may be too high" in told(memory_left_bytes=None)
+    assert "Peaks of memory are up to 2.00 GiB too high" in told(memory_left_bytes=2**31)
+    assert "Peaks of memory" not in told(memory_left_bytes=0)
+    one = made(TRAIN, 1, 0.5)
+    assert "Peaks of memory" not in summary.limitations(results(one), [TRAIN]).body, "no CUDA allocator was asked"
+
+
 def test_a_profile_without_peaks_has_no_roofline_and_no_nominal_bound() -> None:
     assert nominal_roofline(load_profile("cpu")) is None
     assert nominal_roofline(load_profile("h200")) is not None

@@ -231,7 +231,7 @@ def test_the_headline_gives_the_papers_two_utilisations_at_both_ends() -> None:
     assert "the longest kernel is sgemm with 50 %" in text.replace("`", "")
     least = step_s(trial(128)) / step_s(trial(128, engine="graph"))
     assert f"Captured over eager of the same precision in images/s: in FP32 {least:.2f}x" in text
-    assert "(mini-batch 128) to" in text and "; in BF16 " in text
+    assert "(mini-batch 128, graph, FP32) to" in text and "; in BF16 " in text
     runs = f"{1e3 * traced(trial(32), 1).busy_s / 5:.3f} ms (one pass, no interval)"
     assert f"At mini-batch 32 kernels run for {runs} of an iteration by 5 and for {runs} by 200" in once
     assert "classes of kernels differ by less than 0.05 points; their share of the profiled iterations" in text
@@ -566,3 +566,36 @@ def test_key_numbers_are_of_both_ends() -> None:
     gain = step_s(trial(8, precision="bf16")) / step_s(trial(8, engine="graph", precision="bf16"))
     assert float(found[-1][0].split("x")[0]) == pytest.approx(gain, rel=0.01)
     assert answer.key_numbers(case_of("no records"), []) == []
+
+
+def test_memory_is_the_mean_of_passes() -> None:
+    made = [record(trial(8), n, memory_bytes=n * 2**30) for n in PASSES]
+    table = utilisations.table(of_records(STUDY, made), [trial(8)])
+    assert isinstance(table, Table) and table.frame["memory (GiB)"].iloc[0] == "2.00"
+    assert "Memory: the most that was allocated at once, mean of passes" in table.caption
+    without = [record(trial(8), n, memory_bytes=None) for n in PASSES]
+    table = utilisations.table(of_records(STUDY, without), [trial(8)])
+    assert isinstance(table, Table) and "Memory:" not in table.caption and "memory (GiB)" not in table.frame
+
+
+def launching(of: Trial, number: int, launches: int, slower: float) -> Record:
+    """An iteration that takes so many times as long, with so many launches in it."""
+    calls: Any = {"launch": Total(seconds=1e-3, count=launches * of.traced_iterations)}
+    made = record(of, number, traced(of, number).model_copy(update={"calls": calls}))
+    assert made.blocks is not None
+    host_s = [slower * one for one in made.blocks.host_s]
+    return made.model_copy(update={"result": made.blocks.model_copy(update={"host_s": host_s})})
+
+
+def test_a_narrower_precision_that_is_slower_for_its_launches_is_named() -> None:
+    usual, narrow = trial(8), trial(8, precision="bf16")
+
+    def told(launches: int, slower: float) -> str:
+        made = [launching(usual, n, 600, 1.0) for n in PASSES] + [
+            launching(narrow, n, launches, slower) for n in PASSES
+        ]
+        return said(answer.headline(of_records(STUDY, made), [usual, narrow]))
+
+    assert "; 1,100 against 600 launches an iteration)." in told(1100, 1.5)
+    assert "a narrower precision" not in told(600, 1.5), "as many launches explain nothing"
+    assert "a narrower precision" not in told(1100, 0.5), "which is faster"

@@ -31,6 +31,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Findings, judge_all
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.models import count
+from labkit.observed import Statistic, Telemetry
 from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, FUSED_ON_CPU
@@ -307,7 +308,10 @@ def test_how_long_the_host_keeps_the_device_waiting_differs_between_passes() -> 
     found = host_time.spread(of_passes(trial, 1.5, 1.0), trial)
     assert found is not None and found.ratio == pytest.approx(1.5, rel=0.05) and found.is_the_hosts
     text = host_time.sentence(of_passes(trial, 1.5, 1.0), [trial], seen.name)
-    assert "over the passes a step of ResNet-18, 224 px, batch 4 takes " in text and "kernels run for " in text
+    assert (
+        "over the passes that were steady a step of ResNet-18, 224 px, batch 4 takes " in text
+        and "kernels run for " in text
+    )
     assert host_time.spread(of_records(STUDY, [traced(trial, 1)]), trial) is None
     unsteady = [
         one.model_copy(update={"result": one.blocks.model_copy(update={"steady": n < 2})})  # type: ignore[union-attr]
@@ -632,7 +636,7 @@ def test_memory_is_of_one_step_in_gibibytes_and_what_is_unknown_is_said() -> Non
     assert known is not None
     partly = known.model_copy(update={"activations": None, "workspace": None})
     results = of_records(STUDY, [traced(trial, 1, found=trace(trial, memory=partly))])
-    assert "Not told of all of them: activations and workspace." in said(memory.picture(results, [trial]))
+    assert "Not known of any: activations and workspace." in said(memory.picture(results, [trial]))
 
 
 def test_memory_of_other_trials_is_not_shown_as_a_steps() -> None:
@@ -647,6 +651,12 @@ def test_memory_of_other_trials_is_not_shown_as_a_steps() -> None:
     assert "weights (GiB)" in figure.data and not {"workspace (GiB)", "peak (GiB)"} & set(figure.data)
     assert "Workspace and peak are unknown: earlier trials" in figure.caption
     assert "workspace (GiB)" in memory.picture(of_records(STUDY, before), [trial]).data  # type: ignore[union-attr]
+    some = [one.model_copy(update={"facts": {**one.facts, "memory_left_bytes": 2**30}}) for one in before[:1]]
+    figure = memory.picture(of_records(STUDY, [*some, *before[1:]]), [trial])
+    assert isinstance(figure, Figure) and "which lie apart by less than" in figure.caption, "parts that all passes have"
+    usual = trace(trial).memory
+    assert usual is not None and usual.workspace is not None
+    assert figure.data["workspace (GiB)"].iloc[0] == pytest.approx(usual.workspace / 2**30, rel=0.01)
 
 
 def test_memory_is_the_mean_of_passes_that_may_choose_other_algorithms() -> None:
@@ -786,3 +796,63 @@ def test_the_table_of_what_peaks_allow_says_that_nothing_is_measured_only_where_
     assert "Nothing is measured yet." in said(summary.prediction_table(profile, loop()))
     caption = said(summary.prediction_table(profile, loop(), after="This is from the trials alone."))
     assert "This is from the trials alone." in caption and "measured" not in caption
+
+
+def test_nsight_compute_names_the_kernel_that_it_counted_longest() -> None:
+    trial = Trial(model="vgg16", batch=4, **LARGE)
+    longest = [{"name": "one<1>", "count": 2, "seconds": 1e-3}, {"name": "two", "count": 1, "seconds": 5e-4}]
+    seen_by_it = {"fp32_activity": 0.41, "kernels": 3, "most_kernels": 300, "kernel_s": 2.5e-3, "longest": longest}
+    table = counters.nsight(of_records(STUDY, [traced(trial, n, nsight=seen_by_it) for n in PASSES]), [trial])
+    assert isinstance(table, Table) and table.frame["longest counted"].iloc[0] == "one<1>, 40 %"
+
+
+def test_calls_are_means_of_the_passes_that_have_them_longest_first() -> None:
+    trial = the(case_of("a GPU"), "resnet18", 4)
+    by_pass = [{"b": 1.0, "a": 3.0}, {"b": 3.0, "a": 1.0}, {"b": 3.0, "a": 1.0}]
+    made = [
+        trace(
+            trial,
+            n,
+            calls={"launch": Total(seconds=4.0, count=4)},
+            calls_by_name={name: Total(seconds=seconds, count=1) for name, seconds in calls_of.items()},
+        )
+        for n, calls_of in enumerate(by_pass, 1)
+    ]
+    found = [traced(trial, n, found=one) for n, one in enumerate(made[:2], 1)]
+    found.append(traced(trial, 3, found=trace(trial, 3, calls={}, calls_by_name={})))
+    table = calls.table(of_records(STUDY, found), [trial])
+    assert isinstance(table, Table)
+    assert table.frame["most time in"].iloc[0].replace("\N{NO-BREAK SPACE}", " ") == "b 50 %, a 50 %"
+    found[2] = traced(trial, 3, found=made[2])
+    table = calls.table(of_records(STUDY, found), [trial])
+    assert isinstance(table, Table)
+    assert table.frame["most time in"].iloc[0].replace("\N{NO-BREAK SPACE}", " ") == "b 58 %, a 42 %"
+
+
+def with_tensor(found: Telemetry | None, share: float) -> Telemetry:
+    """The same, but tensor cores active for this share of the timed part."""
+    assert found is not None
+    window = found.windows["timed"]
+    sources = {
+        name: {**metrics, "tensor_activity": Statistic(mean=share, low=share, high=share, n=10)}
+        for name, metrics in window.sources.items()
+    }
+    return found.model_copy(update={"windows": {"timed": window.model_copy(update={"sources": sources})}})
+
+
+def test_tensor_cores_that_are_busy_in_fp32_are_told_beside_a_matrix_product() -> None:
+    assert "In FP32, which uses no tensor cores" not in said(part_of("a GPU", "difference")), "there they are idle"
+    trial = the(case_of("a GPU"), "vgg16", 64)
+    made = [one for one in records([trial]) if one.telemetry]
+    for share, told in ((0.0005, ""), (0.004, "too little to change"), (0.3, "is not known.")):
+        changed = [one.model_copy(update={"telemetry": with_tensor(one.telemetry, share)}) for one in made]
+        found = said(counters.difference(of_records(STUDY, changed), [trial]))
+        assert ("In FP32, which uses no tensor cores" in found) == bool(told) and told in found
+        assert ("too little" in found) == (share == 0.004)
+
+
+def test_kernels_sorted_by_the_rules_before_are_shown_with_what_has_changed() -> None:
+    trial = the(case_of("a GPU"), "vgg16", 64)
+    before = of_records(STUDY, [traced(trial, n, found=trace(trial, n, rules=2)) for n in PASSES])
+    assert isinstance(convolutions.picture(before, [trial]), Figure)
+    assert "cuDNN's transformations of tensors under layout" in said(figures.steps(before, [trial]))

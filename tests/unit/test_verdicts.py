@@ -1025,7 +1025,7 @@ def test_a_magnitude_that_is_of_other_trials_does_not_blame_the_hardware() -> No
         ({R50: near(110), V16: near(110)}, YES, ""),
         ({R50: near(110), V16: near(90)}, NO, "1 of 2 cases contradicts it"),
         ({R50: near(100), V16: near(90)}, NO, "1 of 2 cases contradicts it"),
-        ({R50: near(110), V16: near(100)}, OPEN, "1 of 2 cases are open"),
+        ({R50: near(110), V16: near(100)}, OPEN, "1 of 2 cases is open"),
         ({R50: near(110), V16: OOM}, YES, ""),
         ({R50: near(90), V16: OOM}, NO, ""),
         ({R50: near(100), V16: OOM}, OPEN, "straddles"),
@@ -1138,7 +1138,7 @@ def test_a_value_of_zero_has_no_ratio_and_no_crash() -> None:
     data = {B64: (0.0, 0.1, 0.1), B256: near(0.2)}
     finding = found_by(a_test(shape="ratio", metric="reread_share", at_least=1, **OVER_64), shown(data, "reread_share"))
     assert finding.verdict == UNTESTED
-    assert "0 has no ratio" in finding.reason
+    assert "a value of 0 or less has no ratio" in finding.reason
     assert (
         found_by(a_test(**ALONG, metric="reread_share", trend="rises"), shown(data, "reread_share")).verdict == UNTESTED
     )

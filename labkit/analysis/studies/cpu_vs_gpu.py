@@ -296,7 +296,7 @@ def limitations(results: Results, trials: Sequence[Trial]) -> Text:
             "training loses by that is asked in 07_precision. A CPU with many cores may serve several streams at once, "
             "which gives more images/s than one batch after the other; that was not tried."
         )
-    rest = summary.limitations(results, list(trials)).body
+    rest = summary.limitations(results, list(trials), memory=False).body
     return Text("\n\n".join([*said, *([rest] if rest else [])]))
 
 

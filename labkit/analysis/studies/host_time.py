@@ -54,6 +54,6 @@ def sentence(results: Results, trials: Iterable[Trial], name: Callable[[Trial], 
     most = max(found, key=lambda trial: found[trial].ratio)
     step, kernels = (" to ".join(dict.fromkeys(number(1e3 * end) for end in ends)) for ends in found[most])
     return (
-        f"How long the device waits is the host's doing, and other hosts differ: over the passes a step of "
-        f"{name(most)} takes {step} ms, in which kernels run for {kernels} ms."
+        f"How long the device waits is the host's doing, and other hosts differ: over the passes that were steady a "
+        f"step of {name(most)} takes {step} ms, in which kernels run for {kernels} ms."
     )

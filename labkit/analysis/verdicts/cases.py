@@ -117,15 +117,21 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
             f"{within_sentence(metric_name(metric))}: "
             f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
             if without
-            else _no_ratio(test, sides)
+            else _no_effect(test, kind, sides)
         )
     return Case(label, "not testable here", test.metric, kind, sides, reason=reason)
 
 
-def _no_ratio(test: Test, sides: tuple[Side, ...]) -> str:
-    """Why sides that all have values have no ratio."""
-    if any(0 in side.values(test.metric).values() for side in sides):
-        return "a value of 0 has no ratio"
+def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
+    """Why sides that all have values have no effect."""
+    values = [
+        value
+        for side in sides
+        for name in {test.metric, test.metric_under or test.metric}
+        for value in side.values(name).values()
+    ]
+    if kind == "ratio" and any(value <= 0 for value in values):
+        return "a value of 0 or less has no ratio"
     return "the trials share no pass"
 
 

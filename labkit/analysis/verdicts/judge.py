@@ -62,7 +62,8 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
         supporting = len(cases) - len(unclear)
         return (
             "inconclusive",
-            f"{len(unclear)} of {len(cases)} cases are open ({listing(reasons)}), {supporting} support it",
+            f"{len(unclear)} of {len(cases)} cases {'is' if len(unclear) == 1 else 'are'} open ({listing(reasons)}), "
+            f"{supporting} {'supports' if supporting == 1 else 'support'} it",
         )
     return "replicated", ""
 

@@ -124,7 +124,7 @@ def _captured(results: Results, known: Sequence[Trial]) -> str:
     for precision in dict.fromkeys(one.precision for _, one in gained):
         alike = [pair for pair in gained if pair[1].precision == precision]
         ends = [pick(alike, key=lambda pair: pair[0].point) for pick in (min, max)]
-        shown = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} (mini-batch {one.batch:,})" for ratio, one in ends]
+        shown = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} ({named(one, known)})" for ratio, one in ends]
         of_precisions.append(f"in {precision.upper()} {' to '.join(dict.fromkeys(shown))}")
     if of_precisions:
         said.append(f"Captured over eager of the same precision in images/s: {'; '.join(of_precisions)}.")
@@ -144,13 +144,14 @@ def _narrower_is_slower(results: Results, known: Sequence[Trial]) -> str:
             continue
         ratio = engines.ratio(results, trial, usual, "images_per_s")
         launches = [launches_a_step(results, one) for one in (trial, usual)]
-        if ratio and ratio.high is not None and ratio.high < 1 and None not in launches:
-            counts = " against ".join(f"{count:,.0f}" for count in launches if count is not None)
+        more, usually = launches
+        if ratio and ratio.high is not None and ratio.high < 1 and more and usually and more > usually:
+            counts = f"{more:,.0f} against {usually:,.0f}"
             said.append(
                 f"{shown_effect(ratio, 'images_per_s', 'ratio')} the images/s of FP32 ({named(trial, known)}; {counts} "
                 "launches an iteration)"
             )
-    return f"Eager, a narrower precision can be slower, as it needs more launches: {listing(said)}." if said else ""
+    return f"Eager, a narrower precision can be slower, which needs more launches: {listing(said)}." if said else ""
 
 
 def _how_little(results: Results, graphs: Sequence[Trial]) -> str:

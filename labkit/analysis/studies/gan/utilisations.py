@@ -48,15 +48,19 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         row["no result"] = engines.status_without_result(results, trial)
         rows.append(row)
     frame = pd.DataFrame(rows, dtype=object)
+    memory_is = (
+        "Memory: what the process holds at the end, mean of passes. "
+        if on_cpu
+        else "Memory: the most that was allocated at once, mean of passes, which may choose other algorithms. "
+    )
     if "profiled" in frame:  # beside what it is another reading of
         frame.insert(list(frame).index("computing") + 1, "profiled", frame.pop("profiled"))
     return Table(
         engines.concise(frame, (*columns.values(), "profiled", "memory (GiB)", "no result")),
         f"A step is an iteration: {CRITIC_STEPS} steps of the critic, each on a fresh mini-batch of real images and as "
         f"many generated ones, then one of the generator. Images/s are real images, {CRITIC_STEPS} mini-batches a "
-        f"step. {_timed(results, trials)}{meanings(results, trials, shares)} Memory: "
-        f"{'the process' + chr(39) + 's at the end' if on_cpu else 'the most that was allocated at once'}, mean of "
-        "passes, which may choose other algorithms. "
+        f"step. {_timed(results, trials)}{meanings(results, trials, shares)} "
+        f"{memory_is if frame['memory (GiB)'].notna().any() else ''}"
         f"{engines.conditions(results, list(trials))}. Intervals: 95 %.",
     )
 

@@ -49,7 +49,7 @@ def limitations(results: Results) -> Text:
             "and go as users submit them are another question. A job on half of the devices also has half the total "
             "batch, which by itself may take fewer epochs."
         )
-    said.append(summary.limitations(results, [*scaled, *runs]).body)
+    said.append(summary.limitations(results, [*scaled, *runs], memory=False).body)
     return Text("\n\n".join(part for part in said if part))
 
 

@@ -288,7 +288,7 @@ def limitations(results: Results) -> Text:
                 "A captured step has no operators: a matrix product that does a convolution counts as one, as its name "
                 "says nothing else."
             )
-    said.append(summary.limitations(results, trials).body)
+    said.append(summary.limitations(results, trials, memory=False).body)
     return Text("\n\n".join(part for part in said if part))
 
 

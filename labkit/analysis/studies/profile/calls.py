@@ -101,10 +101,10 @@ def call_shares(calls: Any) -> seen.Shares:
 def _longest_calls(results: Results, trial: Trial) -> str | None:
     """The calls that took most: `cudaLaunchKernel 83 %, …`, means of passes."""
     shares: dict[str, float] = {}
-    found = [trace for _, trace in seen.traces(results, trial)]
+    found = [trace for _, trace in seen.traces(results, trial) if any(one.seconds for one in trace.calls.values())]
     for trace in found:
         whole = sum(one.seconds for one in trace.calls.values())
-        for name, one in trace.calls_by_name.items() if whole else ():
+        for name, one in trace.calls_by_name.items():
             shares[name] = shares.get(name, 0.0) + one.seconds / whole / len(found)
     ordered = sorted(shares.items(), key=lambda pair: -pair[1])[:MOST_NAMES]
     # A number stays beside its sign; between a call and its number a line may end, which is better than within either.

@@ -55,8 +55,8 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
     """The algorithms of the convolutions against the batch, as shares of their time."""
     shares = {trial: found for trial in trials if (found := seen.shares(results, trial, _shares))}
     if not shares:
-        if earlier := traced.earlier_rules(results.records):
-            return Text(f"How convolutions were done can't be said here. {earlier}")
+        if not traced.algorithms_hold(results.records):
+            return Text(f"How convolutions were done can't be said here. {traced.earlier_rules(results.records)}")
         return Text(f"No trace tells how convolutions were done: {seen.why_none(results, trials)}.")
     if {part for found in shares.values() for part in found} == {NAMES["library"]}:
         return Text(
@@ -113,23 +113,23 @@ def course(results: Results, trials: Sequence[Trial]) -> Text:
 
 
 def _leading(results: Results, trials: Sequence[Trial]) -> str:
-    """`Most of the convolutions' time is the implicit matrix product's at every batch of …; in VGG-16, …`."""
+    """Which algorithm has most of the convolutions' time, of networks with several batches; helpers are none."""
     by_setting: dict[str, dict[int, tuple[str, float]]] = {}
     for trial in trials:
-        if found := seen.shares(results, trial, _shares):
-            name = max(found, key=lambda one: found[one].point)
-            by_setting.setdefault(_named(trial), {})[trial.batch] = name, found[name].point
-    kinds = {setting: {name for name, _ in found.values()} for setting, found in by_setting.items()}
+        shares = {name: one.point for name, one in seen.shares(results, trial, _shares).items()}
+        if algorithms := {name: share for name, share in shares.items() if name != NAMES["helper"]}:
+            name = max(algorithms, key=lambda one: algorithms[one])
+            by_setting.setdefault(_named(trial), {})[trial.batch] = name, algorithms[name]
+    by_setting = {setting: led for setting, led in by_setting.items() if len(led) > 1}
+    kinds = {setting: {name for name, _ in led.values()} for setting, led in by_setting.items()}
     if not kinds or set.union(*kinds.values()) == {NAMES["library"]}:
         return ""
     said = []
     for algorithm in NAMES.values():
         if alone := [setting for setting, names in kinds.items() if names == {algorithm}]:
             said.append(f"{algorithm} at every batch of {listing(alone)}")
-    for setting, led in by_setting.items():
-        if len(kinds[setting]) > 1:
-            said.append(f"of {setting} {_led(led)}")
-    return f"The algorithm with most of the convolutions' time: {'; '.join(said)}."
+    said += [f"of {setting} {_led(led)}" for setting, led in by_setting.items() if len(kinds[setting]) > 1]
+    return f"How most of the convolutions' time is spent (means of passes): {'; '.join(said)}."
 
 
 def _named(trial: Trial) -> str:
@@ -173,7 +173,7 @@ def _course(shares: dict[int, float]) -> str:
     most = max(shares, key=lambda batch: shares[batch])
     said = {
         smallest: f"{percent(shares[smallest])} at batch {smallest:,}",
-        most: f"most at {most:,} ({percent(shares[most])})",
+        most: f"most at {'batch ' if most == smallest else ''}{most:,} ({percent(shares[most])})",
     }
     return ", ".join([*said.values(), *([] if largest in said else [f"{percent(shares[largest])} at {largest:,}"])])
 

@@ -21,6 +21,7 @@ from labkit.trial import Trial
 
 GPM = ("sm_activity", "fp32_activity", "tensor_activity")
 LEAST_UNEXPLAINED = 0.001  # of the time
+WORTH_KNOWING = 0.02  # of the time: more could bound a step's part
 LEAST_SAVED = 0.05  # of the peak: less may be noise of sampling
 # What the fact `nsight` may hold beside its reason: shares of the time of the kernels that Nsight Compute looked at.
 NSIGHT = {"fp32_activity": "FP32", "tensor_activity": "tensor", "dram_activity": "DRAM"}
@@ -143,20 +144,17 @@ def _unexplained(results: Results, trials: Sequence[Trial]) -> str:
     """Tensor cores that are active in FP32, which uses none: how much, beside what an FP32 matrix product reads."""
     in_fp32 = [trial for trial in trials if trial.precision == "fp32"]
     found = [(one.point, trial) for trial in in_fp32 if (one := seen.metric(results, trial, "tensor_activity"))]
-    product = [
-        value
-        for trial in results.trials(workload="matmul")
-        if trial.precision == "fp32"
-        if (value := seen.metric(results, trial, "tensor_activity"))
-    ]
+    products = [one for one in results.trials(workload="matmul", precision="fp32", device="cuda") if results.ok(one)]
+    largest = max(products, key=lambda one: one.size, default=None)
+    product = seen.metric(results, largest, "tensor_activity") if largest else None
     most, trial = max(found, key=lambda pair: pair[0], default=(0.0, None))
     if trial is None or most < LEAST_UNEXPLAINED:
         return ""
-    beside = f", and in the FP32 matrix product for {percent(product[0].point)}" if product else ""
+    beside = f", and in the FP32 matrix product for {percent(product.point)}" if product else ""
     return (
         f"In FP32, which uses no tensor cores, these are active for up to {percent(most)} of the time "
-        f"({seen.name(trial)}){beside}. "
-        "What runs on them is not known; it is too little to change what the page says."
+        f"({seen.name(trial)}){beside}. What runs on them is not known"
+        f"{'; it is too little to change what the page says' if most < WORTH_KNOWING else ''}."
     )
 
 
@@ -217,6 +215,9 @@ def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
         of_gpm = seen.metric(results, trial, name)
         row[f"{head} (ncu)"] = percent(counted[name]) if isinstance(counted.get(name), float) else None
         row[f"{head} (GPM)"] = percent(min(of_gpm.point / busy.point, 1.0)) if of_gpm and busy and busy.point else None
+    if longest := counted.get("longest"):
+        share = percent(longest[0]["seconds"] / counted["kernel_s"])
+        row["longest counted"] = f"{longest[0]['name']}, {share}"
     return row
 
 

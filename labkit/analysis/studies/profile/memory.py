@@ -30,6 +30,7 @@ LOOKS = {
 }
 GIB = METRICS["memory_bytes"].scale
 KIB = 2.0**-10
+LEAST_APART = 0.01  # GiB: less than that between passes is not seen in the picture
 LOADER = (
     "The data set lies in the device's memory; only the numbers of a batch's samples are copied. What loading images "
     "from host or disk would cost is not measured here."
@@ -43,48 +44,54 @@ DIRECTIONS: dict[Direction, str] = {
 
 
 UNTOLD = (
-    "workspace and peak are unknown: earlier trials of the process had left memory on the device, which these records "
-    "do not tell apart"
+    "workspace and peak are unknown: earlier trials of the process had left memory on the device, which is counted in "
+    "them"
 )
 
 
 def memory_of(results: Results, trial: Trial) -> Memory | None:
-    """A step's memory, means of the passes that say it; None where none does.
+    """A step's memory, each size the mean of the passes that say it; None where none does.
 
     Workspaces differ between passes, each of which chooses its algorithms anew.
     """
     found = _by_pass(results, trial)
     if not found:
         return None
-    sizes = {name: [getattr(one, name) for one in found] for name in Memory.model_fields if name != "method"}
-    means = {name: None if None in values else round(fmean(values)) for name, values in sizes.items()}
+    sizes = {name: _known(found, name) for name in Memory.model_fields if name != "method"}
+    means = {name: round(fmean(values)) if values else None for name, values in sizes.items()}
     methods = dict.fromkeys(part for one in found for part in one.method.split("; "))
     return Memory(**means, method="; ".join(methods))
 
 
+def _known(found: Sequence[Memory], name: str) -> list[int]:
+    return [value for one in found if (value := getattr(one, name)) is not None]
+
+
 def _by_pass(results: Results, trial: Trial) -> list[Memory]:
-    """Of each pass; without what may be other trials' memory, where the record does not say how much that was."""
+    """Of each pass; without what has other trials' memory in it, or may have, where the record does not say."""
     found = []
     for record, trace in seen.traces(results, trial):
         if trace.memory is None:
             continue
-        left = record.facts.get("memory_left_bytes") if trial.device == "cuda" else 0
-        lost = (
-            {} if left is not None else {"workspace": None, "peak": None, "method": f"{trace.memory.method}; {UNTOLD}"}
-        )
-        found.append(trace.memory.model_copy(update=lost))
+        alone = trial.device == "cpu" or record.facts.get("memory_left_bytes") == 0
+        lost = {"workspace": None, "peak": None, "method": f"{trace.memory.method}; {UNTOLD}"}
+        found.append(trace.memory if alone else trace.memory.model_copy(update=lost))
     return found
 
 
 def _apart(results: Results, trials: Sequence[Trial]) -> str:
-    """`Means of passes, which lie apart by 0.9 GiB at most (AlexNet, …)`."""
-    sums = {trial: [sum(_parts(one).values()) for one in _by_pass(results, trial)] for trial in trials}
+    """`Means of passes, which lie apart by 0.9 GiB at most (AlexNet, …)`, in all that every pass of a trial says."""
+    sums = {}
+    for trial in trials:
+        found = _by_pass(results, trial)
+        names = [name for name in LOOKS if len(_known(found, name)) == len(found)]
+        sums[trial] = [sum(getattr(one, name) for name in names) for one in found]
     if all(len(found) < 2 for found in sums.values()):
         return "Of one pass."
     widest = max(sums, key=lambda trial: max(sums[trial]) - min(sums[trial]))
-    apart = max(sums[widest]) - min(sums[widest])
-    if not apart:
-        return "The same in every pass."
+    apart = (max(sums[widest]) - min(sums[widest])) * GIB
+    if apart < LEAST_APART:
+        return f"Means of passes, which lie apart by less than {LEAST_APART:g} GiB."
     return f"Means of passes, which lie apart by {number(apart, 2)} GiB at most ({seen.name(widest)})."
 
 
@@ -121,10 +128,13 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         label="GiB",
         over=lambda trial: f"{held[trial].allocations:,}" if held[trial].allocations is not None else "",
     )
-    untold = [
-        name for name in ("activations", "workspace", "peak") if any(getattr(m, name) is None for m in held.values())
-    ]
-    lacking = f" Not told of all of them: {listing(untold)}." if untold else ""
+    unknown = {
+        name: sum(getattr(one, name) is None for one in held.values()) for name in ("activations", "workspace", "peak")
+    }
+    of_none = [name for name, count in unknown.items() if count == len(held)]
+    of_some = [name for name, count in unknown.items() if 0 < count < len(held)]
+    lacking = f" Not known of any: {listing(of_none)}." if of_none else ""
+    lacking += f" Not known of all of them: {listing(of_some)}." if of_some else ""
     most = max(held, key=lambda trial: sum(_parts(held[trial]).values()))
     return Figure(
         name="profile-memory",

@@ -266,7 +266,7 @@ def longest(results: Results, trials: Sequence[Trial]) -> Table | Text:
         return Text(f"The trace of {seen.name(trial)} names no {what}.")
     return Table(
         pd.DataFrame(rows, dtype=object),
-        f"The {len(rows)} {what}s of {seen.name(trial)} that take most time, by names that are shortened, of "
-        f"{sum(one.count for one in trace.kernels.values()) / trace.steps:,.0f} that run in a step; another pass may "
-        f"have chosen others. {seen.first_pass(results, [trial])}.",
+        f"The {what}s of {seen.name(trial)} that take most time, {len(rows)} by name, their names shortened; a step "
+        f"runs {sum(one.count for one in trace.kernels.values()) / trace.steps:,.0f}, and another pass may have chosen "
+        f"others. {seen.first_pass(results, [trial])}.",
     )
