@@ -180,5 +180,4 @@ def test_two_gpus_in_one_process_learn_what_one_learns(host: Host, tmp_path: Pat
     for record in run(host, trials, tmp_path, devices=2):
         assert record.epochs is not None
         reached[record.trial["model"], record.as_trial.devices] = [one.top1 for one in record.epochs.epochs]
-    # The best epoch, not the last: without batch norm a training at this rate may fall back for one.
-    assert all(max(course) > 0.75 for course in reached.values()), reached
+    assert all(course[-1] > 0.75 for course in reached.values()), reached
