@@ -304,6 +304,7 @@ def limitations(results: Results, trials: list[Trial], *, memory: bool = True) -
         said.append(f"These records are of host {results.host_id}, not of the machine that rendered this page.")
     if results and len(results.passes()) < 2:
         said.append("With one pass there are no intervals: use SCALE=quick or full before quoting a number.")
-    said += [one for one in (_memory_left(results),) if one and memory]
+    if memory and (left := _memory_left(results)):
+        said.append(left)
     said += telemetry_limits(results)
     return Text("\n\n".join(said))

@@ -699,7 +699,6 @@ def test_busy_time_and_sm_activity_are_told_apart_and_a_counter_above_is_named()
     row = single.frame.iloc[0]
     assert (row["FP32 (ncu)"], row["kernels counted"], row["ms counted"]) == ("41 %", 300, pytest.approx(2.5))
     assert row["ms in a step"] == pytest.approx(1e3 * kernel_s(trial), rel=0.02)
-    assert all(float(row[f"{unit} (GPM)"].removesuffix(" %")) <= 100 for unit in ("FP32", "DRAM"))
     told = [traced(trial, n, nsight={"reason": "not permitted"}) for n in PASSES]
     assert said(counters.nsight(of_records(STUDY, told), [trial])) == ""
     assert said(counters.nsight(found, [])) == ""

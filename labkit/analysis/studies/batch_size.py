@@ -145,5 +145,5 @@ def limitations(results: Results, timed: Sequence[Trial], runs: Sequence[Trial])
             f"learning rate tuned for each batch might order them otherwise. "
             f"{convergence.NO_ACCURACY[:1].upper()}{convergence.NO_ACCURACY[1:]}."
         )
-    rest = summary.limitations(results, list(timed) or list(known)).body
+    rest = summary.limitations(results, list(timed) or list(known), memory=False).body
     return Text("\n\n".join([*said, *([rest] if rest else [])]))

@@ -143,15 +143,14 @@ def _narrower_is_slower(results: Results, known: Sequence[Trial]) -> str:
         if trial.precision == "fp32" or usual is None:
             continue
         ratio = engines.ratio(results, trial, usual, "images_per_s")
-        launches = [launches_a_step(results, one) for one in (trial, usual)]
-        more, usually = launches
+        more, usually = launches_a_step(results, trial), launches_a_step(results, usual)
         if ratio and ratio.high is not None and ratio.high < 1 and more and usually and more > usually:
             counts = f"{more:,.0f} against {usually:,.0f}"
             said.append(
                 f"{shown_effect(ratio, 'images_per_s', 'ratio')} the images/s of FP32 ({named(trial, known)}; {counts} "
                 "launches an iteration)"
             )
-    return f"Eager, a narrower precision can be slower, which needs more launches: {listing(said)}." if said else ""
+    return f"Eager, a narrower precision needs more launches and can be slower: {listing(said)}." if said else ""
 
 
 def _how_little(results: Results, graphs: Sequence[Trial]) -> str:

@@ -189,8 +189,9 @@ def nsight(results: Results, trials: Sequence[Trial]) -> Table | Text:
         "in each: shares of their own time, which differs from what they take in a step. It has a process of its own, "
         "in which cuDNN chooses its algorithms anew, so that kernels may be others than those of the step beside them; "
         f"clocks and caches are left as they are{_no_more_than(results, counted)}. Beside it GPM's share of the timed "
-        "step over the part of it in which kernels run. ncu is of the first pass, GPM and the step's kernels are means "
-        f"of passes. {engines.conditions(results, counted)}.",
+        "step over the part of it in which kernels run (by the noise of few readings it may pass 100 %). ncu is of the "
+        "first pass, GPM and the step's kernels are means of passes. "
+        f"{engines.conditions(results, counted)}.",
     )
 
 
@@ -214,7 +215,7 @@ def _beside_gpm(results: Results, trial: Trial) -> dict[str, Any]:
     for name, head in NSIGHT.items():
         of_gpm = seen.metric(results, trial, name)
         row[f"{head} (ncu)"] = percent(counted[name]) if isinstance(counted.get(name), float) else None
-        row[f"{head} (GPM)"] = percent(min(of_gpm.point / busy.point, 1.0)) if of_gpm and busy and busy.point else None
+        row[f"{head} (GPM)"] = percent(of_gpm.point / busy.point) if of_gpm and busy and busy.point else None
     if longest := counted.get("longest"):
         share = percent(longest[0]["seconds"] / counted["kernel_s"])
         row["longest counted"] = f"{longest[0]['name']}, {share}"

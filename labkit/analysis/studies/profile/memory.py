@@ -44,8 +44,8 @@ DIRECTIONS: dict[Direction, str] = {
 
 
 UNTOLD = (
-    "workspace and peak are unknown: earlier trials of the process had left memory on the device, which is counted in "
-    "them"
+    "workspace and peak are unknown: earlier trials of the process had left memory on the device, or may have, which "
+    "is counted in them"
 )
 
 
