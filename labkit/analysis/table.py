@@ -92,4 +92,6 @@ def _class(text: str, of_numbers: bool) -> str:
     """Numbers stand under each other, a short text is not broken into lines, and a long one not into single words."""
     if of_numbers and (text == MISSING or _NUMBER.fullmatch(text)):
         return " class=n"
-    return " class=lk-short" if len(text) <= SHORT or _NUMBER.fullmatch(text) else " class=lk-words"
+    kept_together = "\N{NO-BREAK SPACE}" in text and " " not in text and len(text) <= LONG
+    short = len(text) <= SHORT or kept_together or _NUMBER.fullmatch(text)
+    return " class=lk-short" if short else " class=lk-words"

@@ -330,6 +330,9 @@ def test_a_column_is_set_to_one_side_as_a_whole_and_short_texts_stay_on_a_line()
     assert "<td class=n>1,234 [1,200, 1,270]</td><td class=lk-short>ResNet-50</td>" in page
     assert "<td class=n>–</td><td class=lk-short>–</td>" in page, "a missing value stands where its column does"
     assert "<td class=lk-words>not measured on this device</td>" in page, "a long text may be broken"
+    batches = "4, 8, 16, 32, 64, 256".replace(" ", "\N{NO-BREAK SPACE}")
+    page = table_html(pd.DataFrame({"run": ["a"], "batch": [batches], "kernel": ["of<one, long, name>, whole"]}))
+    assert f"<td class=lk-short>{batches}</td>" in page, "what holds together is not broken before a comma"
 
 
 def test_a_mean_of_counts_that_are_alike_has_no_decimals() -> None:
