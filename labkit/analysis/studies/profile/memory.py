@@ -143,7 +143,8 @@ def picture(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         caption="Memory of one step by what it holds: weights, gradients and the optimiser's momenta do not depend on "
         "the batch; activations that the forward pass keeps for the way back do. Gradients come as activations "
         "go, so that the step's peak can be less than all parts together; workspace is what it has beyond the most "
-        "that is held at once, and depends on the algorithms that a library chooses. Each panel has its own scale. "
+        "that is held at once: what a library's algorithms need, whichever it chooses, and what the update has for a "
+        "moment (PyTorch's SGD copies gradients to add weight decay). Each panel has its own scale. "
         f"{_methods(held)}{lacking} {_apart(results, list(held))} "
         f"{engines.conditions(results, list(held))}.",
         alt=f"Stacked bars, a panel a network and input size, a bar a batch, of gibibytes of {listing(bars.shown)}. "
