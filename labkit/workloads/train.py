@@ -71,14 +71,8 @@ class TrainWorkload:
         self.bytes_per_step: int | None = None
         self._data, self._inputs = data, inputs_of(trial, data)
         precision.set_modes(trial.precision)
-        torch.manual_seed(trial.seed)
-        with torch.device(trial.device):
-            model = build_model(
-                trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
-            )
-            if adapt is not None:
-                adapt(model)
-        model = model.to(memory_format=TORCH_FORMATS[trial.memory_format])
+        self._adapt = adapt
+        model = self._build()
         captured = "graph" in trial.engine
         self._team = ranks.team()
         # Nothing else computes what stale updates do: they have a check of their own.
@@ -103,6 +97,18 @@ class TrainWorkload:
         self._step = 0
         self.flop_per_step: int | None = self._count().flop_training * trial.batch_of_step
         self.facts = self._describe()
+
+    def _build(self) -> nn.Module:
+        """The model at its initial weights, which are the seed's."""
+        trial = self.trial
+        torch.manual_seed(trial.seed)
+        with torch.device(trial.device):
+            model = build_model(
+                trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head
+            )
+            if self._adapt is not None:
+                self._adapt(model)
+        return model.to(memory_format=TORCH_FORMATS[trial.memory_format])
 
     def _drive(self) -> HostedStep | CapturedStep:
         """The step with its loader. A captured one wants its batch in one place."""
@@ -160,16 +166,21 @@ class TrainWorkload:
             yield "capture", self._capture
 
     def _run_reference(self) -> None:
-        reference = self._reference
-        assert reference is not None
+        assert self._reference is not None
+        self._expected = self._plain_steps(self._reference)
+        self._reference = None
+
+    def _plain_steps(self, training: Training) -> gate.Trace:
+        """What a plain training does with the trial's first batches."""
+        exactly = training.trial.precision == "fp32"  # nothing casts images that were loaded in a narrower type
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             images, labels = self.run.peek()
-            return reference.update(images, labels), images, labels
+            return training.update(images.float() if exactly else images, labels), images, labels
 
-        self._expected = gate.trace(reference, one_step, seed=self.trial.seed)
-        self._reference = None
+        traced = gate.trace(training, one_step, seed=self.trial.seed)
         self.run.rewind()
+        return traced
 
     def _compile(self) -> None:
         self.training.compile()
@@ -220,13 +231,34 @@ class TrainWorkload:
             return self.run.take_losses(), self.run.images, self.run.labels
 
         tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
-        self.facts["gate"] = gate.compare(self._expected, tuned, self._least_precision())
+        self.facts["gate"] = self._judge(tuned)
         if self._team is not None:
             check_same_everywhere(self.training.weights(), self._team)
         del self._expected
         self._forget_steps()
         if not self.trial.epochs:
             self.training.forget_beginning()
+
+    def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
+        """What the gate found. All ranks compare with the same, whichever of them is beyond the tolerances."""
+        least = self._least_precision()
+        beyond = not gate.differences(self._expected, tuned).within(precision.TOLERANCES[least])
+        if self._team is not None:
+            beyond = bool(self._team.most(float(beyond)))
+        if not beyond or least == "fp32":
+            return gate.compare(self._expected, tuned, least)
+        return gate.compare_beside_exact(self._steps_in_fp32(), self._expected, tuned, least)
+
+    def _steps_in_fp32(self) -> gate.Trace:
+        exactly = replace(self.trial, precision="fp32", gradient_precision="fp32", engine="eager", optimizer="sgd")
+        precision.set_modes("fp32")
+        self.run.rewind()
+        try:
+            return self._plain_steps(
+                Training(exactly, self._build(), captured=False, restarts=False, exchange="by hand")
+            )
+        finally:
+            precision.set_modes(self.trial.precision)
 
     def _least_precision(self) -> str:
         """Of what the steps compute in and what gradients are sent in."""

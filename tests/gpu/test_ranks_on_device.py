@@ -83,7 +83,7 @@ def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: 
         on_devices(CAPTURED, 2),
         on_devices(COMPILED, 2),
         {**on_devices(COMPILED, 2), "model": "vgg16", "head": "head512"},
-        {**on_devices(CAPTURED, 2), "image_px": 96},  # no side stream
+        {**on_devices(CAPTURED, 2), "image_px": 224},  # no side stream
         {**on_devices(CAPTURED, 2), "scaling": "strong"},
         {**on_devices(CAPTURED, 2), "arrangement": "in_sequence"},
         {**on_devices(CAPTURED, 2), "interconnect": "host"},

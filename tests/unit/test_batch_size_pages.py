@@ -167,6 +167,23 @@ def test_each_figure_draws_in_both_schemes(part: str) -> None:
 # ---- what it says, of records whose answers are known ----------------------------------------------------------------
 
 
+def test_a_gate_is_shown_by_the_pass_that_was_nearest_to_its_own_tolerance() -> None:
+    tuned = Trial(batch=64, **CAPTURED)
+    wide = {"loss_tolerance": 0.02, "change_difference": 0.44, "change_tolerance": 0.6, "rounding_difference": 0.43}
+    gates = [{"change_difference": 0.33, "change_tolerance": 0.35}, wide, {"change_difference": None}]
+    records = [blocks(STUDY, tuned, number, 900.0) for number in PASSES]
+    made = [
+        one.model_copy(update={"facts": {**one.facts, "gate": gate}}) for one, gate in zip(records, gates, strict=True)
+    ]
+    table = engine_tables.gate_table(of_records(STUDY, made), [tuned])
+    assert isinstance(table, Table)
+    (row,) = table.frame.to_dict("records")
+    assert row["passes"] == 3 and row["against FP32"] == 1 and "0.33 of 0.35" in row.values()
+    assert "held against plain FP32" in table.caption
+    plain = engine_tables.gate_table(of_records(STUDY, records), [tuned])
+    assert isinstance(plain, Table) and "FP32" not in plain.caption and "against FP32" not in plain.frame
+
+
 def test_a_speed_up_is_formed_within_passes_and_only_over_the_plain_loop_of_the_same_batch() -> None:
     plain, tuned = Trial(batch=64), Trial(batch=64, **CAPTURED)
     drifting = [(1, 100.0), (2, 200.0), (3, 400.0)]  # a machine that drifts by more than the effect

@@ -32,7 +32,7 @@ from labkit.data.loader import ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.engines import gate  # noqa: E402
 from labkit.engines.captured import CapturedStep  # noqa: E402
 from labkit.engines.damping import calm, calmed, damp  # noqa: E402
-from labkit.engines.precision import TOLERANCES  # noqa: E402
+from labkit.engines.precision import TOLERANCES, Tolerance  # noqa: E402
 from labkit.engines.schedule import learning_rates  # noqa: E402
 from labkit.engines.support import why_unsupported  # noqa: E402
 from labkit.engines.training import Training  # noqa: E402
@@ -254,6 +254,60 @@ def test_weights_that_move_in_neither_are_no_agreement() -> None:
         gate.compare(still, copy.deepcopy(still), "fp32")
 
 
+# FP32, what plain BF16 makes of it, and a tuned step: weights in four directions, each as far off as is said.
+EXACT = trace([2.0, 1.9, 1.8], [[3.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0]])
+
+
+def rounded(by: float, *, towards: int = 2, times: float = 1.0, loss: float = 0.0) -> gate.Trace:
+    """What rounding makes of FP32: off by so much of every weight's change, in a direction of its own."""
+    changes = [[3.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0]]
+    for change, norm in zip(changes, (3.0, 4.0), strict=True):
+        change[towards] = by * norm
+    return trace([2.0, 1.9, 1.8 * (1 + loss)], [[times * value for value in change] for change in changes])
+
+
+def test_beside_fp32_a_step_that_is_as_far_off_as_plain_rounding_passes_whatever_lies_between_the_two() -> None:
+    plain, tuned = rounded(0.5), rounded(0.5, towards=3, loss=0.008)
+    with pytest.raises(GateError, match="differs"):
+        gate.compare(plain, tuned, "bf16")
+    found = gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
+    assert found["change_difference"] == found["worst_difference"] == pytest.approx(0.5)
+    assert found["change_tolerance"] == pytest.approx(0.7) and found["worst_tolerance"] == pytest.approx(0.95)
+    assert found["loss_difference"] == pytest.approx(0.008) and found["loss_tolerance"] == pytest.approx(0.025)
+    assert (found["against"], found["rounding_difference"]) == ("plain FP32", pytest.approx(0.5))
+
+
+@pytest.mark.parametrize(
+    ("plain", "tuned", "said"),
+    [
+        (rounded(0.4), rounded(0.4, times=0.5), "weights move 0.5 times as far as the plain one's, more than 25% off"),
+        (rounded(0.4), rounded(0.4, times=1.3), "weights move 1.3 times as far"),
+        (rounded(0.5), rounded(0.71, towards=3), "all weights together differs .* in FP32 by 0.71 of it"),
+        (rounded(0.1), rounded(0.36, towards=3), "all weights together differs .* more than 0.35"),
+        (rounded(0.4), rounded(0.4, loss=0.021), "loss differs from the plain one's in FP32"),
+        (rounded(0.01), rounded(0.01, loss=0.006), "loss differs from the plain one's in FP32 by 0.006 .* than 0.005"),
+        (
+            rounded(0.61),
+            rounded(0.61),
+            "BF16 alone moves the plain steps by 0.61 .* take more images a device, or FP32",
+        ),
+        (rounded(math.nan), rounded(0.1), "BF16 alone moves the plain steps by nan"),
+        (rounded(0.1), rounded(math.nan), "weights move nan times"),
+    ],
+    ids=["half", "more", "far", "few", "loss", "loss of little rounding", "too rough", "plain nan", "tuned nan"],
+)
+def test_beside_fp32_what_rounding_does_not_explain_is_refused(plain: gate.Trace, tuned: gate.Trace, said: str) -> None:
+    with pytest.raises(GateError, match=said):
+        gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
+
+
+def test_beside_fp32_a_small_weight_without_its_gradient_is_found() -> None:
+    exact, plain = (trace([2.0], [[1.0, 0.0], [9.0, 0.0]], [[1]]) for _ in range(2))
+    plain.changes[0][1] = 0.6  # of which twice is more than what a missing gradient makes
+    with pytest.raises(GateError, match=r"single weight or running statistic differs .* by 1 of it, more than 0.95"):
+        gate.compare_beside_exact(exact, plain, trace([2.0], [[1e-4, 0.0], [9.0, 0.0]], [[1]]), "bf16")
+
+
 # ---- the gate of a whole workload -----------------------------------------------------------------------------------
 
 
@@ -350,8 +404,40 @@ def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
 ) -> None:
     workload = prepared(replace(TUNED, precision="bf16"), digits)
     fault(workload, monkeypatch)
-    with pytest.raises(GateError, match=DIFFERS):
+    with pytest.raises(GateError, match=rf"{DIFFERS}|weights move 0.[45]\d* times as far as the plain one's"):
         workload.check()
+
+
+def rounds_otherwise(workload: TrainWorkload) -> Callable[[Any, Any], Any]:
+    """Sees images whose last digits in BF16 are others, as another order of the same sums would make its values."""
+    honest, noise = workload.training.update, torch.Generator().manual_seed(1)
+
+    def update(images: Any, labels: Any) -> Any:
+        return honest(images * (1 + (torch.rand(images.shape, generator=noise) - 0.5) * 2**-8), labels)
+
+    return update
+
+
+@pytest.mark.parametrize("gradient_is_there", [True, False], ids=["rounding", "and a gradient of another sign"])
+def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_steps(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch, gradient_is_there: bool
+) -> None:
+    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(1e-3, 0.1, 0.2))  # which rounding passes on some machines
+    workload = prepared(replace(TUNED, precision="bf16", batch=32), digits)
+    monkeypatch.setattr(workload.training, "update", rounds_otherwise(workload))
+    if not gradient_is_there:
+        weight = workload.training.model.get_submodule("layer3.1.conv2").weight
+        weight.register_hook(lambda gradient: -gradient)
+    modes = torch.backends.cuda.matmul.allow_tf32
+    if gradient_is_there:
+        workload.check()
+        found = workload.facts["gate"]
+        assert found["against"] == "plain FP32" and 0.1 < found["rounding_difference"] < 0.6
+        assert 0.1 < found["change_difference"] <= found["change_tolerance"] < 0.9
+    else:
+        with pytest.raises(GateError, match="single weight"):
+            workload.check()
+    assert torch.backends.cuda.matmul.allow_tf32 is modes
 
 
 def test_the_plain_loop_is_compared_with_nothing(digits: DataSet) -> None:

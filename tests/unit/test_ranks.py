@@ -180,6 +180,7 @@ TRAINED: dict[str, dict[str, Any]] = {
     "pointless": {"devices": 1, "gradient_precision": "bf16"},
     "rounded, in buckets": {"workload": IN_BUCKETS, "gradient_precision": "fp16"},
     "epochs, in buckets": {"workload": IN_BUCKETS, "epochs": 1},
+    "beyond": {"workload": "tests.faulty.train_rounded", "precision": "bf16"},
     "halves": {"arrangement": "at_once"},
     "turns": {"arrangement": "in_sequence"},
     "shared": {"arrangement": "at_once", "devices": 1},
@@ -253,6 +254,15 @@ def test_a_step_in_buckets_passes_its_gate_and_begins_anew_as_the_plain_one_does
     assert all(isinstance(one, Epochs) for one in runs)
     ours, theirs = ([epoch.train_loss for epoch in one.epochs] for one in runs)  # type: ignore[union-attr]
     assert ours == pytest.approx(theirs, rel=1e-3), "after its gate's steps it begins where the plain one does"
+
+
+def test_ranks_are_held_against_fp32_together_where_one_of_them_is_beyond_its_tolerances(
+    trained: dict[str, Record],
+) -> None:
+    made = trained["beyond"]
+    assert_ok(made)
+    assert made.facts["gate"]["against"] == "plain FP32", "it is the first rank's gate, and that was within them"
+    assert 0 < difference(made) <= made.facts["gate"]["change_tolerance"]
 
 
 def test_two_jobs_run_at_once_or_in_turns(trained: dict[str, Record]) -> None:
