@@ -42,7 +42,6 @@ NEGLIGIBLE = 1e-5  # of the whole change: a weight that moves less is not judged
 # numbers and near to or far from each other by chance.
 TOO_ROUGH, FURTHER, WORST_FURTHER, MISSING, OF_ANOTHER_SIZE, OF_LOSS = 0.6, 1.4, 2.0, 0.95, 0.25, 0.05
 
-
 Step = Callable[[], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
@@ -139,10 +138,12 @@ def _differences(plain: Trace, tuned: Trace) -> Differences:
     )
 
 
-def compare(plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:
-    """The differences beside their tolerances; GateError when a step read other images or computed something else."""
-    found = differences(plain, tuned)
-    return _judged(found, TOLERANCES[precision], plain, tuned, "the plain one's")
+def compare(plain: Trace, tuned: Trace, precision: str, found: Differences | None = None) -> dict[str, Any]:
+    """The differences beside their tolerances; GateError when a step read other images or computed something else.
+
+    `found` are the two's differences where they are known already: of large networks they take a while.
+    """
+    return _judged(found or differences(plain, tuned), TOLERANCES[precision], plain, tuned, "the plain one's")
 
 
 def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:

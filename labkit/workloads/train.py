@@ -242,11 +242,12 @@ class TrainWorkload:
     def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
         """What the gate found. All ranks compare with the same, whichever of them is beyond the tolerances."""
         least = self._least_precision()
-        beyond = not gate.differences(self._expected, tuned).within(precision.TOLERANCES[least])
+        found = gate.differences(self._expected, tuned)
+        beyond = not found.within(precision.TOLERANCES[least])
         if self._team is not None:
             beyond = bool(self._team.most(float(beyond)))
         if not beyond or least == "fp32":
-            return gate.compare(self._expected, tuned, least)
+            return gate.compare(self._expected, tuned, least, found)
         return gate.compare_beside_exact(self._steps_in_fp32(), self._expected, tuned, least)
 
     def _steps_in_fp32(self) -> gate.Trace:
