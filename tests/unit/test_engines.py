@@ -272,7 +272,7 @@ def test_beside_fp32_a_step_that_is_as_far_off_as_plain_rounding_passes_whatever
         gate.compare(plain, tuned, "bf16")
     found = gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
     assert found["change_difference"] == found["worst_difference"] == pytest.approx(0.5)
-    assert found["change_tolerance"] == pytest.approx(0.7) and found["worst_tolerance"] == pytest.approx(0.95)
+    assert found["change_tolerance"] == pytest.approx(0.8) and found["worst_tolerance"] == pytest.approx(0.95)
     assert found["loss_difference"] == pytest.approx(0.008) and found["loss_tolerance"] == pytest.approx(0.025)
     assert (found["against"], found["rounding_difference"]) == ("plain FP32", pytest.approx(0.5))
 
@@ -282,7 +282,7 @@ def test_beside_fp32_a_step_that_is_as_far_off_as_plain_rounding_passes_whatever
     [
         (rounded(0.4), rounded(0.4, times=0.5), "weights move 0.5 times as far as the plain one's, more than 25% off"),
         (rounded(0.4), rounded(0.4, times=1.3), "weights move 1.3 times as far"),
-        (rounded(0.5), rounded(0.71, towards=3), "all weights together differs .* in FP32 by 0.71 of it"),
+        (rounded(0.5), rounded(0.81, towards=3), "all weights together differs .* in FP32 by 0.81 of it"),
         (rounded(0.1), rounded(0.36, towards=3), "all weights together differs .* more than 0.35"),
         (rounded(0.4), rounded(0.4, loss=0.021), "loss differs from the plain one's in FP32"),
         (rounded(0.01), rounded(0.01, loss=0.006), "loss differs from the plain one's in FP32 by 0.006 .* than 0.005"),
@@ -301,11 +301,56 @@ def test_beside_fp32_what_rounding_does_not_explain_is_refused(plain: gate.Trace
         gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
 
 
-def test_beside_fp32_a_small_weight_without_its_gradient_is_found() -> None:
-    exact, plain = (trace([2.0], [[1.0, 0.0], [9.0, 0.0]], [[1]]) for _ in range(2))
-    plain.changes[0][1] = 0.6  # of which twice is more than what a missing gradient makes
-    with pytest.raises(GateError, match=r"single weight or running statistic differs .* by 1 of it, more than 0.95"):
-        gate.compare_beside_exact(exact, plain, trace([2.0], [[1e-4, 0.0], [9.0, 0.0]], [[1]]), "bf16")
+def beside(
+    plain: list[float], tuned: list[float], *, of_statistics: bool = False, losses: tuple[list[float], ...] = ()
+) -> dict[str, Any]:
+    """The gate of weights (or running statistics beside one weight) that are each so far from FP32 of their change."""
+
+    def made(off: list[float], seen: list[float]) -> gate.Trace:
+        each = [[1.0, one] for one in off]
+        changes = [[50.0, 0.0]] if of_statistics else [[50.0, 0.0], *each]
+        return trace(seen, changes, [[n, n + 1] for n in range(3)], each if of_statistics else None)
+
+    exact, of_plain, of_tuned = losses or ([2.0, 1.9, 1.8],) * 3
+    return gate.compare_beside_exact(
+        made([0.0] * len(plain), exact), made(plain, of_plain), made(tuned, of_tuned), "bf16"
+    )
+
+
+@pytest.mark.parametrize("of_statistics", [False, True], ids=["weights", "statistics"])
+def test_beside_fp32_each_value_is_held_against_its_own_rounding(of_statistics: bool) -> None:
+    least = 0.25 if of_statistics else 0.6
+    said = "change of a running statistic differs" if of_statistics else "change of a single weight differs"
+    found = beside([0.01, 0.4], [least - 0.01, 0.79], of_statistics=of_statistics)
+    assert found["worst_difference"] == pytest.approx(0.79) and found["worst_tolerance"] == pytest.approx(0.8)
+    no_number = "weights move nan times" if not of_statistics else said
+    for tuned, how in (([least + 0.01, 0.4], said), ([0.01, 0.81], said), ([math.nan, 0.4], no_number)):
+        with pytest.raises(GateError, match=how):
+            beside([0.01, 0.4], tuned, of_statistics=of_statistics)
+
+
+def test_beside_fp32_a_small_weight_without_its_gradient_is_found_unless_rounding_alone_leaves_nothing_of_it() -> None:
+    with pytest.raises(GateError, match=r"change of a single weight differs .* by 1 of it, more than 0.95"):
+        beside([0.6, 0.0], [1.0, 0.0])
+    assert beside([1.2, 0.1], [1.3, 0.1])["worst_difference"] == pytest.approx(0.1)
+
+
+def test_beside_fp32_a_loss_is_held_against_its_own_step_and_the_first_alone_against_what_no_update_touched() -> None:
+    exact, plain = [2.0, 1.9, 1.8], [2.0, 1.9, 1.8 * 1.04]
+    beside([0.1], [0.1], losses=(exact, plain, [2.0 * 1.007, 1.9, 1.8 * 1.06]))
+    for tuned in ([2.0 * 1.008, 1.9, 1.8], [2.0, 1.9 * 1.006, 1.8], [2.0, 1.9, 1.8 * 1.07]):
+        with pytest.raises(GateError, match="loss differs from the plain one's in FP32"):
+            beside([0.1], [0.1], losses=(exact, plain, tuned))
+    with pytest.raises(GateError, match=r"losses of plain FP32 are not finite: 2.0000, nan"):
+        beside([0.1], [0.1], losses=([2.0, math.nan, 1.8], plain, plain))
+
+
+def test_a_statistic_of_the_plain_step_that_is_no_number_and_a_loss_of_nought_are_refused() -> None:
+    plain, tuned = (trace([2.0, 1.9], [[1.0]], statistics=[[value]]) for value in (math.nan, 0.3))
+    with pytest.raises(GateError, match="running statistic differs from the plain one's by nan"):
+        gate.compare(plain, tuned, "bf16")
+    with pytest.raises(GateError, match="loss differs from the plain one's by inf"):
+        gate.compare(trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "bf16")
 
 
 # ---- the gate of a whole workload -----------------------------------------------------------------------------------
@@ -422,7 +467,7 @@ def rounds_otherwise(workload: TrainWorkload) -> Callable[[Any, Any], Any]:
 def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_steps(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, gradient_is_there: bool
 ) -> None:
-    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(1e-3, 0.1, 0.2))  # which rounding passes on some machines
+    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(5e-3, 0.1, 0.2))  # which rounding always exceeds
     workload = prepared(replace(TUNED, precision="bf16", batch=32), digits)
     monkeypatch.setattr(workload.training, "update", rounds_otherwise(workload))
     if not gradient_is_there:
