@@ -1,17 +1,19 @@
 """Weak scaling of the plain and the tuned step: what n GPUs train over n times the best figure of one.
 
     python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
-                                       [--passes 3] [--bucket-mb 8 25 100] [--interconnect direct] [--limit 300]
+                                       [--passes 3] [--bucket-mb 8 25 100] [--unshared] [--interconnect direct]
+                                       [--limit 300]
 
 Trains every case on one GPU and on several, with the same batch on each, through the project's runner: fresh processes
 each pass, trials in random order, the gate passed, telemetry beside it. `eager` computes in BF16 and
 exchanges FP32 gradients, as DistributedDataParallel does of itself; the others exchange BF16 ones in buckets inside the
-captured step (`labkit/engines/buckets.py`).
+captured step, and share the update of the large ones out (`labkit/engines/buckets.py`).
 
 Prints images/s with the 95 % interval over the passes, and the efficiency: of each pass images/s over those of the
-same engine on one GPU in its best pass, times the GPUs. `--bucket-mb` tries other bucket sizes beside the default; they
-change nothing on one GPU. An aim is met when the interval lies wholly above it, missed when wholly below, undecided
-otherwise. Exit code 1 when a tuned engine with buckets of the default size misses its aim, or a trial failed.
+same engine on one GPU in its best pass, times the GPUs. `--bucket-mb` tries other bucket sizes beside the default,
+`--unshared` the same with every update done by every GPU; neither changes anything on one GPU. An aim is met when the
+interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when a tuned engine as it is
+misses its aim, or a trial failed.
 
 Four GPUs, everything: 18 trials a pass, a minute of compiling in the first.
 """
@@ -47,6 +49,7 @@ ENGINES = {
 }
 TIMING = Timing(warmup_s=1.0, timed_s=2.5, block_s=0.25, limit_s=300)
 STUDY, SCALE = "01_training", "smoke"
+UNSHARED = "benchmarks.data_parallel_unshared"
 
 
 class Case(NamedTuple):
@@ -70,6 +73,7 @@ def main() -> int:
     parser.add_argument("--gpus", nargs="*", type=int, default=[], help="1, 2, 4 … of those there are by default")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
+    parser.add_argument("--unshared", action="store_true", help="also with every update done by every GPU")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
     parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
     options = parser.parse_args()
@@ -109,7 +113,10 @@ def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace
     if count == 1 or trial.engine == "eager":
         return [trial]
     sizes = [round(1e6 * size_mb) for size_mb in options.bucket_mb]
-    return [trial, *(replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes)]
+    others = [replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes]
+    if options.unshared:
+        others.append(replace(trial, workload=UNSHARED))
+    return [trial, *others]
 
 
 def build(trial: Trial, data: DataSet) -> Workload:
@@ -140,10 +147,11 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
             found.setdefault(trial, []).append(record)
     best, fine = None, True
     print(f"{case.model} {case.image_px} px, batch {case.batch} a device, {engine}")
-    for trial in sorted(found, key=lambda one: (one.devices, one.size)):
+    for trial in sorted(found, key=lambda one: (one.devices, one.size, one.workload == UNSHARED)):
         failed = [record.reason for record in found[trial] if record.status != "ok"]
         rates = [rate(record) for record in found[trial] if record.status == "ok"]
         row = f"  {trial.devices} x" + (f", buckets of {trial.size / 1e6:g} MB" if trial.size else "")
+        row += ", every update everywhere" if trial.workload == UNSHARED else ""
         if failed:
             print(f"{row}: {len(failed)} of {len(found[trial])} passes failed: {failed[0]}")
             fine = False
@@ -157,9 +165,10 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
             row += f"; efficiency {worded(efficiency, '.3f')}"
             verdict = against(efficiency, case.aims.get(trial.devices))
             row += f", {verdict}" if verdict else ""
-            fine &= engine == "eager" or bool(trial.size) or "MISSED" not in verdict
-            sent = found[trial][0].facts.get("gradient_buckets_bytes", [])
-            row += f"; buckets of {', '.join(f'{size / 1e6:.1f}' for size in sent)} MB" if sent else ""
+            fine &= engine == "eager" or trial.workload != "train" or "MISSED" not in verdict
+            for name, title in (("gradient_buckets_bytes", "buckets"), ("shared_buckets_bytes", "updates shared out")):
+                if sizes := found[trial][0].facts.get(name):
+                    row += f"; {title} of {', '.join(f'{size / 1e6:.1f}' for size in sizes)} MB"
         print(row, flush=True)
     return fine
 

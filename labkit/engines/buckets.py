@@ -8,14 +8,25 @@ A bucket is one flat tensor, and the gradients are views of it, laid out as thei
 from its end, where the backward pass begins. What has one dimension (biases, norms) is small and goes last: a compiled
 backward pass hands it over at its end only. Every rank sends its buckets in the same order, whichever is full first.
 
-DistributedDataParallel does the same for the plain loop. It hears of gradients from autograd alone, which gets those of
-a compiled network when its whole backward pass is queued, and it copies each into its bucket.
+The update of a bucket that is large is shared out among the ranks (Xu et al. 2020, arXiv:2004.13336):
+
+    its bucket is full              each rank gets the mean of its own share, an n-th
+    nobody reads these weights      each rank updates its share, and sends the new weights to all
+
+That sends as many bytes as an all-reduce, which is these two halves; but each rank updates an n-th instead of the
+same everywhere, and does so while the backward pass goes on. The layers with most weights come first on the way back.
+Weights lie in a flat tensor like their gradients then. What their masters and momenta say is up to date in the own
+share only: `whole` puts them together.
+
+DistributedDataParallel averages for the plain loop. It hears of gradients from autograd alone, which gets those of a
+compiled network when its whole backward pass is queued, it copies each into its bucket, and every rank updates all.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +37,8 @@ from labkit.errors import GateError
 from labkit.ranks import Team
 
 BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries others
+# From which size on the update is shared out. It takes one operation more of the exchange, and a small update is short.
+SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with none
 ALIGNED = 128  # elements: where a gradient in a bucket begins, so that kernels can load whole vectors
 
 
@@ -62,24 +75,39 @@ class Buckets:
     """The exchange of one model's gradients: `begin()`, the backward pass, then `arriving()` or `wait()`.
 
     `wire` is the type in which they are sent and added up, by default their own. All ranks have to have the same
-    weights to begin with, as those have that draw them from one seed.
+    weights to begin with, as those have that draw them from one seed. `update(number)` queues the update of a bucket's
+    weights, of those elements that `own` names: with it, what is large enough is shared out. It needs gradients that
+    are sent as they are.
     """
 
     def __init__(
-        self, model: nn.Module, team: Team, *, wire: torch.dtype | None = None, bucket_bytes: int | None = None
+        self,
+        model: nn.Module,
+        team: Team,
+        *,
+        wire: torch.dtype | None = None,
+        bucket_bytes: int | None = None,
+        update: Callable[[int], None] | None = None,
+        shared_bytes: int | None = None,
     ) -> None:
         named = list(model.named_parameters())
         weights = [weight for _, weight in named]
         self.parts = parts_of(weights, BUCKET_BYTES if bucket_bytes is None else bucket_bytes, wire)
+        self._team, self._weights, self._update = team, weights, update
         self._names = {weight: name for name, weight in named}
-        self._buckets = [_Bucket([weights[index] for index in part], wire) for part in self.parts]
+        least = SHARED_BYTES if shared_bytes is None else shared_bytes
+        self._buckets = []
+        for part in self.parts:
+            of_part = [weights[index] for index in part]
+            is_large = sum(weight.nbytes for weight in of_part) >= least
+            self._buckets.append(_Bucket(of_part, wire, team if update is not None and is_large else None))
         self._home = {weight: bucket for bucket in self._buckets for weight in bucket.views}
         self._at = {weight.data_ptr(): weight for weight in weights}
         self._way: _ByNccl | _ByGloo = _ByNccl(team) if weights[0].is_cuda else _ByGloo(team)
         self._missing: set[nn.Parameter] = set()
         self._told: set[nn.Parameter] = set()  # whose makers said so, before autograd did
         self._streams: list[Any] = []  # on which those are made
-        self._sent = 0
+        self._next = 0
         heard = weakref.WeakMethod(self._accumulated)  # else each would keep the other, and both their memory
 
         def tell(weight: nn.Parameter) -> None:
@@ -94,15 +122,38 @@ class Buckets:
         """What each bucket sends, in the order of sending."""
         return [bucket.flat.nbytes for bucket in self._buckets]
 
+    @property
+    def shared_sizes_bytes(self) -> list[int]:
+        """Of those, the ones whose update is shared out."""
+        return [bucket.flat.nbytes for bucket in self._buckets if bucket.is_shared]
+
+    @property
+    def own(self) -> dict[int, tuple[int, int]]:
+        """Of each weight whose update is shared out, by its index: the elements from … to in memory that are ours."""
+        shared = ((index, self._home[self._weights[index]]) for part in self.parts for index in part)
+        return {index: home.own_of(self._weights[index]) for index, home in shared if home.is_shared}
+
+    @torch.no_grad()
+    def whole(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """One tensor a weight, each like its weight, of which every rank has its own share: put together."""
+        together = list(values)
+        for index, (first, last) in self.own.items():
+            made = torch.zeros_like(values[index])
+            _in_memory(made)[first:last] = _in_memory(values[index])[first:last]
+            dist.all_reduce(made, group=self._team.work)  # each element is one rank's and zeros: no rounding
+            together[index] = made
+        return together
+
     def begin(self) -> None:
         """Before a backward pass: nothing has come yet."""
         self._missing = set(self._home)
         self._told.clear()
         self._streams.clear()
-        self._sent = 0
+        self._next = 0
         self._way.forget()
         for bucket in self._buckets:
-            bucket.missing = len(bucket.views)
+            bucket.missing = bucket.in_use = len(bucket.views)
+            bucket.is_sent = False
 
     def place_of(self, weight: torch.Tensor) -> torch.Tensor | None:
         """Where to write the gradient of this weight, so that nobody has to copy it; None where it is rounded first."""
@@ -121,27 +172,43 @@ class Buckets:
         self._arrived(own)
 
     def _accumulated(self, weight: nn.Parameter) -> None:
-        """Autograd has the gradient of a weight."""
+        """Autograd has the gradient of a weight: what reads the weight on the way back is queued too."""
         if weight not in self._told:
             self._arrived(weight)
         elif not _same_place(weight.grad, self._home[weight].views[weight]):
             raise RuntimeError(f"autograd copied the gradient of {self._names[weight]} while it was being sent")
+        self._home[weight].in_use -= 1
+        self._go_on()
 
     def _arrived(self, weight: nn.Parameter) -> None:
         if weight not in self._missing:
             raise RuntimeError(f"the gradient of {self._names[weight]} came twice, or without begin()")
         self._missing.remove(weight)
         self._home[weight].missing -= 1
-        while self._sent < len(self._buckets) and self._buckets[self._sent].missing == 0:
-            bucket = self._buckets[self._sent]
-            bucket.gather()
-            self._way.send(bucket.flat, self._streams)
-            self._sent += 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Queue all whose turn it is. Every rank does so in one order: bucket by bucket, each to its end."""
+        while self._next < len(self._buckets):
+            bucket = self._buckets[self._next]
+            if bucket.missing:
+                return
+            if not bucket.is_sent:
+                bucket.gather()
+                self._way.send(bucket, self._streams)
+                bucket.is_sent = True
+            if bucket.is_shared:
+                if bucket.in_use:
+                    return
+                assert self._update is not None
+                self._way.send_weights(bucket, partial(self._update, self._next))
+            self._next += 1
 
     def arriving(self) -> Iterator[int]:
         """After the backward pass: the number of each bucket, once the gradients in it are the team's mean.
 
-        On a GPU that is so for what is queued next on the current stream. GateError for weights without a gradient.
+        On a GPU that is so for what is queued next on the current stream. Of what is shared out, whose weights are new
+        by then, no number is given. GateError for weights without a gradient.
         """
         if self._missing:
             names = sorted(self._names[weight] for weight in self._missing)
@@ -149,7 +216,8 @@ class Buckets:
         for number, bucket in enumerate(self._buckets):
             self._way.wait(number)
             bucket.scatter()
-            yield number
+            if not bucket.is_shared:
+                yield number
 
     def wait(self) -> None:
         """Until all gradients are the team's mean."""
@@ -158,19 +226,51 @@ class Buckets:
 
 
 class _Bucket:
-    """A flat tensor, and the gradients of some weights as views of it."""
+    """A flat tensor, and the gradients of some weights as views of it.
 
-    def __init__(self, weights: Sequence[nn.Parameter], wire: torch.dtype | None) -> None:
-        begins, end = [], 0
+    With a team the weights are views of another one, and both are cut into a share for each rank.
+    """
+
+    def __init__(self, weights: Sequence[nn.Parameter], wire: torch.dtype | None, team: Team | None) -> None:
+        self._begins, end = {}, 0
         for weight in weights:
-            begins.append(end)
-            end += -(-weight.numel() // ALIGNED) * ALIGNED
-        self.flat = torch.zeros(end, dtype=wire or weights[0].dtype, device=weights[0].device)
-        self.views = {
-            weight: self.flat.as_strided(weight.shape, weight.stride(), begin)
-            for weight, begin in zip(weights, begins, strict=True)
-        }
-        self.missing = len(weights)
+            self._begins[weight] = end
+            end += _rounded_up(weight.numel(), ALIGNED)
+        ranks, rank = (team.size, team.rank) if team else (1, 0)
+        self._share = _rounded_up(end, ALIGNED * ranks) // ranks
+        self._first = rank * self._share
+        self.flat = torch.zeros(self._share * ranks, dtype=wire or weights[0].dtype, device=weights[0].device)
+        self.views = {weight: self._view(self.flat, weight) for weight in weights}
+        self.weights = self._moved() if team else None
+        self.missing = self.in_use = len(weights)
+        self.is_sent = False
+
+    def _view(self, flat: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return flat.as_strided(weight.shape, weight.stride(), self._begins[weight])
+
+    @torch.no_grad()
+    def _moved(self) -> torch.Tensor:
+        """A flat tensor in which the weights lie from now on, like their gradients."""
+        flat = torch.zeros_like(self.flat)
+        for weight in self.views:
+            view = self._view(flat, weight)
+            view.copy_(weight)
+            weight.data = view
+        return flat
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether each rank updates a share of these weights."""
+        return self.weights is not None
+
+    def own_of(self, weight: torch.Tensor) -> tuple[int, int]:
+        """Which of the weight's elements, as they lie in memory, are in this rank's share."""
+        first = self._first - self._begins[weight]
+        return min(max(first, 0), weight.numel()), min(max(first + self._share, 0), weight.numel())
+
+    def own(self, flat: torch.Tensor) -> torch.Tensor:
+        """This rank's share of the gradients or of the weights."""
+        return flat[self._first : self._first + self._share]
 
     def gather(self) -> None:
         """Bring here what was made elsewhere. Of the same type, the gradients are here from now on."""
@@ -193,6 +293,15 @@ class _Bucket:
             torch._foreach_copy_([gradient for gradient, _ in rounded], [view for _, view in rounded])
 
 
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in the order in which they lie, without gaps."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
 def _same_place(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:
     return gradient is not None and gradient.data_ptr() == view.data_ptr() and gradient.dtype == view.dtype
 
@@ -204,9 +313,16 @@ class _ByGloo:
         self._team = team
         self._works: list[Any] = []
 
-    def send(self, flat: torch.Tensor, _after: Sequence[Any]) -> None:
-        flat /= self._team.size
-        self._works.append(dist.all_reduce(flat, group=self._team.work, async_op=True))
+    def send(self, bucket: _Bucket, _after: Sequence[Any]) -> None:
+        bucket.flat /= self._team.size
+        self._works.append(dist.all_reduce(bucket.flat, group=self._team.work, async_op=True))
+
+    def send_weights(self, bucket: _Bucket, update: Callable[[], None]) -> None:
+        self._works[-1].wait()
+        update()
+        assert bucket.weights is not None
+        own, shares = bucket.own(bucket.weights).clone(), list(bucket.weights.chunk(self._team.size))
+        self._works[-1] = dist.all_gather(shares, own, group=self._team.work, async_op=True)
 
     def wait(self, number: int) -> None:
         self._works[number].wait()
@@ -230,12 +346,24 @@ class _ByNccl:
         self._stream = torch.cuda.Stream(priority=-3)  # type: ignore[no-untyped-call, unused-ignore]
         self._done: list[Any] = []
 
-    def send(self, flat: torch.Tensor, after: Sequence[Any]) -> None:
+    def send(self, bucket: _Bucket, after: Sequence[Any]) -> None:
         for stream in (torch.cuda.current_stream(), *after):
             self._stream.wait_stream(stream)
+        mean: dict[str, Any] = {"op": dist.ReduceOp.AVG, "group": self._team.work}
         with torch.cuda.stream(self._stream):
-            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self._team.work)
+            if bucket.is_shared:
+                dist.reduce_scatter_tensor(bucket.own(bucket.flat), bucket.flat, **mean)
+            else:
+                dist.all_reduce(bucket.flat, **mean)
             self._done.append(self._stream.record_event())
+
+    def send_weights(self, bucket: _Bucket, update: Callable[[], None]) -> None:
+        assert bucket.weights is not None
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            update()
+            dist.all_gather_into_tensor(bucket.weights, bucket.own(bucket.weights), group=self._team.work)
+            self._done[-1] = self._stream.record_event()
 
     def wait(self, number: int) -> None:
         torch.cuda.current_stream().wait_event(self._done[number])

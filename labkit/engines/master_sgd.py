@@ -11,7 +11,8 @@ The table holds addresses of gradients, so these must not move: the step has to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 import triton
@@ -19,6 +20,7 @@ import triton.language as tl
 from torch import nn
 
 BLOCK = 2048  # elements that one program updates
+_ALL: Mapping[int, tuple[int, int]] = MappingProxyType({})
 _FIELDS = 6  # of a row of the table: gradient, weight, master, momentum, elements, whether in half precision
 
 
@@ -73,13 +75,22 @@ class MasterSGD:
         self._table = torch.zeros((rows, _FIELDS), dtype=torch.int64, device=lr.device)
         self.arrange([range(len(self.weights))])
 
-    def arrange(self, parts: Sequence[Sequence[int]]) -> None:
-        """Update in these parts from now on: the indexes of each one's weights. ValueError if a weight is left out."""
+    def arrange(self, parts: Sequence[Sequence[int]], own: Mapping[int, tuple[int, int]] = _ALL) -> None:
+        """Update in these parts from now on: the indexes of each one's weights. ValueError if a weight is left out.
+
+        Of the weights that `own` names only these elements, from … to as they lie in memory: others update the rest.
+        """
         if sorted(index for part in parts for index in part) != list(range(len(self.weights))):
             raise ValueError(f"the parts {parts} are not {len(self.weights)} weights")
+        self._own = {index: own.get(index, (0, weight.numel())) for index, weight in enumerate(self.weights)}
         self._order = [index for part in parts for index in part]
-        rows = [sum(-(-self.weights[index].numel() // BLOCK) for index in part) for part in parts]
+        rows = [sum(len(self._blocks(index)) for index in part) for part in parts]
         self._spans = [(sum(rows[:number]), sum(rows[: number + 1])) for number in range(len(parts))]
+
+    def _blocks(self, index: int) -> range:
+        """Where the blocks of a weight begin, counted in elements."""
+        first, last = self._own[index]
+        return range(first, last, BLOCK)
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - PyTorch's own signature
         """Forget the gradients; the next backward pass writes them anew."""
@@ -94,6 +105,8 @@ class MasterSGD:
     def step_part(self, part: int) -> None:
         """Queue the update of one part."""
         first, last = self._spans[part]
+        if first == last:
+            return  # others update all of it
         rows = self._table[first:last]
         _update[(last - first,)](
             rows, self.lr, self.momentum, self.weight_decay, BLOCK=BLOCK, FIELDS=_FIELDS, num_warps=8
@@ -109,10 +122,10 @@ class MasterSGD:
             if gradient is None or not alike or gradient.dtype != weight.dtype:
                 raise ValueError(f"a gradient's layout differs from that of its weight of shape {tuple(weight.shape)}")
             half = weight.dtype != torch.float32
-            for first in range(0, weight.numel(), BLOCK):
+            for first in self._blocks(index):
                 at = [t.data_ptr() + first * t.element_size() for t in (gradient, weight, master, momenta)]
-                rows.append([*at, min(BLOCK, weight.numel() - first), int(half)])
-        self._table.copy_(torch.tensor(rows, dtype=torch.int64))
+                rows.append([*at, min(BLOCK, self._own[index][1] - first), int(half)])
+        self._table[: len(rows)] = torch.tensor(rows, dtype=torch.int64)
 
     def restart(self, exact: Sequence[torch.Tensor]) -> None:
         """Back to these masters, and to no momentum."""

@@ -2,7 +2,9 @@
 
 Inductor's time grows with the number of layers, and a ResNet repeats its layers: ResNet-152 has 50 blocks of 8 shapes.
 Blocks of one shape share one compiled function, whose weights are arguments; between blocks stand convolutions, which
-nothing is fused with anyway. Networks without blocks are compiled whole.
+nothing is fused with anyway. Networks without blocks are compiled whole; but AlexNet and the VGGs train in two regions,
+since most of their weights are in the head, whose gradients autograd then has before it goes back through the rest.
+A VGG-16 alone on an H200 (32 px, batch 256, captured) gained 2 % by it.
 
 Python calls every region in every step, which costs nothing where a CUDA graph replays the step, and much where it does
 not: ResNet-50's step at 32 px, batch 256 in BF16 took an H200's host 22 ms in regions and 15 ms whole.
@@ -55,7 +57,12 @@ def loss_function(
     def last(features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(_classify(model, features).float(), labels)
 
-    compiled = _compiled(model, compile_, whole, last) if in_regions else compile_(whole)
+    if not in_regions:
+        compiled = compile_(whole)
+    elif hasattr(model, "features") and hasattr(model, "classifier"):
+        compiled = _head_apart(model, compile_, last)
+    else:
+        compiled = _compiled(model, compile_, whole, last)
 
     def in_one_section(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         with section("forward"):
@@ -100,8 +107,18 @@ def _compiled(
     return by_regions
 
 
+def _head_apart(model: Any, compile_: Compile, last: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def first(images: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model.features(images)
+        return result
+
+    first_region, last_region = compile_(first), compile_(last)
+    return lambda images, labels: last_region(first_region(images), labels)
+
+
 def _classify(model: Any, features: torch.Tensor) -> torch.Tensor:
-    result: torch.Tensor = model.fc(torch.flatten(model.avgpool(features), 1))
+    head = model.classifier if hasattr(model, "classifier") else model.fc
+    result: torch.Tensor = head(torch.flatten(model.avgpool(features), 1))
     return result
 
 

@@ -72,9 +72,10 @@ class Training:
     def _make_buckets(self, team: ranks.Team) -> Buckets:
         """The exchange of a tuned step: `sgd_master` takes gradients as they are, in BF16 but for batch norm's."""
         master = self.trial.optimizer == "sgd_master"
-        buckets = Buckets(self.model, team, wire=None if master else AUTOCAST.get(self.trial.gradient_precision))
-        if master:
-            self.optimizer.arrange(buckets.parts)
+        if not master:
+            return Buckets(self.model, team, wire=AUTOCAST.get(self.trial.gradient_precision))
+        buckets = Buckets(self.model, team, update=self.optimizer.step_part)
+        self.optimizer.arrange(buckets.parts, buckets.own)
         return buckets
 
     def _make_optimizer(self) -> Any:
@@ -171,8 +172,14 @@ class Training:
     def weights(self) -> list[torch.Tensor]:
         """The weights as the optimiser sees them, FP32, in the order of the model's parameters."""
         if self.trial.optimizer == "sgd_master":
-            return list(self.optimizer.masters)
+            masters = list(self.optimizer.masters)
+            return masters if self.buckets is None else self.buckets.whole(masters)
         return [weight.detach() for weight in self.model.parameters()]
+
+    def same_everywhere(self) -> list[torch.Tensor]:
+        """What all ranks must have the same of: the weights, and what they are computed with in half precision."""
+        rounded = self.model.parameters() if self.trial.optimizer == "sgd_master" else ()
+        return [*self.weights(), *(weight.detach() for weight in rounded)]
 
     def state(self) -> list[torch.Tensor]:
         """What the optimiser keeps beside the weights: momenta, and masters of weights in half precision."""

@@ -146,7 +146,7 @@ class TrainWorkload:
             "train_images": len(data.train),
             **self._exchange(),
             **self.training.facts,
-            **({"gradient_buckets_bytes": buckets.sizes_bytes} if (buckets := self.training.buckets) else {}),
+            **self._buckets(),
         }
 
     def _exchange(self) -> dict[str, Any]:
@@ -155,6 +155,13 @@ class TrainWorkload:
             return {}
         about: dict[str, Any] = {"gradient_precision": self.trial.gradient_precision, "averaged": not self._is_stale}
         return {"exchanged_bytes_per_step": bytes_to_send(self.training.model, self._team, **about)}
+
+    def _buckets(self) -> dict[str, Any]:
+        """How a tuned exchange is cut, where there is one."""
+        buckets = self.training.buckets
+        if buckets is None:
+            return {}
+        return {"gradient_buckets_bytes": buckets.sizes_bytes, "shared_buckets_bytes": buckets.shared_sizes_bytes}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """The eager steps to compare with, compiling, capturing: whichever the trial needs."""
@@ -223,7 +230,7 @@ class TrainWorkload:
         if self._is_reference:
             self._check_first_step()
             if self._is_stale and self._team is not None:
-                check_same_everywhere(self.training.weights(), self._team)
+                check_same_everywhere(self.training.same_everywhere(), self._team)
             return
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -233,7 +240,7 @@ class TrainWorkload:
         tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
         self.facts["gate"] = self._judge(tuned)
         if self._team is not None:
-            check_same_everywhere(self.training.weights(), self._team)
+            check_same_everywhere(self.training.same_everywhere(), self._team)
         del self._expected
         self._forget_steps()
         if not self.trial.epochs:

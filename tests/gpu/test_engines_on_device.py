@@ -160,6 +160,34 @@ def test_the_update_in_one_kernel_is_pytorchs_sgd(parts: list[list[int]]) -> Non
         assert torch.equal(weight, master.to(weight.dtype)), "the model computes with the rounded master"
 
 
+def test_an_update_leaves_alone_what_others_update() -> None:
+    from labkit.engines.master_sgd import MasterSGD, to_half
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(300, 70), torch.nn.Linear(70, 9)).cuda()
+    exact = [weight.detach().clone() for weight in model.parameters()]
+    to_half(model)
+    shares = {0: (2 * 300 + 7, 5001), 2: (0, 0)}
+    fields: dict[str, Any] = {"lr": torch.tensor(0.05, device="cuda"), "momentum": 0.9, "weight_decay": 5e-4}
+    made = []
+    for own in ({}, shares):
+        copied = copy.deepcopy(model)
+        ours = MasterSGD(copied, [weight.clone() for weight in exact], **fields)
+        ours.arrange([[2], [3, 0], [1]], own)
+        torch.manual_seed(1)
+        for weight in copied.parameters():
+            weight.grad = torch.randn_like(weight)
+        ours.bind()
+        ours.step()
+        made.append([one.detach().flatten() for one in (*ours.masters, *ours.momenta, *copied.parameters())])
+    before = [*exact, *(torch.zeros_like(one) for one in exact), *model.parameters()]
+    for number, (whole, part, old) in enumerate(zip(*made, before, strict=True)):
+        first, last = shares.get(number % 4, (0, whole.numel()))
+        mine = torch.arange(whole.numel(), device="cuda")
+        mine = (mine >= first) & (mine < last)
+        assert torch.equal(part, torch.where(mine, whole, old.detach().flatten()))
+
+
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 @pytest.mark.parametrize(
     "fields",

@@ -83,6 +83,9 @@ def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: 
         on_devices(CAPTURED, 2),
         on_devices(COMPILED, 2),
         {**on_devices(COMPILED, 2), "model": "vgg16", "head": "head512"},
+        {**on_devices(CAPTURED, 2), "model": "vgg16"},  # its large layers' update is shared out
+        {**on_devices(COMPILED, 2), "model": "vgg16"},
+        {**on_devices(CAPTURED, 2), "model": "alexnet", "image_px": 224},
         {**on_devices(CAPTURED, 2), "image_px": 224},  # no side stream
         {**on_devices(CAPTURED, 2), "scaling": "strong"},
         {**on_devices(CAPTURED, 2), "arrangement": "in_sequence"},
@@ -98,6 +101,9 @@ def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: 
         wire = 4 if record.as_trial.gradient_precision == "fp32" else 2
         sent = sum(record.facts["gradient_buckets_bytes"])
         assert wire <= sent / record.facts["parameters"] < 1.02 * wire
+        of = record.as_trial
+        has_large = of.optimizer == "sgd_master" and of.head == "torchvision" and of.model in ("vgg16", "alexnet")
+        assert bool(record.facts["shared_buckets_bytes"]) == has_large
 
 
 @pytest.mark.parametrize("recipe", [CAPTURED, COMPILED], ids=["graph", "compile+graph"])
@@ -117,6 +123,15 @@ def test_two_gpus_learn_with_captured_steps_what_one_learns(host: Host, tmp_path
 def test_gradients_that_a_graph_does_not_average_are_found(host: Host, data: DataSet, tmp_path: Path) -> None:
     trial = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
     (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=1)], tmp_path)
+    assert made.status == "crashed" and "correctness gate" in (made.reason or "")
+
+
+@pytest.mark.parametrize("fault", [2, 3], ids=["weights are not sent", "gradients are not"])
+def test_an_update_that_is_shared_out_and_not_put_together_is_found(
+    host: Host, data: DataSet, tmp_path: Path, fault: int
+) -> None:
+    trial = Trial(model="vgg16", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
+    (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=fault)], tmp_path)
     assert made.status == "crashed" and "correctness gate" in (made.reason or "")
 
 

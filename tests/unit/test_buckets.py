@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,12 +35,15 @@ class Halving:
         self.sent: list[tuple[int, list[Any]]] = []
         self.waited: list[int] = []
 
-    def send(self, flat: torch.Tensor, after: list[Any]) -> None:
-        self.sent.append((flat.data_ptr(), list(after)))
-        flat /= 2
+    def send(self, bucket: Any, after: list[Any]) -> None:
+        self.sent.append((bucket.flat.data_ptr(), list(after)))
+        bucket.flat /= 2
+
+    def send_weights(self, bucket: Any, update: Callable[[], None]) -> None:
+        update()
+        self.sent.append((bucket.weights.data_ptr(), []))
 
     def wait(self, number: int) -> None:
-        assert number < len(self.sent)
         self.waited.append(number)
 
     def forget(self) -> None:
@@ -196,6 +200,103 @@ def test_the_model_and_its_buckets_give_their_memory_back_at_once() -> None:
         gc.enable()
 
 
+# ---- an update that is shared out -----------------------------------------------------------------------------------
+
+
+def bucket_of(team: Team | None) -> Any:
+    return buckets._Bucket([nn.Parameter(torch.ones(300, 2))], None, team)
+
+
+def test_ranks_share_each_weight_without_a_gap_and_weights_stay_what_they_are() -> None:
+    own: dict[int, list[tuple[int, int]]] = {}
+    for rank in range(3):
+        model, before = network(), network()
+        exchange = Buckets(model, Team(rank, 3, None, None), bucket_bytes=1, update=print, shared_bytes=1500)
+        assert exchange.shared_sizes_bytes == [3072, 147456, 3072]
+        assert exchange.sizes_bytes == [3072, 147456, 3072, 2048], "in thirds, but for what is small"
+        for index, share in exchange.own.items():
+            own.setdefault(index, []).append(share)
+        for weight, other in zip(model.parameters(), before.parameters(), strict=True):
+            assert torch.equal(weight, other) and weight.stride() == other.stride()
+        for bucket in exchange._buckets:
+            for weight, view in bucket.views.items():
+                lies = None if bucket.weights is None else weight.data_ptr() - bucket.weights.data_ptr()
+                assert lies in (None, view.data_ptr() - bucket.flat.data_ptr())
+    assert set(own) == {*LAST[:1], *HIDDEN[:1], *CONV}
+    for index, shares in own.items():
+        assert [*shares[0], *shares[1][1:], *shares[2][1:]][1:] == [last for _, last in shares]
+        assert shares[0][0] == 0 and shares[-1][1] == list(network().parameters())[index].numel()
+        assert all(first == before for (first, _), (_, before) in zip(shares[1:], shares[:-1], strict=True))
+    assert own[HIDDEN[0]] == [(0, 12288), (12288, 24576), (24576, 36864)]
+
+
+def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
+    model, log = network(), []
+    exchange = Buckets(model, TEAM, bucket_bytes=1, update=lambda part: log.append(part), shared_bytes=1500)
+    own = list(model.parameters())
+    exchange.begin()
+    for index in (LAST[0], HIDDEN[0]):
+        own[index].grad = exchange.place_of(own[index])
+        exchange.made(own[index], SIDE)
+    sent = exchange._way.sent  # type: ignore[union-attr]
+    assert (len(sent), log) == (1, []), "the backward pass may still read the weights, and the next waits for its turn"
+    exchange._accumulated(own[LAST[0]])
+    assert (len(sent), log) == (3, [0])
+    exchange._accumulated(own[HIDDEN[0]])
+    assert (len(sent), log) == (4, [0, 1])
+    for index in (*CONV, LAST[1], HIDDEN[1], *NORM):
+        own[index].grad = torch.ones_like(own[index])
+        exchange._accumulated(own[index])
+    assert log == [0, 1, 2]
+    assert list(exchange.arriving()) == [3], "the others have new weights"
+    assert exchange._way.waited == [0, 1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_two_ranks_that_share_the_update_train_as_one_that_does_all_of_it(tmp_path: Path) -> None:
+    """Real processes over Gloo, SGD with momentum, three steps, each rank with half of the images (norms are fixed)."""
+    found = tmp_path / "found"
+    torch.multiprocessing.spawn(_train_in_shares, (str(tmp_path / "meeting"), str(found)), nprocs=2)
+    plain = network().eval()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    for number in range(3):
+        optimizer.zero_grad()
+        loss_of(plain, *batch(number)).backward()
+        optimizer.step()
+    momenta = [optimizer.state[weight]["momentum_buffer"] for weight in plain.parameters()]
+    for rank in range(2):
+        weights, whole = torch.load(f"{found}{rank}")
+        for ours, theirs in zip([*weights, *whole], [*plain.parameters(), *momenta], strict=True):
+            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+            assert ours.stride() == theirs.stride()
+
+
+def _train_in_shares(rank: int, meeting: str, found: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    model = network().eval()
+    weights = list(model.parameters())
+    momenta = [torch.zeros_like(weight) for weight in weights]
+
+    def update(part: int) -> None:
+        with torch.no_grad():
+            for index in exchange.parts[part]:
+                weight = weights[index]
+                assert weight.grad is not None
+                share = slice(*exchange.own.get(index, (0, weight.numel())))
+                new, old, gradient = (buckets._in_memory(one)[share] for one in (weight, momenta[index], weight.grad))
+                old.mul_(0.9).add_(gradient)
+                new.sub_(0.1 * old)
+
+    exchange = Buckets(model, Team(rank, 2, None, None), bucket_bytes=1, update=update, shared_bytes=1500)
+    for number in range(3):
+        images, labels = batch(number)
+        model.zero_grad(set_to_none=True)
+        exchange.begin()
+        loss_of(model, images[rank::2], labels[rank::2]).backward()
+        for part in exchange.arriving():
+            update(part)
+    torch.save(([weight.detach() for weight in weights], exchange.whole(momenta)), f"{found}{rank}")
+
+
 # ---- gradients that are made on the side stream ---------------------------------------------------------------------
 
 
@@ -313,18 +414,40 @@ def test_on_a_gpu_a_bucket_waits_for_those_who_filled_it_and_the_update_for_the_
         assert op == torch.distributed.ReduceOp.AVG
         log.append(f"the mean on {entered[-1]}")
 
+    def reduce_scatter(own: torch.Tensor, flat: torch.Tensor, *, op: Any, group: Any) -> None:
+        assert op == torch.distributed.ReduceOp.AVG
+        assert (own.data_ptr(), own.numel()) == (flat.data_ptr() + flat.nbytes // 2, flat.numel() // 2)
+        log.append(f"the share's mean on {entered[-1]}")
+
+    def all_gather(flat: torch.Tensor, own: torch.Tensor, *, group: Any) -> None:
+        assert (own.data_ptr(), own.numel()) == (flat.data_ptr() + flat.nbytes // 2, flat.numel() // 2)
+        log.append(f"new weights on {entered[-1]}")
+
     monkeypatch.setattr(torch.cuda, "Stream", lambda **_: Stream("exchange", log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(torch.distributed, "reduce_scatter_tensor", reduce_scatter)
+    monkeypatch.setattr(torch.distributed, "all_gather_into_tensor", all_gather)
     way = buckets._ByNccl(TEAM)
-    way.send(torch.zeros(1), [side])
-    way.send(torch.zeros(1), [])
+    way.send(bucket_of(None), [side])
+    way.send(bucket_of(None), [])
     sent = ["exchange waits for main", "exchange waits for side", "the mean on exchange", "an event of exchange"]
     assert log == [*sent, sent[0], *sent[2:]]
     way.wait(0)
     way.wait(1)
     assert log[-2:] == ["main waits for event 4", "main waits for event 7"]
+
+    log.clear()
+    way.forget()
+    shared = bucket_of(Team(1, 2, None, None))
+    way.send(shared, [side])
+    way.send_weights(shared, lambda: log.append(f"the update on {entered[-1]}"))
+    sent[2] = "the share's mean on exchange"
+    updated = ["the update on exchange", "new weights on exchange", "an event of exchange"]
+    assert log == [*sent, "exchange waits for main", *updated]
+    way.wait(0)
+    assert log[-1] == "main waits for event 8", "the weights', not the gradients'"
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,20 @@ def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
     assert len(compiled) == 4, "three regions, and one network"
 
 
+def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> None:
+    model, compiled = build_model("vgg16", classes=10, head="head512").eval(), []
+
+    def note(function: Any) -> Any:
+        compiled.append(function.__name__)
+        return function
+
+    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
+    with torch.no_grad():
+        losses = [float(loss_function(model, note, in_regions=kind)(images, labels)) for kind in (True, False)]
+    assert losses[0] == losses[1]
+    assert compiled == ["first", "last", "whole"]
+
+
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
 def test_a_part_is_halved_until_it_fits(part: int, limit: int) -> None:
     def run(size: int) -> int:

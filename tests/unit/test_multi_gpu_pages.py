@@ -152,6 +152,20 @@ def test_scaling_shows_no_other_ways_nor_two_jobs() -> None:
     assert "too uncertain" not in said
 
 
+def test_a_table_says_whose_update_is_shared_out() -> None:
+    tuned = Trial(**SMALL, **on_devices(CAPTURED, 4))
+    results = only([tuned, Trial(**SMALL, **CAPTURED)], shown())
+    assert "share out" not in scaling.table(results, scaling.scaled(results)).caption
+    facts = {"gradient_buckets_bytes": [40, 200, 10], "shared_buckets_bytes": [40, 200]}
+    told = [
+        record.model_copy(update={"facts": {**record.facts, **facts}}) if record.key == tuned.key else record
+        for record in results.records
+    ]
+    results = of_records(STUDY, told, results.profile.name)
+    said = scaling.table(results, scaling.scaled(results)).caption
+    assert "share out the update of large layers, 96 % of VGG-16's weights" in said
+
+
 def test_the_sentence_has_the_best_first_and_what_is_too_uncertain_last() -> None:
     fast, slow, vague = (Trial(**{**SMALL, "model": model}) for model in ("resnet50", "vgg16", "resnet152"))
     gains = {fast: (1.8,) * 3, slow: (1.7,) * 3, vague: (1.99, 1.0, 1.99)}  # of each pass, on two devices

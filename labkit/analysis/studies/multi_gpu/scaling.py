@@ -206,7 +206,24 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         frame,
         "Weak scaling holds the batch of each device, strong scaling the total; `batch` is that of a step of all. "
         "Speed-up: images/s over those of one device, formed within each pass first; its share of a linear one is the "
-        f"efficiency.{predicted}{busy_words} {engines.conditions(results, list(trials))}. 95 % intervals.",
+        f"efficiency.{predicted}{busy_words}{_shared_words(results, trials)} "
+        f"{engines.conditions(results, list(trials))}. 95 % intervals.",
+    )
+
+
+def _shared_words(results: Results, trials: Sequence[Trial]) -> str:
+    """Where devices share the update out: which networks' weights, and what that makes of a linear speed-up."""
+    found = []
+    for trial in trials:
+        if sizes := results.fact(trial, "shared_buckets_bytes"):
+            share = sum(sizes) / sum(results.fact(trial, "gradient_buckets_bytes"))
+            found.append(f"{percent(share)} of {title(trial)}'s")
+    if not found:
+        return ""
+    return (
+        f" Captured steps share out the update of large layers, {listing(list(dict.fromkeys(found)))} weights: each "
+        "device updates its part and sends the new weights, instead of all of them on every device; so a speed-up may "
+        "be more than linear."
     )
 
 

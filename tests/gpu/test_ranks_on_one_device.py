@@ -1,0 +1,62 @@
+"""Two ranks that share one GPU: what they compute, through NCCL and captured, where NCCL lets them (2.30 and later).
+
+What takes time, and what goes between devices, is in `test_ranks_on_device.py`, which wants two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from labkit.places import ROOT
+from labkit.recipes import CAPTURED, COMPILED, on_devices
+
+pytestmark = pytest.mark.gpu
+
+TOGETHER = {"workload": "train", "batch": 64, "device": "cuda", "data": "synthetic32", "augment": True}
+REFUSED = ("Duplicate GPU detected", "Multiple Ranks are using the same GPU", "ncclInvalidUsage")
+
+
+def together(*variants: dict[str, Any]) -> list[dict[str, Any]]:
+    """What two ranks say of each; skips where NCCL wants a device for each rank."""
+    trials = json.dumps([{**TOGETHER, **fields} for fields in variants])
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [*start, "--nproc-per-node=2", "-m", "tests.gpu.ranks_on_one_device", trials]
+    environment = {**os.environ, "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "4"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    printed = done.stdout + done.stderr
+    if done.returncode and any(one in printed for one in REFUSED):
+        pytest.skip("this NCCL wants a GPU for each rank: 2.30 and later let two share one")
+    assert done.returncode == 0, printed[-4000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_two_ranks_that_share_out_the_update_train_as_one_that_averages_by_hand() -> None:
+    graph, compiled = on_devices(CAPTURED, 2), on_devices(COMPILED, 2)
+    made = together(
+        {**graph, "model": "vgg16"},
+        {**compiled, "model": "vgg16"},
+        {**graph, "model": "alexnet", "image_px": 224},
+        {**graph, "model": "resnet18"},
+        {**compiled, "model": "resnet18", "data": "digits", "classes": 10, "batch": 32},
+    )
+    assert [one["said"] for one in made] == [[None, None]] * 5
+    for one in made:
+        gate = one["facts"]["gate"]
+        assert gate["change_difference"] < gate["change_tolerance"]
+    assert [len(one["facts"]["shared_buckets_bytes"]) for one in made] == [2, 2, 2, 0, 0]
+
+
+def test_an_update_that_is_not_put_together_is_found() -> None:
+    vgg16 = {**on_devices(CAPTURED, 2), "model": "vgg16"}
+    faulty = "tests.faulty.train_in_buckets"
+    made = together(*({**vgg16, "workload": faulty, "size": fault} for fault in (0, 2, 3)))
+    sound, weights, gradients = (one["said"] for one in made)
+    assert sound == [None, None]
+    assert all("rank 1 has other weights than rank 0" in said for said in weights)
+    assert all(said is not None for said in gradients)
