@@ -339,6 +339,13 @@ def test_what_epochs_that_were_not_run_could_turn_round_is_no_verdict() -> None:
         assert (ratio is None) if said is None else (ratio or "").startswith(said)
 
 
+def test_a_table_of_one_gpu_explains_no_speed_up() -> None:
+    alone = only([trial for trial in timed() if trial.devices == 1], shown())
+    said, of_all = (scaling.table(results, scaling.scaled(results)).caption for results in (alone, shown()))
+    assert "Speed-up" not in said and "compared with" in said
+    assert "Speed-up" in of_all
+
+
 def test_one_gpu_and_no_gpu_say_what_they_cannot_show() -> None:
     for hw, said in (("h200", "one GPU"), ("cpu", "no GPU")):
         results = of_records(STUDY, [], hw)

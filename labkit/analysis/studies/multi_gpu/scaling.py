@@ -196,17 +196,27 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         if "bare" in frame
         else ""
     )
+    has_several = any(trial.devices > 1 for trial in trials)
+    scaling_words = (
+        "Weak scaling holds the batch of each device, strong scaling the total; `batch` is that of a step of all. "
+        "Speed-up: images/s over those of one device, formed within each pass first; its share of a linear one is the "
+        "efficiency."
+        if has_several
+        else "What several devices would be compared with."
+    )
     busy_words = (
-        " Utilisation: the share of the time in which any kernel ran, also one that waits for another device; mean "
-        "over the devices, then the first device's over the others'."
+        " Utilisation: the share of the time in which any kernel ran"
+        + (
+            ", also one that waits for another device; mean over the devices, then the first device's over the others'."
+            if has_several
+            else "."
+        )
         if "utilisation" in frame
         else ""
     )
     return Table(
         frame,
-        "Weak scaling holds the batch of each device, strong scaling the total; `batch` is that of a step of all. "
-        "Speed-up: images/s over those of one device, formed within each pass first; its share of a linear one is the "
-        f"efficiency.{predicted}{busy_words}{_shared_words(results, trials)} "
+        f"{scaling_words}{predicted}{busy_words}{_shared_words(results, trials)} "
         f"{engines.conditions(results, list(trials))}. 95 % intervals.",
     )
 
