@@ -53,6 +53,23 @@ _TUNED = MappingProxyType(
 )
 
 
+# How often a step passes over the weights, in passes over them in FP32: forward and backward read them, backward writes
+# gradients, the update reads weights, gradients and momenta and writes weights and momenta. With FP32 masters the first
+# three and the update's gradients and rounded weights are half as wide, and masters are read and written.
+_WEIGHT_PASSES = MappingProxyType({"sgd": 8.0, "sgd_fused": 8.0, "sgd_master": 6.5})
+_OF_UPDATE, _OF_NEW_WEIGHTS = 5.0, 0.5  # of the last; what others have updated is only written
+
+
+def weight_passes(optimizer: str, devices: int = 1) -> float:
+    """How often a step of a device passes over the weights at the least, counted in passes over them in FP32.
+
+    Several devices can share out the update of masters (`engines/buckets.py`): each makes its part, and writes the new
+    weights of the others' parts.
+    """
+    others = (devices - 1) / devices if optimizer == "sgd_master" else 0.0
+    return _WEIGHT_PASSES[optimizer] - others * (_OF_UPDATE - _OF_NEW_WEIGHTS)
+
+
 # On several devices a recipe stays the same, but BF16 weights have BF16 gradients, which are exchanged as they are: in
 # FP32 they would be the same rounded numbers in twice the bytes.
 _EXCHANGED = MappingProxyType({"sgd_master": {"gradient_precision": "bf16"}})

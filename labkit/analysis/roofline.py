@@ -3,11 +3,11 @@
     images/s <= min( peak FLOP/s / FLOP per image,  bandwidth / bytes per image )
 
 The bytes are only those that no cache can save: SGD with momentum passes over the weights, gradients and momenta eight
-times a step, whatever the batch, inference once over the weights, and the images come in once. Activations are left
-out, because they may stay in a cache: the bound is loose on purpose, not a prediction of a good implementation.
-(Williams et al., CACM 2009.) It counts the FLOP of direct convolutions, as everybody does: Winograd's and FFT's need
-fewer, and weights that stay in a large cache are not read from memory, so a fraction above 1 would be possible there;
-the page says so when it happens.
+times a step, whatever the batch (`recipes.weight_passes` has all kinds), inference once over the weights, and the
+images come in once. Activations are left out, because they may stay in a cache: the bound is loose on purpose, not a
+prediction of a good implementation. (Williams et al., CACM 2009.) It counts the FLOP of direct convolutions, as
+everybody does: Winograd's and FFT's need fewer, and weights that stay in a large cache are not read from memory, so a
+fraction above 1 would be possible there; the page says so when it happens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from labkit.analysis.results import Results
 from labkit.models import count, input_bytes
 from labkit.profile import Peaks, Profile
-from labkit.recipes import CRITIC_STEPS
+from labkit.recipes import CRITIC_STEPS, weight_passes
 from labkit.trial import Trial
 
 
@@ -112,15 +112,10 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
     return Bound(work.images / times[limit], limit)
 
 
-# How often a step passes over the weights, in passes over them in FP32. With FP32 masters of BF16 weights: five passes
-# over weights and gradients of half the size, two reads and two writes of masters and momenta.
-WEIGHT_PASSES = {"sgd": 8.0, "sgd_fused": 8.0, "sgd_master": 6.5}
-
-
-def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "sgd") -> Work:
-    """The work of a training step before anything is measured, from the model itself."""
+def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "sgd", devices: int = 1) -> Work:
+    """A device's work of a training step before anything is measured, from the model itself."""
     facts = count(model, image_px=image_px)
-    weights = int(WEIGHT_PASSES[optimizer] * facts.parameter_bytes)
+    weights = int(weight_passes(optimizer, devices) * facts.parameter_bytes)
     return Work(batch, facts.flop_training * batch, weights + input_bytes(model, image_px) * batch)
 
 
@@ -130,7 +125,13 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 def planned_work(trial: Trial) -> Work:
     """The work of a step of a trial of a network, before anything is measured."""
     if trial.workload == "train":
-        of_device = model_work(trial.model, trial.batch_of_device, image_px=trial.image_px, optimizer=trial.optimizer)
+        of_device = model_work(
+            trial.model,
+            trial.batch_of_device,
+            image_px=trial.image_px,
+            optimizer=trial.optimizer,
+            devices=trial.devices,
+        )
         return _on_devices(trial, of_device)
     if trial.workload == "gan":
         work, images = count(trial.model, image_px=trial.image_px, constraint=trial.constraint), _images_of_step(trial)

@@ -33,13 +33,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from labkit.engines.bucket import Bucket, in_memory, same_place
+from labkit.engines.bucket_ways import ByGloo, ByNccl
 from labkit.errors import GateError
 from labkit.ranks import Team
 
 BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries others
-# From which size on the update is shared out. It takes one operation more of the exchange, and a small update is short.
+# From which size of a layer on the update is shared out. It takes one operation more of the exchange, and a small
+# update is short.
 SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with none
-ALIGNED = 128  # elements: where a gradient in a bucket begins, so that kernels can load whole vectors
 
 
 def parts_of(weights: Sequence[torch.Tensor], bucket_bytes: int, wire: torch.dtype | None = None) -> list[list[int]]:
@@ -99,11 +101,11 @@ class Buckets:
         self._buckets = []
         for part in self.parts:
             of_part = [weights[index] for index in part]
-            is_large = sum(weight.nbytes for weight in of_part) >= least
-            self._buckets.append(_Bucket(of_part, wire, team if update is not None and is_large else None))
+            is_large = max(weight.nbytes for weight in of_part) >= least
+            self._buckets.append(Bucket(of_part, wire, team if update is not None and is_large else None))
         self._home = {weight: bucket for bucket in self._buckets for weight in bucket.views}
         self._at = {weight.data_ptr(): weight for weight in weights}
-        self._way: _ByNccl | _ByGloo = _ByNccl(team) if weights[0].is_cuda else _ByGloo(team)
+        self._way: ByNccl | ByGloo = ByNccl(team) if weights[0].is_cuda else ByGloo(team)
         self._missing: set[nn.Parameter] = set()
         self._told: set[nn.Parameter] = set()  # whose makers said so, before autograd did
         self._streams: list[Any] = []  # on which those are made
@@ -139,7 +141,7 @@ class Buckets:
         together = list(values)
         for index, (first, last) in self.own.items():
             made = torch.zeros_like(values[index])
-            _in_memory(made)[first:last] = _in_memory(values[index])[first:last]
+            in_memory(made)[first:last] = in_memory(values[index])[first:last]
             dist.all_reduce(made, group=self._team.work)  # each element is one rank's and zeros: no rounding
             together[index] = made
         return together
@@ -175,7 +177,7 @@ class Buckets:
         """Autograd has the gradient of a weight: what reads the weight on the way back is queued too."""
         if weight not in self._told:
             self._arrived(weight)
-        elif not _same_place(weight.grad, self._home[weight].views[weight]):
+        elif not same_place(weight.grad, self._home[weight].views[weight]):
             raise RuntimeError(f"autograd copied the gradient of {self._names[weight]} while it was being sent")
         self._home[weight].in_use -= 1
         self._go_on()
@@ -213,6 +215,8 @@ class Buckets:
         if self._missing:
             names = sorted(self._names[weight] for weight in self._missing)
             raise GateError(f"{len(names)} weights got no gradient that could be averaged, {names[0]} first")
+        if self._next < len(self._buckets):
+            raise RuntimeError(f"autograd has not accumulated all gradients of bucket {self._next}, which were made")
         for number, bucket in enumerate(self._buckets):
             self._way.wait(number)
             bucket.scatter()
@@ -223,150 +227,3 @@ class Buckets:
         """Until all gradients are the team's mean."""
         for _ in self.arriving():
             pass
-
-
-class _Bucket:
-    """A flat tensor, and the gradients of some weights as views of it.
-
-    With a team the weights are views of another one, and both are cut into a share for each rank.
-    """
-
-    def __init__(self, weights: Sequence[nn.Parameter], wire: torch.dtype | None, team: Team | None) -> None:
-        self._begins, end = {}, 0
-        for weight in weights:
-            self._begins[weight] = end
-            end += _rounded_up(weight.numel(), ALIGNED)
-        ranks, rank = (team.size, team.rank) if team else (1, 0)
-        self._share = _rounded_up(end, ALIGNED * ranks) // ranks
-        self._first = rank * self._share
-        self.flat = torch.zeros(self._share * ranks, dtype=wire or weights[0].dtype, device=weights[0].device)
-        self.views = {weight: self._view(self.flat, weight) for weight in weights}
-        self.weights = self._moved() if team else None
-        self.missing = self.in_use = len(weights)
-        self.is_sent = False
-
-    def _view(self, flat: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return flat.as_strided(weight.shape, weight.stride(), self._begins[weight])
-
-    @torch.no_grad()
-    def _moved(self) -> torch.Tensor:
-        """A flat tensor in which the weights lie from now on, like their gradients."""
-        flat = torch.zeros_like(self.flat)
-        for weight in self.views:
-            view = self._view(flat, weight)
-            view.copy_(weight)
-            weight.data = view
-        return flat
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether each rank updates a share of these weights."""
-        return self.weights is not None
-
-    def own_of(self, weight: torch.Tensor) -> tuple[int, int]:
-        """Which of the weight's elements, as they lie in memory, are in this rank's share."""
-        first = self._first - self._begins[weight]
-        return min(max(first, 0), weight.numel()), min(max(first + self._share, 0), weight.numel())
-
-    def own(self, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's share of the gradients or of the weights."""
-        return flat[self._first : self._first + self._share]
-
-    def gather(self) -> None:
-        """Bring here what was made elsewhere. Of the same type, the gradients are here from now on."""
-        elsewhere = [
-            (weight, weight.grad, view)
-            for weight, view in self.views.items()
-            if weight.grad is not None and not _same_place(weight.grad, view)
-        ]
-        if not elsewhere:
-            return
-        torch._foreach_copy_([view for *_, view in elsewhere], [gradient for _, gradient, _ in elsewhere])
-        for weight, gradient, view in elsewhere:
-            if gradient.dtype == view.dtype:
-                weight.grad = view.detach()
-
-    def scatter(self) -> None:
-        """Give back what was sent in another type than the gradients have."""
-        rounded = [(weight.grad, view) for weight, view in self.views.items() if view.dtype != weight.dtype]
-        if rounded:
-            torch._foreach_copy_([gradient for gradient, _ in rounded], [view for _, view in rounded])
-
-
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
-def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the order in which they lie, without gaps."""
-    return tensor.as_strided((tensor.numel(),), (1,))
-
-
-def _same_place(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:
-    return gradient is not None and gradient.data_ptr() == view.data_ptr() and gradient.dtype == view.dtype
-
-
-class _ByGloo:
-    """Means by Gloo's own threads. Divided before they are added up, as NCCL does it: FP16 may not hold the sum."""
-
-    def __init__(self, team: Team) -> None:
-        self._team = team
-        self._works: list[Any] = []
-
-    def send(self, bucket: _Bucket, _after: Sequence[Any]) -> None:
-        bucket.flat /= self._team.size
-        self._works.append(dist.all_reduce(bucket.flat, group=self._team.work, async_op=True))
-
-    def send_weights(self, bucket: _Bucket, update: Callable[[], None]) -> None:
-        self._works[-1].wait()
-        update()
-        assert bucket.weights is not None
-        own, shares = bucket.own(bucket.weights).clone(), list(bucket.weights.chunk(self._team.size))
-        self._works[-1] = dist.all_gather(shares, own, group=self._team.work, async_op=True)
-
-    def wait(self, number: int) -> None:
-        self._works[number].wait()
-
-    def forget(self) -> None:
-        self._works.clear()
-
-
-class _ByNccl:
-    """Means by NCCL on a stream of their own, which the current one waits for by events: all of it can be captured.
-
-    NCCL has to have made its connections before: the steps before a capture do. PyTorch's watchdog asks nothing of what
-    is captured (https://github.com/pytorch/pytorch/pull/103503), and what it still asks of the steps before disturbs no
-    capture in the mode `thread_local` (https://github.com/pytorch/pytorch/pull/148594). The stream comes before the
-    step's own, since a kernel of the exchange should not wait for room behind one that computes. NCCL multiplies by 1/n
-    before it adds: for numbers of devices that are no power of two BF16 rounds that once more.
-    """
-
-    def __init__(self, team: Team) -> None:
-        self._team = team
-        self._stream = torch.cuda.Stream(priority=-3)  # type: ignore[no-untyped-call, unused-ignore]
-        self._done: list[Any] = []
-
-    def send(self, bucket: _Bucket, after: Sequence[Any]) -> None:
-        for stream in (torch.cuda.current_stream(), *after):
-            self._stream.wait_stream(stream)
-        mean: dict[str, Any] = {"op": dist.ReduceOp.AVG, "group": self._team.work}
-        with torch.cuda.stream(self._stream):
-            if bucket.is_shared:
-                dist.reduce_scatter_tensor(bucket.own(bucket.flat), bucket.flat, **mean)
-            else:
-                dist.all_reduce(bucket.flat, **mean)
-            self._done.append(self._stream.record_event())
-
-    def send_weights(self, bucket: _Bucket, update: Callable[[], None]) -> None:
-        assert bucket.weights is not None
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            update()
-            dist.all_gather_into_tensor(bucket.weights, bucket.own(bucket.weights), group=self._team.work)
-            self._done[-1] = self._stream.record_event()
-
-    def wait(self, number: int) -> None:
-        torch.cuda.current_stream().wait_event(self._done[number])
-
-    def forget(self) -> None:
-        self._done.clear()

@@ -63,21 +63,28 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
     Nothing waits for the device between the steps, so that one which overwrites what the last still reads is found.
     """
     torch.manual_seed(seed)
-    weights, statistics = training.weights(), training.statistics()
-    calm(training.model, weights)
+    calm(training.model, training.masters())
     training.set_learning_rate(LEARNING_RATE)
-    before = [value.clone() for value in (*weights, *statistics)]
+    before = _on_host(training)
     losses, seen = [], []
     with _same_dropout(training):
         for _ in range(STEPS):
             loss, images, labels = one_step()
             losses.append(loss.clone())
             seen.append(torch.cat([labels.double(), images.double().sum().view(1)]))
-    # On the host, where it takes nothing from the device whose memory is reported.
-    after = (*training.weights(), *training.statistics())
-    changes = [(value - old).cpu() for value, old in zip(after, before, strict=True)]
-    whole = len(weights)
-    return Trace([float(loss) for loss in losses], [one.cpu() for one in seen], changes[:whole], changes[whole:])
+    weights, statistics = (
+        [value - old for value, old in zip(*pair, strict=True)] for pair in zip(_on_host(training), before, strict=True)
+    )
+    return Trace([float(loss) for loss in losses], [one.cpu() for one in seen], weights, statistics)
+
+
+def _on_host(training: Training) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Weights and running statistics, where they take nothing from the device whose memory is reported."""
+    weights, statistics = (
+        [value.detach().to("cpu", copy=True) for value in values]
+        for values in (training.weights(), training.statistics())
+    )
+    return weights, statistics
 
 
 @contextmanager

@@ -67,9 +67,7 @@ class MasterSGD:
     ) -> None:
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.weights = list(model.parameters())
-        # A weight in FP32 is its own master.
-        pairs = zip(self.weights, exact, strict=True)
-        self.masters = [w.detach() if w.dtype == torch.float32 else full for w, full in pairs]
+        self.masters = list(exact)
         self.momenta = [torch.zeros_like(master) for master in self.masters]
         rows = sum(-(-weight.numel() // BLOCK) for weight in self.weights)
         self._table = torch.zeros((rows, _FIELDS), dtype=torch.int64, device=lr.device)
@@ -82,6 +80,9 @@ class MasterSGD:
         """
         if sorted(index for part in parts for index in part) != list(range(len(self.weights))):
             raise ValueError(f"the parts {parts} are not {len(self.weights)} weights")
+        pairs = zip(self.weights, self.masters, strict=True)
+        # A weight in FP32 is its own master, also where buckets have moved it.
+        self.masters = [w.detach() if w.dtype == torch.float32 else full for w, full in pairs]
         self._own = {index: own.get(index, (0, weight.numel())) for index, weight in enumerate(self.weights)}
         self._order = [index for part in parts for index in part]
         rows = [sum(len(self._blocks(index)) for index in part) for part in parts]
@@ -121,6 +122,8 @@ class MasterSGD:
             alike = gradient is not None and gradient.stride() == weight.stride() == master.stride() == momenta.stride()
             if gradient is None or not alike or gradient.dtype != weight.dtype:
                 raise ValueError(f"a gradient's layout differs from that of its weight of shape {tuple(weight.shape)}")
+            if weight.dtype == torch.float32 and weight.data_ptr() != master.data_ptr():
+                raise ValueError(f"a weight of shape {tuple(weight.shape)} was moved after arrange()")
             half = weight.dtype != torch.float32
             for first in self._blocks(index):
                 at = [t.data_ptr() + first * t.element_size() for t in (gradient, weight, master, momenta)]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from labkit.engines.one_process import split_over_devices
 from labkit.engines.precision import AUTOCAST, autocast
 from labkit.engines.regions import loss_function
 from labkit.engines.sections import section
+from labkit.errors import GateError
 from labkit.recipes import LOSS_SCALE, MOMENTUM, WEIGHT_DECAY
 from labkit.trial import Trial
 
@@ -169,17 +170,26 @@ class Training:
             gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
             side_stream.check_not_copied(gradients)
 
-    def weights(self) -> list[torch.Tensor]:
-        """The weights as the optimiser sees them, FP32, in the order of the model's parameters."""
+    def masters(self) -> list[torch.Tensor]:
+        """What the optimiser updates, FP32, in the order of the model's parameters: of some maybe its share only."""
         if self.trial.optimizer == "sgd_master":
-            masters = list(self.optimizer.masters)
-            return masters if self.buckets is None else self.buckets.whole(masters)
+            return list(self.optimizer.masters)
         return [weight.detach() for weight in self.model.parameters()]
 
-    def same_everywhere(self) -> list[torch.Tensor]:
-        """What all ranks must have the same of: the weights, and what they are computed with in half precision."""
-        rounded = self.model.parameters() if self.trial.optimizer == "sgd_master" else ()
-        return [*self.weights(), *(weight.detach() for weight in rounded)]
+    def weights(self) -> list[torch.Tensor]:
+        """The weights as the optimiser sees them, FP32, in the model's order, whole. All ranks have to ask together."""
+        return self.masters() if self.buckets is None else self.buckets.whole(self.masters())
+
+    def check_rounded(self, weights: Sequence[torch.Tensor]) -> None:
+        """GateError where the network computes with others than these weights, rounded to what it computes in."""
+        named = list(self.model.named_parameters())
+        wrong = [
+            name
+            for (name, own), weight in zip(named, weights, strict=True)
+            if own.dtype != weight.dtype and not torch.equal(own, weight.to(own.dtype))
+        ]
+        if wrong:
+            raise GateError(f"{len(wrong)} weights of the network are not the optimiser's, rounded, {wrong[0]} first")
 
     def state(self) -> list[torch.Tensor]:
         """What the optimiser keeps beside the weights: momenta, and masters of weights in half precision."""

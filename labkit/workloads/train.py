@@ -36,6 +36,7 @@ from labkit.errors import GateError, Unsupported
 from labkit.measure import Held
 from labkit.models import build as build_model
 from labkit.models import count
+from labkit.recipes import weight_passes
 from labkit.trial import Trial
 from labkit.workloads import Scores
 from labkit.workloads._inputs import inputs_of
@@ -131,9 +132,9 @@ class TrainWorkload:
         return {
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
-            # SGD with momentum: forward and backward read the weights, backward writes the gradients, the update reads
-            # weights, gradients and momenta and writes weights and momenta: eight passes (unless they stay in a cache).
-            "weight_traffic_bytes_per_step": 8 * cost.parameter_bytes,
+            "weight_traffic_bytes_per_step": round(
+                weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # unless they stay in a cache
+            ),
             **self._inputs.facts,
             "flop_training": cost.flop_training,
             "flop_forward": cost.flop_forward,
@@ -230,7 +231,7 @@ class TrainWorkload:
         if self._is_reference:
             self._check_first_step()
             if self._is_stale and self._team is not None:
-                check_same_everywhere(self.training.same_everywhere(), self._team)
+                check_same_everywhere(self.training.weights(), self._team)
             return
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -239,9 +240,11 @@ class TrainWorkload:
 
         tuned = gate.trace(self.training, one_step, seed=self.trial.seed)
         self.facts["gate"] = self._judge(tuned)
+        weights = self.training.weights()
         if self._team is not None:
-            check_same_everywhere(self.training.same_everywhere(), self._team)
-        del self._expected
+            check_same_everywhere([*weights, *self.training.model.parameters()], self._team)
+        self.training.check_rounded(weights)
+        del self._expected, weights
         self._forget_steps()
         if not self.trial.epochs:
             self.training.forget_beginning()

@@ -188,6 +188,24 @@ def test_an_update_leaves_alone_what_others_update() -> None:
         assert torch.equal(part, torch.where(mine, whole, old.detach().flatten()))
 
 
+def test_a_weight_that_is_its_own_master_is_so_wherever_it_is_moved() -> None:
+    from labkit.engines.master_sgd import MasterSGD
+
+    model = torch.nn.Linear(300, 70).cuda()
+    exact = [weight.detach().clone() for weight in model.parameters()]
+    ours = MasterSGD(model, exact, lr=torch.tensor(0.05, device="cuda"), momentum=0.9, weight_decay=0.0)
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+        weight.grad = torch.ones_like(weight)
+    with pytest.raises(ValueError, match=r"was moved after arrange"):
+        ours.bind()
+    ours.arrange([[0, 1]])
+    ours.bind()
+    ours.step()
+    for weight, before in zip(model.parameters(), exact, strict=True):
+        assert torch.allclose(weight, before - 0.05)
+
+
 @pytest.mark.parametrize("model", ["resnet50", "vgg16"])
 @pytest.mark.parametrize(
     "fields",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -19,7 +20,8 @@ from labkit.recipes import CAPTURED, COMPILED, on_devices
 pytestmark = pytest.mark.gpu
 
 TOGETHER = {"workload": "train", "batch": 64, "device": "cuda", "data": "synthetic32", "augment": True}
-REFUSED = ("Duplicate GPU detected", "Multiple Ranks are using the same GPU", "ncclInvalidUsage")
+LIMIT_S = 300
+REFUSED = ("Duplicate GPU detected", "Multiple Ranks are using the same GPU")
 
 
 def together(*variants: dict[str, Any]) -> list[dict[str, Any]]:
@@ -28,12 +30,17 @@ def together(*variants: dict[str, Any]) -> list[dict[str, Any]]:
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command = [*start, "--nproc-per-node=2", "-m", "tests.gpu.ranks_on_one_device", trials]
     environment = {**os.environ, "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_DEBUG": "WARN", "OMP_NUM_THREADS": "4"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    printed = done.stdout + done.stderr
-    if done.returncode and any(one in printed for one in REFUSED):
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **pipes) as started:
+        try:
+            said, complained = started.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)  # ranks that wait for each other would keep the device
+            raise
+    if started.returncode and any(one in said + complained for one in REFUSED):
         pytest.skip("this NCCL wants a GPU for each rank: 2.30 and later let two share one")
-    assert done.returncode == 0, printed[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert started.returncode == 0, (said + complained)[-4000:]
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
 def test_two_ranks_that_share_out_the_update_train_as_one_that_averages_by_hand() -> None:
@@ -46,9 +53,6 @@ def test_two_ranks_that_share_out_the_update_train_as_one_that_averages_by_hand(
         {**compiled, "model": "resnet18", "data": "digits", "classes": 10, "batch": 32},
     )
     assert [one["said"] for one in made] == [[None, None]] * 5
-    for one in made:
-        gate = one["facts"]["gate"]
-        assert gate["change_difference"] < gate["change_tolerance"]
     assert [len(one["facts"]["shared_buckets_bytes"]) for one in made] == [2, 2, 2, 0, 0]
 
 
@@ -59,4 +63,4 @@ def test_an_update_that_is_not_put_together_is_found() -> None:
     sound, weights, gradients = (one["said"] for one in made)
     assert sound == [None, None]
     assert all("rank 1 has other weights than rank 0" in said for said in weights)
-    assert all(said is not None for said in gradients)
+    assert all("of what they change" in said or "change of" in said for said in gradients), gradients

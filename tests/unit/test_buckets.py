@@ -18,6 +18,8 @@ from torch import nn  # noqa: E402
 
 from labkit import ranks  # noqa: E402
 from labkit.engines import buckets, side_stream, training  # noqa: E402
+from labkit.engines.bucket import Bucket, in_memory  # noqa: E402
+from labkit.engines.bucket_ways import ByNccl  # noqa: E402
 from labkit.engines.buckets import Buckets, parts_of  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
 from labkit.ranks import Team  # noqa: E402
@@ -34,9 +36,11 @@ class Halving:
     def __init__(self, _team: Team) -> None:
         self.sent: list[tuple[int, list[Any]]] = []
         self.waited: list[int] = []
+        self.buckets = 0
 
     def send(self, bucket: Any, after: list[Any]) -> None:
         self.sent.append((bucket.flat.data_ptr(), list(after)))
+        self.buckets += 1
         bucket.flat /= 2
 
     def send_weights(self, bucket: Any, update: Callable[[], None]) -> None:
@@ -44,15 +48,16 @@ class Halving:
         self.sent.append((bucket.weights.data_ptr(), []))
 
     def wait(self, number: int) -> None:
+        assert number < self.buckets, "it is not on its way"
         self.waited.append(number)
 
     def forget(self) -> None:
-        self.sent, self.waited = [], []
+        self.sent, self.waited, self.buckets = [], [], 0
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(buckets, "_ByGloo", Halving)
+    monkeypatch.setattr(buckets, "ByGloo", Halving)
     yield
     side_stream._receiver = None
 
@@ -204,7 +209,7 @@ def test_the_model_and_its_buckets_give_their_memory_back_at_once() -> None:
 
 
 def bucket_of(team: Team | None) -> Any:
-    return buckets._Bucket([nn.Parameter(torch.ones(300, 2))], None, team)
+    return Bucket([nn.Parameter(torch.ones(300, 2))], None, team)
 
 
 def test_ranks_share_each_weight_without_a_gap_and_weights_stay_what_they_are() -> None:
@@ -224,7 +229,6 @@ def test_ranks_share_each_weight_without_a_gap_and_weights_stay_what_they_are() 
                 assert lies in (None, view.data_ptr() - bucket.flat.data_ptr())
     assert set(own) == {*LAST[:1], *HIDDEN[:1], *CONV}
     for index, shares in own.items():
-        assert [*shares[0], *shares[1][1:], *shares[2][1:]][1:] == [last for _, last in shares]
         assert shares[0][0] == 0 and shares[-1][1] == list(network().parameters())[index].numel()
         assert all(first == before for (first, _), (_, before) in zip(shares[1:], shares[:-1], strict=True))
     assert own[HIDDEN[0]] == [(0, 12288), (12288, 24576), (24576, 36864)]
@@ -250,6 +254,16 @@ def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
     assert log == [0, 1, 2]
     assert list(exchange.arriving()) == [3], "the others have new weights"
     assert exchange._way.waited == [0, 1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_an_update_that_was_never_due_is_an_error() -> None:
+    model = network()
+    exchange = Buckets(model, TEAM, bucket_bytes=1, update=lambda _: None, shared_bytes=1500)
+    exchange.begin()
+    for index in (*LAST, *HIDDEN, *CONV, *NORM):
+        exchange.made(list(model.parameters())[index], SIDE)
+    with pytest.raises(RuntimeError, match="has not accumulated all gradients of bucket 0"):
+        exchange.wait()
 
 
 def test_two_ranks_that_share_the_update_train_as_one_that_does_all_of_it(tmp_path: Path) -> None:
@@ -282,7 +296,7 @@ def _train_in_shares(rank: int, meeting: str, found: str) -> None:
                 weight = weights[index]
                 assert weight.grad is not None
                 share = slice(*exchange.own.get(index, (0, weight.numel())))
-                new, old, gradient = (buckets._in_memory(one)[share] for one in (weight, momenta[index], weight.grad))
+                new, old, gradient = (in_memory(one)[share] for one in (weight, momenta[index], weight.grad))
                 old.mul_(0.9).add_(gradient)
                 new.sub_(0.1 * old)
 
@@ -429,7 +443,7 @@ def test_on_a_gpu_a_bucket_waits_for_those_who_filled_it_and_the_update_for_the_
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     monkeypatch.setattr(torch.distributed, "reduce_scatter_tensor", reduce_scatter)
     monkeypatch.setattr(torch.distributed, "all_gather_into_tensor", all_gather)
-    way = buckets._ByNccl(TEAM)
+    way = ByNccl(TEAM)
     way.send(bucket_of(None), [side])
     way.send(bucket_of(None), [])
     sent = ["exchange waits for main", "exchange waits for side", "the mean on exchange", "an event of exchange"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.data import DataSet, Split
+from labkit.data import DataSet, Split, open_data
 from labkit.data.order import EpochOrder, Shard
 from labkit.errors import GateError, UserError
 from labkit.trial import Trial
@@ -24,6 +25,8 @@ from labkit.workloads import build_workload
 from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
 
 from labkit.data import device_loader, triton_here  # noqa: E402 - they need torch
 from labkit.data.augment import TORCH_FORMATS, Augment, Preparation  # noqa: E402
@@ -550,6 +553,50 @@ def gated(trial: Trial, data: DataSet) -> TrainWorkload:
     workload = prepared(trial, data)
     assert isinstance(workload, TrainWorkload)
     return workload
+
+
+class InShares:
+    """A training whose weights are put together anew whenever someone asks for them."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.trial, self.model = Trial(), nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3)))
+        self._masters = [weight.detach().clone() for weight in self.model.parameters()]
+
+    def masters(self) -> list[torch.Tensor]:
+        return self._masters
+
+    def weights(self) -> list[torch.Tensor]:
+        return [master.clone() for master in self._masters]
+
+    def statistics(self) -> list[torch.Tensor]:
+        return []
+
+    def set_learning_rate(self, _rate: float) -> None:
+        pass
+
+
+def test_what_is_calmed_is_what_the_optimiser_updates_and_no_copy_of_it() -> None:
+    training: Any = InShares()
+    small = training.model.conv.weight.std().item()
+    nothing = torch.zeros(1)
+    traced = gate.trace(training, lambda: (nothing, nothing, nothing), seed=0)
+    for weight, master in zip(training.model.parameters(), training.masters(), strict=True):
+        assert torch.equal(weight, master)
+    assert training.model.conv.weight.std().item() > 2 * small
+    assert not any(change.any() for change in traced.changes)
+
+
+def test_a_network_that_computes_with_others_than_its_optimisers_weights_is_found() -> None:
+    data = open_data("synthetic32", train_images=64, val_images=8)
+    training = prepared(Trial(model="resnet18", batch=4, data=data.name, device="cpu"), data).training
+    masters = [weight.clone() for weight in training.weights()]
+    training.check_rounded(masters)
+    training.model.conv1.to(torch.bfloat16)
+    training.check_rounded(masters)
+    masters[0] *= 1.01
+    with pytest.raises(GateError, match=r"1 weights of the network are not the optimiser's, rounded, conv1\.weight"):
+        training.check_rounded(masters)
 
 
 def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_arrays() -> None:

@@ -20,6 +20,7 @@ from labkit.recipes import (
     on_devices,
     recipes,
     tuned,
+    weight_passes,
 )
 from labkit.trial import Trial, grid
 
@@ -28,6 +29,14 @@ Kind = Literal["cuda", "cpu"]
 
 def test_plain_is_a_trials_defaults_so_that_old_keys_are_plain_ones() -> None:
     assert PLAIN == {} and is_plain(Trial()) and engine_name(Trial()) == "plain"
+
+
+def test_devices_that_share_out_an_update_pass_over_the_weights_less_often_and_never_less_than_without_one() -> None:
+    forward_backward_and_new_weights = 3 * 0.5 + 0.5
+    passes = [weight_passes("sgd_master", devices) for devices in (1, 2, 4, 8)]
+    assert passes == [6.5, 4.25, 3.125, 2.5625]
+    assert passes[-1] > weight_passes("sgd_master", 10**6) > forward_backward_and_new_weights
+    assert {weight_passes(optimizer, devices) for optimizer in ("sgd", "sgd_fused") for devices in (1, 8)} == {8.0}
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
