@@ -177,12 +177,27 @@ class Profile(_Part):
         return self.timing_at(scale).passes or PASSES[check_scale(scale)]
 
     def sweep(self, study: str, scale: str) -> dict[str, SweepValue]:
-        """The sizes of a study at a scale; the next smaller scale's where that one is not given."""
+        """The sizes of a study at a scale; the next smaller scale's where that one is not given.
+
+        UserError where the profile has none, and where one is looked up that is not among them.
+        """
         by_scale = self.sweeps.get(find_study(study).id, {})
         for candidate in reversed(SCALES[: SCALES.index(check_scale(scale)) + 1]):
             if candidate in by_scale:
-                return by_scale[candidate]
+                return _Sizes(by_scale[candidate], f"sweep of {study} at {candidate} in the profile {self.name!r}")
         raise UserError(f"profile {self.name!r} has no sweep for {study} at {scale}: add one under `sweeps:`.")
+
+
+class _Sizes(dict[str, SweepValue]):
+    """Sizes of a sweep, which a study looks up; `of` names it for people."""
+
+    def __init__(self, sizes: dict[str, SweepValue], of: str) -> None:
+        super().__init__(sizes)
+        self._of = of
+
+    def __missing__(self, name: str) -> SweepValue:
+        has = ", ".join(nearest_first(name, self)) or "nothing"
+        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or mend its name.")
 
 
 def _mapping_without_twins(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -22,6 +22,7 @@ from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.host import Host, read_host, this_host
 from labkit.matching import detect, mismatch, require_match
+from labkit.models import MODELS
 from labkit.papers import load_papers
 from labkit.profile import Profile, SweepValue, load_profile
 from labkit.record_store import Store
@@ -31,7 +32,7 @@ from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import host_to_show
 from labkit.series_store import COLUMNS, SeriesStore
 from labkit.shown import evidence, reports_folder, shown_results
-from labkit.trial import DEVICES, INTERCONNECTS, NO_DATA, Trial, grid, thread_counts
+from labkit.trial import DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -226,7 +227,11 @@ class OpenStudy:
         if axes.get("data") in (REPORTS_OWN, TIMED) or (axes.get("data") == REUTERS and images):
             del axes["data"]
         known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
-        return grid(**{**device, **known, **axes})
+        found = grid(**{**device, **known, **axes})
+        for trial in found:
+            if trial.workload in OF_NETWORKS and trial.model not in MODELS:
+                raise unknown("network", trial.model, MODELS)
+        return found
 
     def ceilings(self, device: str | None = None) -> list[Trial]:
         """The trials that measure a device's own ceilings: an FP32 matrix product and a copy in its memory.

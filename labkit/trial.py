@@ -50,6 +50,7 @@ PARALLELS = ("ranks", "one_process")
 # Of a WGAN: what keeps the critic's slope bounded, the clipping of its weights or a penalty on its gradients.
 CONSTRAINTS = ("clipping", "gradient_penalty")
 NO_DATA = "none"  # of workloads that take no images
+OF_NETWORKS = ("train", "infer", "gan")  # the workloads that have one
 # What is done once a trial was timed makes no other trial of it where trials are compared.
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
@@ -219,7 +220,7 @@ class Trial:
 
     def label(self, *, beside: Iterable[Trial] = ()) -> str:
         """A short name for people: model and batch, and whatever differs among `beside`."""
-        parts = [f"{self.model} batch {self.batch}"] if self.workload in ("train", "infer", "gan") else [self.workload]
+        parts = [f"{self.model} batch {self.batch}"] if self.workload in OF_NETWORKS else [self.workload]
         if self.size:
             parts.append(f"size {self.size}")
         if self.epochs:

@@ -191,7 +191,7 @@ def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: st
         )
     if not abs(found.size / own.size - 1) <= OF_ANOTHER_SIZE:
         raise GateError(
-            f"in {STEPS} steps the tuned engine's weights move {found.size / own.size:.2g} times as far as the plain "
+            f"in {STEPS} steps the checked engine's weights move {found.size / own.size:.2g} times as far as the plain "
             f"one's, more than {OF_ANOTHER_SIZE:.0%} off"
         )
     first, *later = own.losses  # no weight has moved before the first
@@ -256,14 +256,14 @@ def _each(plain: Sequence[torch.Tensor], tuned: Sequence[torch.Tensor], least: f
 def _check(what: str, difference: float, tolerance: float, shown: str = "") -> None:
     if not difference <= tolerance:
         raise GateError(
-            f"in {STEPS} steps the tuned engine's {what} by {difference:.2g} of it, more than {tolerance:.3g}{shown}"
+            f"in {STEPS} steps the checked engine's {what} by {difference:.2g} of it, more than {tolerance:.3g}{shown}"
         )
 
 
 def _check_what_was_read(plain: Sequence[torch.Tensor], tuned: Sequence[torch.Tensor]) -> None:
     for number, (expected, seen) in enumerate(zip(plain, tuned, strict=True), start=1):
         if not torch.equal(expected, seen):
-            raise GateError(f"step {number} of the tuned engine read other images than the plain one's")
+            raise GateError(f"step {number} of the checked engine read other images than the plain one's")
     if len(tuned) > 1 and all(torch.equal(tuned[0], seen) for seen in tuned[1:]):
         raise GateError("every step read the same batch: the data are not fresh")
 

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,8 @@ def _never_ran(notebook: Path) -> int:
 def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
     """The trials a notebook would measure: its cells tagged `imports`, `parameters` and `trials`, run in this process.
 
-    The notebook stays the one place that says what a study measures. LabkitError when it lacks one of those cells.
+    The notebook stays the one place that says what a study measures. LabkitError when it lacks one of those cells,
+    UserError for sizes of the profile that no trial can be made of.
     """
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {"__name__": "__labkit_plan__"}
@@ -137,12 +139,28 @@ def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
         if not tagged:
             raise LabkitError(f"{notebook.name} has no cell tagged {tag!r}: a study needs one.")
         for cell in tagged:
-            exec(compile("".join(cell["source"]), f"{notebook.name}:{tag}", "exec"), names)  # noqa: S102 - our notebooks
+            code = compile("".join(cell["source"]), f"{notebook.name}:{tag}", "exec")
+            try:
+                exec(code, names)  # noqa: S102 - our notebooks
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                raise _of_sizes(error, notebook, parameters) from error
         if tag == "parameters":
             names.update(parameters)
     if "trials" not in names:
         raise LabkitError(f"{notebook.name}: the cell tagged 'trials' must assign `trials`.")
     return names["trials"]
+
+
+def _of_sizes(error: Exception, notebook: Path, parameters: dict[str, Any]) -> UserError:
+    """What a cell stumbled over: sizes are the only thing in it that a user writes."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(last.filename).name}, line {last.lineno}"
+    return UserError(
+        f"{notebook.stem} can make no trials of the sizes under `sweeps:` in params/{parameters.get('hw')}.yaml (or "
+        f"what that extends) at {parameters.get('scale')}: {type(error).__name__} {error} ({where}). A name there is "
+        f"unknown, or a value of another kind than in the profiles that came with this version; if you changed none, "
+        f"please report this."
+    )
 
 
 def atomic_copy(source: Path, target: Path) -> None:

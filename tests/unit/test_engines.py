@@ -190,7 +190,7 @@ def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_ref
         return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
 
     gate.compare(PLAIN, tuned(0.99, 0.99), precision)
-    with pytest.raises(GateError, match=r"tuned engine's loss differs from the plain one's .* more than"):
+    with pytest.raises(GateError, match=r"checked engine's loss differs from the plain one's .* more than"):
         gate.compare(PLAIN, tuned(1.01, 0.0), precision)
     with pytest.raises(GateError, match=r"change of all weights together differs .* more than"):
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
@@ -417,7 +417,7 @@ def trains_on_noise(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
 
 
 # Whichever is found first: a wrong update shows in the weights' change, and from the next step on in the loss.
-DIFFERS = "tuned engine's (loss|change of .*) differs from the plain one's"
+DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ import re
 
 import pytest
 
+from labkit.errors import UserError
 from labkit.profile import PARAMS, Profile, Sourced, load_profile, profile_names, read_yaml
 from labkit.recipes import of_side
 from labkit.registry import SCALES
+from labkit.report.execute import planned_trials
+from labkit.shown import notebook_of
 from labkit.trial import thread_counts
 
 PROMISED = [
@@ -286,3 +289,29 @@ def test_sweeps_of_gpus_stand_in_one_place():
 def test_only_kepler_has_a_sensor_error_that_its_vendor_states():
     stated = {name: p.sensor_error["power_w"].value for name, p in ALL.items() if "power_w" in p.sensor_error}
     assert stated == dict.fromkeys(KEPLER, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("study", "sizes", "said"),
+    [
+        (
+            "01_training",
+            {"batch": None},
+            r"the sweep of 01_training at quick .* lacks 'batch'; it has: .*",
+        ),
+        ("01_training", {"models": ["resnet51"]}, r"unknown network 'resnet51'; valid: resnet18, .*"),
+        ("01_training", {"batch": [-5]}, r"a trial's batch is at least 1, not -5\."),
+        ("03_multi_gpu", {"engines": ["grpah"]}, r"03_multi_gpu can make no trials .* KeyError 'grpah' .*line \d+.*"),
+        ("03_multi_gpu", {"runs": [2.5]}, r"03_multi_gpu can make no trials .* at quick: .*"),
+        ("05_inference", {"compiled_engine": 7}, r"05_inference can make no trials .* params/cpu\.yaml .*KeyError 7.*"),
+    ],
+)
+def test_a_sweep_that_no_trial_can_be_made_of_is_the_users_error(study, sizes, said, monkeypatch):
+    profile = load_profile("cpu")
+    mended = {name: value for name, value in {**profile.sweep(study, "quick"), **sizes}.items() if value is not None}
+    broken = profile.model_copy(update={"sweeps": {**profile.sweeps, study: {"quick": mended}}})
+    monkeypatch.setattr("labkit.study.load_profile", lambda *_: broken)
+    parameters = {"hw": "cpu", "scale": "quick", "mode": "plan", "data": ""}
+    with pytest.raises(UserError) as caught:
+        planned_trials(notebook_of(study), parameters)
+    assert re.fullmatch(said, str(caught.value))
