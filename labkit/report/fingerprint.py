@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from labkit.analysis import between_hosts
 from labkit.analysis.results import Results
 from labkit.profile import Profile
 from labkit.report.html import write_template
@@ -30,6 +33,7 @@ def write_fingerprint(
         studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in versions_rows(shown)],
         rows=_side_by_side(list(hosts.values())),
         hosts=list(hosts),
+        between=Markup(between_hosts.table(shown)._repr_mimebundle_()["text/html"]),  # noqa: S704 - it escapes its cells
         rendered=rendered,
     )
 

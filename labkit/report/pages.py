@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit import __version__
-from labkit.analysis import printed
+from labkit.analysis import between_hosts, printed
+from labkit.analysis.engines import conditions
 from labkit.analysis.format import MISSING, listing
 from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
@@ -27,6 +28,7 @@ from labkit.report.site import Headline, Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.shown import evidence, notebook_of
+from labkit.trial import OF_NETWORKS
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -91,7 +93,13 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
             for title, frame, where in printed.tables(papers, study, device=profile.name)
         ],
         host=_hosts(profile, shown),
-        headline=[found for study in runs if study in STUDIES and (found := _headline(report, study))],
+        between_hosts=between_hosts.sentence(shown),
+        headline=[
+            found
+            for study in runs
+            if study in STUDIES
+            and (found := _headline(report, study, next((one for one in shown if one.study.id == study), None)))
+        ],
         verdicts=findings.sentence(),
         counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
         judged=[
@@ -133,7 +141,7 @@ def _links(report: Path) -> list[tuple[str, str]]:
     return [*LINKS, *([("../comparison/index.html", "Comparison")] if comparison.is_file() else [])]
 
 
-def _headline(report: Path, study: str) -> Headline | None:
+def _headline(report: Path, study: str, results: Results | None) -> Headline | None:
     notebook = report / f"{study}.ipynb"
     if not notebook.is_file():
         return None
@@ -145,7 +153,9 @@ def _headline(report: Path, study: str) -> Headline | None:
         return None
     page = f"{study}.html" if (report / f"{study}.html").is_file() else None
     first, *_ = str(said["headline"]).split("\n\n")  # the rest of the answer is on the study's page
-    return Headline(STUDIES[study].title, page, first, said.get("key_numbers") or [])
+    trials = [trial for trial in results.by_trial if trial.workload in OF_NETWORKS] if results else []
+    of = f"Of: {conditions(results, trials)}." if results and trials else ""
+    return Headline(STUDIES[study].title, page, first, said.get("key_numbers") or [], of)
 
 
 def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun | None) -> StudyRow:

@@ -50,12 +50,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a study found: its title, page, few numbers (value, what of) and sentences."""
+    """What a study found: its title, page, few numbers (value, what of) and sentences; `of` is what they are of."""
 
     title: str
     page: str | None
     text: str
     numbers: Sequence[Sequence[str]] = ()
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Site:
     command: str
     studies: Sequence[StudyRow]
     host: Sequence[tuple[str, str]] = ()  # (label, value); empty when no host has records
+    between_hosts: str = ""  # what the headlines' intervals say of other hosts
     headline: Sequence[Headline] = ()
     hardware: Sequence[tuple[str, str, str]] = ()  # (label, value, source)
     roofline: str | None = None

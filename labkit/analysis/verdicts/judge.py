@@ -11,7 +11,7 @@ from labkit.analysis.format import listing
 from labkit.analysis.speed import OF_MODELS
 from labkit.analysis.verdicts.evidence import Evidence, Side, select
 from labkit.analysis.verdicts.shapes import SHAPES
-from labkit.analysis.verdicts.verdict import Finding, Judged, Verdict
+from labkit.analysis.verdicts.verdict import Case, Finding, Judged, Verdict
 from labkit.analysis.verdicts.words import choice_words, field_name, title_of
 from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
@@ -152,14 +152,34 @@ def _models_of(test: Test) -> list[object]:
     return [name for name in named if name != OTHERS]
 
 
+def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
+    """Where numbers of the claim were not held against anything, or whole tests had no trials."""
+    parts = []
+    decided = [[case for case in cases if case.verdict != "not testable here"] for cases in told]
+    printed = {name for judged, cases in zip(tests, decided, strict=True) if cases for name in _printed_on(judged)}
+    profiles = {side.results.profile.name for cases in decided for case in cases for side in case.sides}
+    if printed and not printed & profiles:
+        parts.append("by direction only (its magnitudes are judged on the paper's hardware)")
+    done = sum(map(bool, decided))
+    if 0 < done < len(tests):
+        parts.append(f"by {done} of its {len(tests)} tests")
+    return parts
+
+
+def _printed_on(judged: Judged) -> set[str]:
+    """The profiles on which a test's magnitudes were published."""
+    return {name for published in judged.test.published for name in published.hardware}
+
+
 def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
-    """In what the trials behind the verdict differ from the paper's: data, framework, precision, models."""
-    told = [case for judged in tests for case in judged.cases if case.effect or case.verdict != "not testable here"]
+    """In what the trials behind the verdict differ from the paper's, and what of the claim was not judged by them."""
+    cases_told = [[one for one in judged.cases if one.effect or one.verdict != "not testable here"] for judged in tests]
+    told = [case for cases in cases_told for case in cases]
     sides = [side for case in told for side in case.sides]
     trials = [side.trial for side in sides]
     if not trials:
         return ""
-    setup, parts = paper.setup, []
+    setup, parts = paper.setup, _only(tests, cases_told)
     data = sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})
     frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
     precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
@@ -167,6 +187,8 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     for device, things in (("cuda", "GPUs"), ("cpu", "processes")):
         if several := sorted({trial.devices for trial in trials if trial.devices > 1 and trial.device == device}):
             parts.append(f"on {listing([str(number) for number in several])} {things}")
+    if epochs := sorted({trial.epochs for trial in trials if trial.epochs}):
+        parts.append(f"after {listing([str(number) for number in epochs])} epochs")
     if data:
         parts.append(f"on {listing(data)}")
     if frameworks and "framework" not in compared:
