@@ -53,7 +53,7 @@ def power(results: Results, trials: list[Trial]) -> KeyNumbers:
         draw, trial = max(draws, key=lambda pair: pair[0].point)
         limit = results.power_limit_w
         of_limit = f", {percent(draw.point / limit)} of the {number(limit)} W limit" if limit else ""
-        found.append([with_interval(draw, "power_w"), f"most: {name_of(trial)}{of_limit}"])
+        found.append([with_interval(draw, "power_w"), f"most of these trainings: {name_of(trial)}{of_limit}"])
     costs = [
         (cost, trial) for trial in training_trials if (cost := mean_interval(results, trial, "energy_per_image_j"))
     ]
