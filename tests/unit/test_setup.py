@@ -226,6 +226,8 @@ def test_in_an_environment_of_our_own_what_is_imported_is_compiled_once(
     arguments: list[str], kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"):  # of the make that runs the tests
+        monkeypatch.delenv(name, raising=False)
     command = ["make", "-C", str(ROOT), *arguments, "--eval=environment: ; @env", "environment"]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "LABKIT_PYTHON=" in told

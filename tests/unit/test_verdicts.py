@@ -1295,6 +1295,18 @@ def test_a_precision_that_a_claim_names_and_that_was_not_measured_is_named() -> 
     assert label({R50: near(2), Trial(precision="fp16"): near(2)}, test, precisions=["fp32", "fp16"]) == "replicated"
 
 
+def test_a_verdict_says_where_only_a_direction_was_judged_or_only_some_of_the_tests() -> None:
+    magnitude = {"at_least": 1, "published": [published(5)]}
+    own = {"hardware": ["h200"]}
+    direction = "by direction only (its magnitudes are judged on the paper's hardware)"
+    assert label({R50: near(2)}, a_test(shape="level", **magnitude)) == f"replicated, {direction}"
+    assert direction not in label({R50: near(2)}, a_test(shape="level", at_least=1, published=[published(2, **own)]))
+
+
+def test_a_verdict_on_training_runs_says_after_how_many_epochs() -> None:
+    assert label({replace(R50, epochs=15): near(2)}) == "replicated, after 15 epochs"
+
+
 def test_what_a_claim_compares_is_not_what_it_differs_in() -> None:
     test = a_test(shape="ratio", at_least=1, over={"precision": "bf16"}, under={"precision": "fp32"})
     assert label({R50: near(2), Trial(precision="bf16"): near(3)}, test) == "replicated"

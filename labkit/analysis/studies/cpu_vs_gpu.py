@@ -57,7 +57,7 @@ def _ratio_sentences(results: Results, trials: Sequence[Trial]) -> list[str]:
         rows = [row for row in compared(results, trials) if row.setting.workload == workload]
         parts = [
             f"{words} {ends}"
-            for words, form in (("the plain loop on both", _plain), ("each at its best", _best))
+            for words, form in (("the plain loop on both", _plain), ("each at the best of what was tried here", _best))
             if (ends := _ends(rows, form))
         ]
         if parts:

@@ -60,7 +60,7 @@ def rates(results: Results, trials: Sequence[Trial]) -> Figure | Text:
         name="sides",
         draw=draw,
         again=results.again,
-        caption="Images/s of each side with the papers' plain loop and at its best (the numbers name how). "
+        caption="Images/s of each side with the papers' plain loop and at its best here (the numbers name how). "
         f"{engines.conditions(results, list(trials))}. Bars: 95 % interval.",
         alt=f"Dot plot on a log axis, one row a workload, model and batch: images per second of each side, plain and "
         f"best. The most: {most['setting']} on the {most['on']}, {number(most['value'])} images/s.",
