@@ -228,7 +228,9 @@ def main() -> None:
         # Typer's and Click's usage errors have no common base over their versions, but all say their message this way.
         if not hasattr(error, "format_message"):
             raise
-        print(f"labkit: {error.format_message()}", file=sys.stderr)
+        said = str(error.format_message())
+        hint = " `labkit --help` lists what there is." if said.startswith("No such command") else ""
+        print(f"labkit: {said}{hint}", file=sys.stderr)
         sys.exit(2)
     if code == INTERRUPTED:  # which newer Typers return themselves
         print(

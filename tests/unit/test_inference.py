@@ -190,8 +190,9 @@ def test_a_resnet_is_compiled_by_its_blocks_and_predicts_the_same() -> None:
     assert len(compiled) == 3, "the beginning, the block, the end"
 
 
-def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
-    model, compiled = build_model("resnet18", classes=10), []
+def losses_and_regions(model: Any) -> tuple[list[float], list[str]]:
+    """Of a step in regions and of one that is compiled whole: the losses, and what was compiled for both."""
+    compiled = []
 
     def note(function: Any) -> Any:
         compiled.append(function.__name__)
@@ -200,20 +201,17 @@ def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
     images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
     with torch.no_grad():
         losses = [float(loss_function(model, note, in_regions=kind)(images, labels)) for kind in (True, False)]
+    return losses, compiled
+
+
+def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
+    losses, compiled = losses_and_regions(build_model("resnet18", classes=10))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert len(compiled) == 4, "three regions, and one network"
 
 
 def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> None:
-    model, compiled = build_model("vgg16", classes=10, head="head512").eval(), []
-
-    def note(function: Any) -> Any:
-        compiled.append(function.__name__)
-        return function
-
-    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
-    with torch.no_grad():
-        losses = [float(loss_function(model, note, in_regions=kind)(images, labels)) for kind in (True, False)]
+    losses, compiled = losses_and_regions(build_model("vgg16", classes=10, head="head512").eval())
     assert losses[0] == losses[1]
     assert compiled == ["first", "last", "whole"]
 
