@@ -25,7 +25,7 @@ from labkit.data.loader import StreamingLoader
 from labkit.data.order import WHOLE, Shard
 from labkit.engines import gate, precision
 from labkit.engines.captured import CapturedStep
-from labkit.engines.exchange import bytes_to_send, check_same_everywhere
+from labkit.engines.exchange import check_same_everywhere
 from labkit.engines.hosted import HostedStep
 from labkit.engines.regions import compiler_cache
 from labkit.engines.schedule import learning_rates
@@ -35,11 +35,10 @@ from labkit.engines.training import Training
 from labkit.errors import GateError, Unsupported
 from labkit.measure import Held
 from labkit.models import build as build_model
-from labkit.models import count
-from labkit.recipes import weight_passes
 from labkit.trial import Trial
 from labkit.workloads import Scores
 from labkit.workloads._inputs import inputs_of
+from labkit.workloads._train_facts import cost_of, facts_of, facts_of_exchange, held
 from labkit.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
@@ -96,8 +95,15 @@ class TrainWorkload:
         self.run = self._drive()
         self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
-        self.flop_per_step: int | None = self._count().flop_training * trial.batch_of_step
-        self.facts = self._describe()
+        cost = cost_of(trial)
+        self.flop_per_step: int | None = cost.flop_training * trial.batch_of_step
+        self.facts = {
+            **facts_of(trial, cost, data),
+            **self._inputs.facts,
+            "loader": self.run.kind,
+            **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),
+            **self.training.facts,
+        }
 
     def _build(self) -> nn.Module:
         """The model at its initial weights, which are the seed's."""
@@ -122,47 +128,6 @@ class TrainWorkload:
             return CapturedStep(self.training, HostFed(loader, dtype=self.training.input_dtype, **shape))
         assert isinstance(loader, StaticBatch), "a captured step runs on a GPU"
         return CapturedStep(self.training, loader)
-
-    def _count(self) -> Any:
-        trial = self.trial
-        return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
-
-    def _describe(self) -> dict[str, Any]:
-        trial, data, cost = self.trial, self._data, self._count()
-        return {
-            "parameters": cost.parameters,
-            "parameter_bytes": cost.parameter_bytes,
-            "weight_traffic_bytes_per_step": round(
-                weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # unless they stay in a cache
-            ),
-            **self._inputs.facts,
-            "flop_training": cost.flop_training,
-            "flop_forward": cost.flop_forward,
-            "stem": trial.stem if trial.model.startswith("resnet") else None,
-            "head": trial.head if trial.model.startswith("vgg") else None,
-            "loader": self.run.kind,
-            "threads": torch.get_num_threads(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "data_description": data.description,
-            "train_images": len(data.train),
-            **self._exchange(),
-            **self.training.facts,
-            **self._buckets(),
-        }
-
-    def _exchange(self) -> dict[str, Any]:
-        """What a device must send in each step, where there are several."""
-        if self._team is None:
-            return {}
-        about: dict[str, Any] = {"gradient_precision": self.trial.gradient_precision, "averaged": not self._is_stale}
-        return {"exchanged_bytes_per_step": bytes_to_send(self.training.model, self._team, **about)}
-
-    def _buckets(self) -> dict[str, Any]:
-        """How a tuned exchange is cut, where there is one."""
-        buckets = self.training.buckets
-        if buckets is None:
-            return {}
-        return {"gradient_buckets_bytes": buckets.sizes_bytes, "shared_buckets_bytes": buckets.shared_sizes_bytes}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """The eager steps to compare with, compiling, capturing: whichever the trial needs."""
@@ -304,24 +269,7 @@ class TrainWorkload:
 
     def held(self) -> Held:
         """What lies in memory between two steps."""
-        captured, model = isinstance(self.run, CapturedStep), self.training.model
-        unseen: dict[str, str] = {}
-        if captured:
-            unseen = dict.fromkeys(("saves_unseen", "peak_unseen"), "a captured step is replayed and allocates nothing")
-        elif "compile" in self.trial.engine:
-            unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
-        elif self.trial.parallel == "one_process":
-            unseen["saves_unseen"] = "the network runs in threads of DataParallel, one a device"
-            unseen["peak_unseen"] = "several devices have one each"
-        loader = self.run.batch if isinstance(self.run, CapturedStep) else self.run.loader
-        return Held(
-            weights=list(model.parameters()),
-            gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
-            optimiser=self.training.state(),
-            inputs=[self.run.images, self.run.labels],
-            beside=[*model.buffers(), *(one for one in vars(loader).values() if isinstance(one, torch.Tensor))],
-            **unseen,
-        )
+        return held(self.trial, self.training, self.run)
 
     def restart(self) -> None:
         """Back to the initial weights and the first image."""

@@ -1,7 +1,7 @@
 """Training whose gradients go in our own buckets, whatever drives it: a CPU need not compile for it.
 
-`size` 1 leaves the exchange out, `size` 2 shares out the update but keeps the new weights to itself, `size` 3 shares it
-out and adds up the gradients of a share from nobody else.
+`size` 1 leaves the exchange out; of an update that is shared out, 2 keeps the new weights to itself and 3 takes nobody
+else's gradients.
 """
 
 from __future__ import annotations
