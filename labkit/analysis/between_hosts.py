@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.analysis.format import number
+from labkit.analysis.format import with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
@@ -86,7 +86,9 @@ def table(shown: Sequence[Results]) -> Table | Text:
     rows = [
         {
             "training": _name(trial, several),
-            "images/s": "; ".join(f"{_with_ends(one.rate)} ({one.study[:2]})" for one in found),
+            "images/s": "; ".join(
+                f"{with_interval(one.rate, 'images_per_s', unit=False)} ({one.study[:2]})" for one in found
+            ),
             "most over least": f"{_most_over_least(found):.2f}x",
         }
         for trial, found in several.items()
@@ -104,6 +106,6 @@ def _name(trial: Trial, beside: Iterable[Trial]) -> str:
     return name_of(trial, beside) + loader
 
 
-def _with_ends(rate: Interval) -> str:
-    ends = [number(end) for end in (rate.low, rate.high) if end is not None]
-    return f"{number(rate.point)} [{', '.join(ends)}]"
+def _words(one: Seen) -> str:
+    """`19,560 [16,330, 23,440] (01)`."""
+    return f"{with_interval(one.rate, 'images_per_s', unit=False)} ({one.study[:2]})"
