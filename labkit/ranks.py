@@ -86,32 +86,42 @@ class Team:
 class World:
     """All processes of a run, cut into teams of the first so many ranks: one for each of `sizes`.
 
-    Those whose size is among `halved` are cut into two halves too.
+    Those whose size is among `halved` are cut into two halves too. `together` are sizes of teams that share one device:
+    NCCL wants a device a rank, so their gradients go by Gloo.
     """
 
-    def __init__(self, sizes: Iterable[int], *, on_gpus: bool, halved: Iterable[int] = ()) -> None:
+    def __init__(
+        self, sizes: Iterable[int], *, on_gpus: bool, halved: Iterable[int] = (), together: Iterable[int] = ()
+    ) -> None:
         import torch.distributed as dist
 
         dist.init_process_group("gloo", timeout=FOREVER)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._backend, cut = "nccl" if on_gpus else "gloo", set(halved)
-        self._teams: dict[int, Team] = {}
-        for size in sorted({one for one in sizes if 1 < one <= self.size}):  # every rank makes each group, in one order
+        backend, cut = "nccl" if on_gpus else "gloo", set(halved)
+        self._teams: dict[tuple[int, bool], Team] = {}
+        for size in self._possible(sizes):  # every rank makes each group, in one order
             half = None
             if size in cut:
-                halves = [self._make(first, size // 2) for first in (0, size // 2)]
+                halves = [self._make(first, size // 2, backend) for first in (0, size // 2)]
                 half = next((one for one in halves if one is not None), None)
-            whole = self._make(0, size)
+            whole = self._make(0, size, backend)
             if whole is not None:
-                self._teams[size] = replace(whole, half=half)
+                self._teams[size, False] = replace(whole, half=half)
+        for size in self._possible(together):
+            sharing = self._make(0, size, "gloo")
+            if sharing is not None:
+                self._teams[size, True] = sharing
 
-    def _make(self, first: int, size: int) -> Team | None:
+    def _possible(self, sizes: Iterable[int]) -> list[int]:
+        return sorted({one for one in sizes if 1 < one <= self.size})
+
+    def _make(self, first: int, size: int, backend: str) -> Team | None:
         """The team of so many ranks; None to a rank that is not among them."""
         import torch.distributed as dist
 
         members = list(range(first, first + size))
         control = dist.new_group(members, backend="gloo", timeout=FOREVER)
-        work = dist.new_group(members, backend=self._backend, timeout=FOREVER)
+        work = dist.new_group(members, backend=backend, timeout=FOREVER)
         return Team(self.rank - first, size, control, work, first) if self.rank in members else None
 
     def wait_for_all(self) -> None:
@@ -120,9 +130,9 @@ class World:
 
         dist.barrier()
 
-    def team_of(self, processes: int) -> Team | None:
+    def team_of(self, processes: int, *, together: bool = False) -> Team | None:
         """This process's team for a trial of so many; None where it is one process or takes no part."""
-        return self._teams.get(processes)
+        return self._teams.get((processes, together))
 
 
 _present: Team | None = None

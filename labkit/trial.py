@@ -41,6 +41,9 @@ INTERCONNECTS = ("direct", "host", "sockets")
 NETWORKS = ("any", "ethernet", "infiniband")
 GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
 UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: averaged, or applied in turn, stale by then
+# Of whole training runs. `apart`: each of the devices is one; `together`: a process stands for each, and one device has
+# them all. What several devices learn can be seen of one so, and how fast they are cannot.
+PLACEMENTS = ("apart", "together")
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
 # two jobs that take turns on all of them.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
@@ -58,7 +61,7 @@ ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samp
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
-    `devices` are those of all `nodes` together, as many on each.
+    `devices` are those of all `nodes` together, as many on each (but see `PLACEMENTS`).
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
@@ -97,6 +100,7 @@ class Trial:
     scaling: str = "weak"
     arrangement: str = "alone"
     updates: str = "synchronous"
+    placement: str = "apart"
     interconnect: str = "direct"
     gradient_precision: str = "fp32"
     nodes: int = 1
@@ -131,6 +135,7 @@ class Trial:
             ("scaling", SCALINGS),
             ("arrangement", ARRANGEMENTS),
             ("updates", UPDATES),
+            ("placement", PLACEMENTS),
             ("interconnect", INTERCONNECTS),
             ("network", NETWORKS),
             ("gradient_precision", GRADIENT_PRECISIONS),
@@ -159,6 +164,8 @@ class Trial:
             raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
         if self.parallel == "one_process":
             self._check_one_process()
+        if self.placement == "together":
+            self._check_together()
         if self.epochs and self.energy_windows:
             raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
         if self.epochs and self.traced_iterations:
@@ -180,6 +187,31 @@ class Trial:
                     f"one process for all devices (parallel='one_process') splits a batch among one machine's GPUs by "
                     f"PyTorch, in step: it goes with {name}={only!r}, not {value!r}."
                 )
+
+    def _check_together(self) -> None:
+        """UserError for what has no meaning where one device has all processes."""
+        if self.devices == 1 or not self.epochs:
+            raise UserError(
+                "processes that stand together on one device (placement='together') train whole epochs, and are two or "
+                "more: give epochs and devices=2, or leave placement."
+            )
+        for name, only in (
+            ("framework", "torch"),
+            ("nodes", 1),
+            ("arrangement", "alone"),
+            ("interconnect", "direct"),
+            ("parallel", "ranks"),
+        ):
+            if (value := getattr(self, name)) != only:
+                raise UserError(
+                    f"processes that stand together on one device (placement='together') exchange in its machine's "
+                    f"memory: they go with {name}={only!r}, not {value!r}."
+                )
+
+    @property
+    def devices_taken(self) -> int:
+        """How many devices there have to be for it: one where all its processes stand together."""
+        return 1 if self.placement == "together" else self.devices
 
     @property
     def batch_of_device(self) -> int:
@@ -230,6 +262,8 @@ class Trial:
             "precision",
             "engine",
             "optimizer",
+            "learning_rate",
+            "schedule",
             "memory_format",
             "copies",
             "weights",
@@ -240,6 +274,7 @@ class Trial:
             "scaling",
             "arrangement",
             "updates",
+            "placement",
             "interconnect",
             "gradient_precision",
             "parallel",
@@ -257,6 +292,8 @@ class Trial:
         """A field in a label."""
         if name == "memory_format" and self.framework != "torch":
             return ""  # Keras's networks have their own
+        if name == "learning_rate":
+            return f"rate {self.learning_rate:g}"
         if name == "threads":
             return f"{self.threads or 'default'} threads"
         if name == "traced_iterations":

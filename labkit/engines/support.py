@@ -35,6 +35,8 @@ def why_unsupported(trial: Trial) -> str | None:
     exact = trial.precision == trial.gradient_precision == "fp32" and trial.engine == "eager"
     if trial.updates == "asynchronous" and not (trial.devices > 1 and exact and trial.optimizer == "sgd"):
         return "asynchronous updates are of several devices, in FP32 by plain SGD, eagerly"
+    if trial.placement == "together" and trial.engine != "eager":
+        return "processes that stand together on one device exchange gradients by Gloo, eagerly"
     if trial.gradient_precision != "fp32" and trial.devices == 1:
         return "one device exchanges no gradients"
     if trial.gradient_precision == "bf16" and trial.device == "cpu":

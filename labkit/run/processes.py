@@ -68,7 +68,7 @@ class Processes:
             return WorkerProcess(trials, self.timing, **about)
         if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
             return GroupOverNodes(trials, self.timing, nodes=self.nodes, **about)
-        ranks = max((one.processes for one in trials if one.nodes == 1 and one.devices <= available), default=1)
+        ranks = max((one.processes for one in trials if one.nodes == 1 and one.devices_taken <= available), default=1)
         if ranks == 1:
             return WorkerProcess(trials, self.timing, **about)
         return GroupProcess(trials, self.timing, ranks=ranks, **about)

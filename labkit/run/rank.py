@@ -25,7 +25,7 @@ from labkit.run.execution import Job, failure, follow, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
 from labkit.run.protocol import NODE, TOKEN, line_to_runner, without_paths
-from labkit.trial import Trial, trial_from_dict
+from labkit.trial import PLACEMENTS, Trial, trial_from_dict
 
 
 def main() -> int:
@@ -39,17 +39,22 @@ def main() -> int:
     on_gpus = any(trial.device == "cuda" for trial in trials)
     if on_gpus:
         import torch
-    halved = (trial.processes for trial in trials if trial.arrangement == "at_once")
-    world = ranks.World((trial.processes for trial in trials), on_gpus=on_gpus, halved=halved)
+    apart, together = ([one for one in trials if one.placement == where] for where in PLACEMENTS)
+    world = ranks.World(
+        (trial.processes for trial in apart),
+        on_gpus=on_gpus,
+        halved=(trial.processes for trial in apart if trial.arrangement == "at_once"),
+        together=(trial.processes for trial in together),
+    )
     if world.rank == 0:
         startup_s = time.monotonic() - job["spawned_s"]
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
     about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
     for trial in trials:
-        team = world.team_of(trial.processes)
+        team = world.team_of(trial.processes, together=trial.placement == "together")
         if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):
-            # Rank r has device r, but for two jobs that share one. A rank that takes no part may have none at all.
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices else 0)
+            # Rank r has device r, but for those that share one. A rank that takes no part may have none at all.
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices_taken else 0)
         with ranks.working_as(team):
             outcome = _lead(trial, about, data, line) if world.rank == 0 else _follow(trial, about, data)
         if world.rank and team is not None:

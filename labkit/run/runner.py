@@ -235,7 +235,7 @@ class _Run:
             planned=self.planned,
             process=process,
             host=self.host.id,
-            devices_used=trial.devices,
+            devices_used=trial.devices_taken,
             versions={**self.host.versions(trial.framework), **details},
             status=outcome["status"],
             reason=outcome["reason"],

@@ -171,6 +171,7 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
 
 IN_BUCKETS = "tests.faulty.train_in_buckets"
 ASYNCHRONOUS = {"updates": "asynchronous"}
+TOGETHER = {"placement": "together"}
 TRAINED: dict[str, dict[str, Any]] = {
     "weak": {},
     "strong": {"scaling": "strong", "batch": 16},
@@ -188,6 +189,9 @@ TRAINED: dict[str, dict[str, Any]] = {
     "stale": ASYNCHRONOUS,
     "stale, epochs": {**ASYNCHRONOUS, "epochs": 2, "schedule": "warm_up"},
     "stale, alone": {**ASYNCHRONOUS, "devices": 1},
+    "epochs, together": {"epochs": 1, **TOGETHER},
+    "four together": {"epochs": 1, "devices": 4, "scaling": "strong", "batch": 32, **TOGETHER},
+    "compiled, together": {"epochs": 1, "engine": "compile", **TOGETHER},
 }
 
 
@@ -273,6 +277,28 @@ def test_two_jobs_run_at_once_or_in_turns(trained: dict[str, Record]) -> None:
         assert (one.devices_used, one.facts["jobs"]) == (devices, 2)
     assert "gate" in trained["turns"].facts and "gate" not in trained["halves"].facts, "two ranks of a job are compared"
     assert trained["halves, epochs"].status == "unsupported"
+
+
+def test_learners_that_share_a_device_learn_what_those_with_one_each_do(trained: dict[str, Record]) -> None:
+    apart, together_, four = made = [trained[name] for name in ("epochs", "epochs, together", "four together")]
+    assert_ok(*made)
+    assert (apart.devices_used, together_.devices_used, four.devices_used) == (2, 1, 1)
+    learned = [(one.epochs.epochs[0].train_loss, one.epochs.epochs[0].top1) for one in made if one.epochs]
+    assert learned[0] == learned[1], "where they stand changes nothing"
+    assert four.epochs is not None and four.epochs.epochs[0].images == 160, "four, whatever cores there are"
+    refused = trained["compiled, together"]
+    assert (refused.status, "by Gloo, eagerly" in (refused.reason or "")) == ("unsupported", True)
+
+
+def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
+    for fields, said in (
+        ({"devices": 1, "epochs": 1}, "are two or more"),
+        ({"devices": 2}, "train whole epochs"),
+        ({"devices": 2, "epochs": 1, "interconnect": "host"}, "interconnect='direct'"),
+        ({"devices": 4, "epochs": 1, "nodes": 2}, "nodes=1"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Trial(**TOGETHER, **fields)
 
 
 def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:

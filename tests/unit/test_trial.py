@@ -92,6 +92,7 @@ def test_every_field_that_differs_is_in_the_key():
         "parallel": "one_process",
         "constraint": "gradient_penalty",
         "updates": "asynchronous",
+        "placement": "together",
         "interconnect": "host",
         "gradient_precision": "bf16",
         "network": "ethernet",
@@ -100,6 +101,7 @@ def test_every_field_that_differs_is_in_the_key():
     taken = {  # without which there is no such trial
         "nodes": {"devices": 7},
         "network": {"devices": 2, "nodes": 2},
+        "placement": {"devices": 2, "epochs": 1},
         "parallel": {"devices": 2, "scaling": "strong"},
     }
     for field in fields(Trial):

@@ -36,17 +36,27 @@ def run_name(trial: Trial, trials: Sequence[Trial]) -> str:
     return ", ".join(title(trial) if name == "model" else word(trial, name) for name in told) or title(trial)
 
 
+def has_time(trial: Trial) -> bool:
+    """Whether a run's seconds say something of its devices.
+
+    Processes that share one take turns on it, and of stale updates every device repeats all.
+    """
+    return trial.placement == "apart" and trial.updates == "synchronous"
+
+
 Naming = Callable[[Trial], str]
 
 
 def epochs(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> pd.DataFrame:
-    """One row an epoch of a run and seed; `seconds` of training up to its end, validation not counted."""
+    """One row an epoch of a run and seed; `seconds` of training up to its end, validation not counted, where they say
+    something (`has_time`).
+    """
     rows, called = [], _naming(trials, naming)
     for trial in trials:
         for record in results.ok(trial):
             if record.epochs is None:
                 continue
-            ended = np.cumsum([epoch.train_s for epoch in record.epochs.epochs])
+            ended = np.cumsum([epoch.train_s if has_time(trial) else np.nan for epoch in record.epochs.epochs])
             for number_, (epoch, seconds) in enumerate(zip(record.epochs.epochs, ended, strict=True), start=1):
                 about = {"run": called(trial), "seed": record.epochs.seed, "epoch": number_}
                 scores = {"top1": epoch.top1, "top5": epoch.top5, "val_loss": epoch.val_loss}
@@ -88,13 +98,16 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
         return NO_RUNS
     names = list(dict.fromkeys(data["run"]))
     columns = 5 if naming is None else 2  # names of one's own are sentences
+    timed = [trial for trial in trials if results.ok(trial) and has_time(trial)]
+    compared = len(timed) > 1 or len(timed) == len(names)  # one line of several compares nothing
+    along_what = {"epoch": "epochs", "seconds": "seconds of training"} if compared else {"epoch": "epochs"}
 
     def draw(figure: Any, theme: Theme) -> None:
-        grid = figure.subplots(2, 2, sharex="col", sharey="row")
+        grid = figure.subplots(2, len(along_what), sharex="col", sharey="row", squeeze=False)
         for row, (column, label, scale) in zip(
             grid, (("loss", "training loss", 1.0), ("top1", "top-1 (%)", 100.0)), strict=True
         ):
-            for axes, along in zip(row, ("epoch", "seconds"), strict=True):
+            for axes, along in zip(row, along_what, strict=True):
                 for index, name in enumerate(names):
                     style = {
                         "color": theme.palette[index % len(theme.palette)],
@@ -103,8 +116,8 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
                     _lines(axes, data[data["run"] == name], along, column, scale, name, style)
                 tidy(axes, theme, grid="y")
             row[0].set_ylabel(label)
-        grid[1][0].set_xlabel("epochs")
-        grid[1][1].set_xlabel("seconds of training")
+        for axes, label in zip(grid[1], along_what.values(), strict=True):
+            axes.set_xlabel(label)
         grid[1][0].xaxis.get_major_locator().set_params(integer=True)
         legend_above(figure, grid.ravel(), ncols=columns)
 
@@ -113,9 +126,10 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
         draw=draw,
         again=results.again,
         caption=f"Training runs: a thin line a seed, the mean thicker. After the last epoch, with the 95 % interval "
-        f"over seeds: {ends(results, trials, naming)}. Seconds are of training only."
+        f"over seeds: {ends(results, trials, naming)}.{' Seconds are of training only.' if compared else ''}"
         f"{_lost(results, trials, naming)} {_rate(trials)} {engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
-        alt=f"Four line plots: training loss and top-1 accuracy, against epochs and seconds, for {listing(names)}.",
+        alt=f"{'Four' if compared else 'Two'} line plots: training loss and top-1 accuracy, against "
+        f"{listing(list(along_what.values()))}, for {listing(names)}.",
         data=data,
         size_in=(8.0, 5.2),
     )

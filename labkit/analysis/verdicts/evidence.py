@@ -33,7 +33,7 @@ from labkit.trial import ASKED_AFTER, Trial
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
 HOUR_S = 3600.0
 # What a trial of several devices has and one of a single device can't have.
-BETWEEN_DEVICES = ("scaling", "updates", "interconnect", "gradient_precision", "nodes", "network")
+BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 

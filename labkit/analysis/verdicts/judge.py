@@ -185,8 +185,10 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
     compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
     for device, things in (("cuda", "GPUs"), ("cpu", "processes")):
-        if several := sorted({trial.devices for trial in trials if trial.devices > 1 and trial.device == device}):
+        if several := sorted({trial.devices_taken for trial in trials if trial.device == device} - {1}):
             parts.append(f"on {listing([str(number) for number in several])} {things}")
+    if learners := sorted({trial.devices for trial in trials if trial.placement == "together"}):
+        parts.append(f"by {listing([str(number) for number in learners])} learners that share one device")
     if epochs := sorted({trial.epochs for trial in trials if trial.epochs}):
         parts.append(f"after {listing([str(number) for number in epochs])} epochs")
     if data:

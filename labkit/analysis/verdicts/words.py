@@ -176,6 +176,8 @@ def trial_name(side: Side, among: list[Side], without: list[str] | None = None) 
 def value_words(side: Side, name: str, *, bare: bool = False) -> str:
     """The value of a field: `batch 256`, `4 devices`, `VGG-16`; `bare` gives numbers without the field's name."""
     value = side.field(name)
+    if name == "devices" and side.trial.placement == "together" and not bare:
+        return f"{value} learners on 1 device"
     if name == "profile":
         return side.results.profile.title
     if name == "model":

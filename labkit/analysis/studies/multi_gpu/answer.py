@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from labkit.analysis import engines, summary
 from labkit.analysis.results import Results
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.multi_gpu import concurrency, links, plan, scaling, to_target
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.trial import Trial
 
 KeyNumbers = list[list[str]]
 
@@ -42,6 +45,7 @@ def limitations(results: Results) -> Text:
             "A validation takes batch norm's running statistics, which follow the weights update by update: where an "
             "epoch has few updates they lag, and a part of the delay in accuracy is theirs; the training loss beside "
             "it is free of that."
+            f"{_of_learners(runs)}"
         )
     if concurrency.groups(results):
         said.append(
@@ -51,6 +55,16 @@ def limitations(results: Results) -> Text:
         )
     said.append(summary.limitations(results, [*scaled, *runs], memory=False).body)
     return Text("\n\n".join(part for part in said if part))
+
+
+def _of_learners(runs: Sequence[Trial]) -> str:
+    """What processes that share one device cannot show of a training run."""
+    if not any(trial.placement == "together" for trial in runs):
+        return ""
+    return (
+        " Learners that share a device are in step as if each had one of its own, and average the same gradients (by "
+        "Gloo where several GPUs have NCCL, so in another order of additions); only their time says nothing."
+    )
 
 
 def key_numbers(results: Results) -> KeyNumbers:

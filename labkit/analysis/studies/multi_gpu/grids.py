@@ -46,14 +46,20 @@ def scaling(lab: SeveralDevices) -> list[Trial]:
 
 
 def runs(lab: SeveralDevices) -> list[Trial]:
-    """Training runs to an accuracy that is fixed before, on one device and on all."""
-    sweep, most = lab.sweep, _most(lab)
+    """Training runs to an accuracy that is fixed before, on one device and on all.
+
+    Where there is one, as many learners as the profile asks for share it: what several learn does not depend on where
+    they stand.
+    """
+    sweep, most, placement = lab.sweep, _most(lab), "apart"
+    if most == 1:
+        most, placement = sweep["learners"], "together"
     about = {name: sweep[name] for name in ("epochs", "learning_rate", "target_top1")}
     about |= {name: sweep[f"run_{name}"] for name in ("model", "batch", "data")} | _each(lab)
     names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % most == 0]
     if most == 1 or not names:
         return []
-    several = recipes.runs_on(most, sweep["learning_rate"], names)
+    several = [{**recipe, "placement": placement} for recipe in recipes.runs_on(most, sweep["learning_rate"], names)]
     return [trial for recipe in [{"devices": 1}, *several] for trial in lab.trials(**(about | recipe))]
 
 

@@ -31,7 +31,7 @@ def table(trials: Sequence[Trial], passes: int) -> Table:
         purpose, what = _about(trial, one)
         network = (trial.model, trial.image_px, trial.precision) if trial.workload == "train" else None
         rows.setdefault((purpose, network, engine_name(trial), what), []).append(trial)
-    alone = all(trial.devices == 1 for trial in trials)
+    alone = all(trial.devices_taken == 1 for trial in trials)
     shown = []
     for (purpose, network, engine, what), alike in sorted(rows.items(), key=lambda row: _PURPOSES.index(row[0][0])):
         first = alike[0]
@@ -44,7 +44,7 @@ def table(trials: Sequence[Trial], passes: int) -> Table:
                 "network": f"{title(first)}, {input_words([first])}" if network else None,
                 "engine": f"{engine}, {first.precision.upper()}" if network else "",
                 "batch": f"{first.batch:,}" if network else None,
-                "devices": listing([str(n) for n in sorted({trial.devices for trial in alike})]),
+                "devices": listing([str(n) for n in sorted({trial.devices_taken for trial in alike})]),
                 "what": f"{what}: {', '.join(sizes)}" if sizes else what,
             }
         )
@@ -87,8 +87,9 @@ def stands_for(profile: Profile) -> str:
         )
     if profile.device.count == 1:
         return (
-            "This profile has one GPU: nothing is said of several here, only of two jobs that share it. Profiles of "
-            "more GPUs have pages of their own."
+            "This profile has one GPU. How many epochs several take is learned from processes that share it, each "
+            "with the batch and the gradients of a GPU of its own: what they compute is what as many GPUs would. How "
+            "fast several are it cannot show; profiles of more GPUs have pages of their own."
         )
     return ""
 
@@ -97,7 +98,7 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     """Which engines and numbers of devices this page has."""
     timed = [trial for trial in trials if trial.workload == "train" and not trial.epochs]
     names = list(dict.fromkeys(engine_name(trial) for trial in timed))
-    counts = sorted({trial.devices for trial in trials})
+    counts = sorted({trial.devices_taken for trial in trials})
     word = "GPU" if profile.device.kind == "cuda" else "process"
     said = f"Engines at scale {scale}: {listing(names)}. Numbers of {word}{'s' if word == 'GPU' else 'es'}: "
     said += f"{listing([str(count) for count in counts])}."
@@ -107,8 +108,9 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
 def left_out(trials: Sequence[Trial]) -> list[str]:
     """What numbers of devices cannot have: a batch that they share evenly, or halves."""
     batches = {trial.batch for trial in trials if trial.scaling == "strong" and not trial.epochs}
-    uneven = sorted({trial.devices for trial in trials for batch in batches if batch % trial.devices})
-    odd = sorted({trial.devices for trial in trials if trial.devices > 1 and trial.devices % 2})
+    counts = sorted({trial.devices_taken for trial in trials})
+    uneven = [n for n in counts if any(batch % n for batch in batches)]
+    odd = [n for n in counts if n > 1 and n % 2]
     said = [f"{listing(list(map(str, uneven)))} devices can't share the total batch evenly"] if uneven else []
     said += [f"{listing(list(map(str, odd)))} can't be halved for two jobs"] if odd else []
     return [f"Left out: {'; '.join(said)}."] if said else []

@@ -58,7 +58,9 @@ def setting_name(trial: Trial, beside: Sequence[Trial]) -> str:
 
 
 def counted(trial: Trial) -> str:
-    """`4 GPUs`, `2 processes`, `8 GPUs of 2 nodes`."""
+    """`4 GPUs`, `2 processes`, `8 GPUs of 2 nodes`, `4 learners on 1 GPU`."""
+    if trial.placement == "together":
+        return f"{trial.devices} learners on 1 {'GPU' if trial.device == 'cuda' else 'CPU'}"
     thing = "GPU" if trial.device == "cuda" else "process"
     plural = "s" if thing == "GPU" else "es"
     of_nodes = f" of {trial.nodes} nodes" if trial.nodes > 1 else ""

@@ -41,7 +41,7 @@ def alone(trials: Sequence[Trial]) -> Trial | None:
 
 
 def named(trial: Trial, one: Trial | None) -> str:
-    """`1 GPU`; `4 GPUs, total batch 256, rate x4, warm-up`; `4 GPUs, total batch 256, stale updates`."""
+    """`1 GPU`; `4 GPUs, total batch 256, rate x4, warm-up`; `4 learners on 1 GPU, batch 64 each, stale updates`."""
     if trial.devices == 1:
         return f"{counted(trial)}, batch {trial.batch}"
     said = [counted(trial), f"total batch {trial.batch_of_step}"]
@@ -94,9 +94,9 @@ def seconds_to_target(record: Record) -> float | None:
 
 
 def time_to_target(results: Results, trial: Trial) -> Interval | None:
-    """Seconds to the target, where all runs came to it; None of stale updates, each of which every device repeats."""
+    """Seconds to the target, where all runs came to it and seconds say something of the devices."""
     values = [seconds for one in results.ok(trial) if (seconds := seconds_to_target(one)) is not None]
-    if not values or len(values) < len(results.ok(trial)) or trial.updates == "asynchronous":
+    if not values or len(values) < len(results.ok(trial)) or not convergence.has_time(trial):
         return None
     return log_interval(values)
 
@@ -125,10 +125,17 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         f"Updates of an epoch, and epochs until the validation accuracy reaches {percent(first.target_top1)}, which "
         f"was fixed before, on a straight line between two epochs; ratios are of runs with the same seed. A run that "
         f"never reaches it counts as its {first.epochs} epochs, which is the least that it may need "
-        f"({_short_sentence(results, trials)}). Seconds are of training until then; those of stale updates say "
-        f"nothing, since every device repeats all updates. Top-1 is after the last epoch. "
+        f"({_short_sentence(results, trials)}). Seconds are of training until then; {_untimed(trials)}Top-1 is after "
+        f"the last epoch. "
         f"{engines.conditions(results, list(trials))}; {convergence.NO_ACCURACY}.",
     )
+
+
+def _untimed(trials: Sequence[Trial]) -> str:
+    """Why some runs have no seconds."""
+    if any(trial.placement == "together" for trial in trials):
+        return "those of learners that share a device say nothing of several devices. "
+    return "those of stale updates say nothing, since every device repeats all updates. "
 
 
 def _short_sentence(results: Results, trials: Sequence[Trial]) -> str:
