@@ -58,6 +58,15 @@ OF_NETWORKS = ("train", "infer", "gan")  # the workloads that have one
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
 
+# In a label only where they are not what a trial has by default: most trials leave them.
+_NAMED_IF_UNUSUAL = frozenset(
+    {
+        *("learning_rate", "schedule", "devices", "nodes", "network", "scaling", "arrangement", "updates"),
+        *("interconnect", "gradient_precision", "parallel"),
+    }
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
@@ -274,7 +283,6 @@ class Trial:
             "scaling",
             "arrangement",
             "updates",
-            "placement",
             "interconnect",
             "gradient_precision",
             "parallel",
@@ -289,7 +297,11 @@ class Trial:
         return " ".join(filter(None, parts))
 
     def _part(self, name: str) -> str:
-        """A field in a label."""
+        """A field in a label; empty where it is what is usual."""
+        if name in _NAMED_IF_UNUSUAL and getattr(self, name) == _USUAL[name]:
+            return ""
+        if name == "devices":
+            return f"{self.devices} {'devices' if self.placement == 'apart' else 'learners on 1 device'}"
         if name == "memory_format" and self.framework != "torch":
             return ""  # Keras's networks have their own
         if name == "learning_rate":
@@ -303,6 +315,9 @@ class Trial:
         if name == "nodes":
             return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
         return str(getattr(self, name))
+
+
+_USUAL = {f.name: f.default for f in fields(Trial)}
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:

@@ -430,7 +430,11 @@ def test_every_number_of_gpus_has_trials_that_can_be_run_and_told_apart(count: i
     device = lab.profile.device.model_copy(update={"count": count})
     lab.profile = lab.profile.model_copy(update={"device": device})
     trials = planned(lab)
-    assert max(trial.devices for trial in trials) == count and len({trial.key for trial in trials}) == len(trials)
+    assert max(trial.devices_taken for trial in trials) == count
+    assert len({trial.key for trial in trials}) == len(trials)
+    runs = [trial for trial in trials if trial.epochs and trial.devices > 1]
+    learners = count if count > 1 else lab.sweep["learners"]
+    assert {(one.devices, one.placement) for one in runs} == {(learners, "together" if count == 1 else "apart")}
     told = [
         (scaling.Setting.of(trial), trial.devices > 1 and trial.scaling, trial.devices)
         for trial in trials
@@ -442,6 +446,37 @@ def test_every_number_of_gpus_has_trials_that_can_be_run_and_told_apart(count: i
             alone = {name: getattr(Trial(), name) for name in BETWEEN}
             on_one = replace(trial, devices=1, traced_iterations=0, **alone)
             assert on_one in trials, f"{trial.label()} has nothing to stand beside"
+
+
+def test_learners_that_share_a_gpu_show_epochs_and_no_seconds() -> None:
+    together = {
+        name: trial if name == "one" else replace(trial, placement="together")
+        for name, trial in training_runs().items()
+    }
+    made = [
+        run(STUDY, trial, n, [1.0] * 5, ENDS[name] * NOISE[n - 1] ** 0.1)
+        for name, trial in together.items()
+        for n in PASSES
+    ]
+    results = of_records(STUDY, made, "h200")
+    table, runs = to_target.table(results, to_target.runs(results)), to_target.runs(results)
+    assert isinstance(table, Table)
+    assert "seconds" not in table.frame and "none are given" in table.caption
+    assert "4 learners on 1 GPU, total batch 256, rate x4" in column(table, "run")
+    said = to_target.sentence(results, runs)
+    assert "4 learners on 1 GPU take of the epochs that one takes" in said and "seconds" not in said
+    drawn = to_target.curves(results, runs)
+    assert isinstance(drawn, Figure) and "seconds" not in drawn.alt
+    assert drawn.data["seconds"].notna().sum() == 5 * len(PASSES), "those of one device are its own"
+    assert "share a device" in answer.limitations(results).body
+    found = verdicts(results)
+    for claim in ("wisconsin-multigpu-convergence", "wisconsin-stale"):
+        assert found[claim].verdict == "replicated"
+        assert "4 learners that share one device" in found[claim].scope and "4 GPUs" not in found[claim].scope
+    assert {
+        one.verdict for name, one in found.items() if name not in ("wisconsin-multigpu-convergence", "wisconsin-stale")
+    } == {"not testable here"}
+    assert plan.extent(results.profile, runs, "quick").body.endswith("Numbers of GPUs: 1.")
 
 
 def test_a_job_of_several_nodes_has_its_own_trials_and_lines() -> None:

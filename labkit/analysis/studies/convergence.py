@@ -21,6 +21,7 @@ from labkit.trial import Trial
 
 NO_RUNS = Text("No training run has a result, so there is no picture of the loss.")
 NO_ACCURACY = "accuracies on it are no ImageNet accuracies"
+WIDE = 300.0  # the largest loss over the smallest, from which lines are told apart on a logarithmic axis only
 COLUMNS = ["run", "seed", "epoch", "seconds", "loss", "top1", "top5", "val_loss"]
 TOLD = ("model", "batch", "precision", "engine")  # what a run's name is made of, where runs differ in it
 
@@ -116,6 +117,8 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
                     _lines(axes, data[data["run"] == name], along, column, scale, name, style)
                 tidy(axes, theme, grid="y")
             row[0].set_ylabel(label)
+        if _spread(data["loss"]) > WIDE:
+            grid[0][0].set_yscale("log")
         for axes, label in zip(grid[1], along_what.values(), strict=True):
             axes.set_xlabel(label)
         grid[1][0].xaxis.get_major_locator().set_params(integer=True)
@@ -133,6 +136,13 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
         data=data,
         size_in=(8.0, 5.2),
     )
+
+
+def _spread(losses: pd.Series) -> float:
+    """The largest over the smallest of those that are finite; 1 where there is none, or one that is not positive."""
+    known = losses.astype(float)
+    known = known[np.isfinite(known)]
+    return float(known.max() / known.min()) if len(known) and known.min() > 0 else 1.0
 
 
 def _lines(

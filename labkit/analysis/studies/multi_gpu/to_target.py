@@ -120,22 +120,27 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
             }
         )
     first = next(trial for trial in trials if results.ok(trial))
+    frame = engines.concise(pd.DataFrame(rows, dtype=object), ("no result",))
+    timed = [trial for trial in trials if convergence.has_time(trial) and trial != one]
+    if not timed:
+        frame = frame.drop(columns="seconds")
     return Table(
-        engines.concise(pd.DataFrame(rows, dtype=object), ("no result",)),
+        frame,
         f"Updates of an epoch, and epochs until the validation accuracy reaches {percent(first.target_top1)}, which "
         f"was fixed before, on a straight line between two epochs; ratios are of runs with the same seed. A run that "
         f"never reaches it counts as its {first.epochs} epochs, which is the least that it may need "
-        f"({_short_sentence(results, trials)}). Seconds are of training until then; {_untimed(trials)}Top-1 is after "
-        f"the last epoch. "
+        f"({_short_sentence(results, trials)}). {_seconds_are(trials, timed)}Top-1 is after the last epoch. "
         f"{engines.conditions(results, list(trials))}; {convergence.NO_ACCURACY}.",
     )
 
 
-def _untimed(trials: Sequence[Trial]) -> str:
-    """Why some runs have no seconds."""
-    if any(trial.placement == "together" for trial in trials):
-        return "those of learners that share a device say nothing of several devices. "
-    return "those of stale updates say nothing, since every device repeats all updates. "
+def _seconds_are(trials: Sequence[Trial], timed: Sequence[Trial]) -> str:
+    """Of what the seconds are, and why some runs have none; `timed` are the runs on several devices that have."""
+    if not timed:
+        return "Seconds of learners that share a device say nothing of several devices, so none are given. "
+    stale = any(not convergence.has_time(trial) for trial in trials)
+    why = "; those of stale updates say nothing, since every device repeats all updates" if stale else ""
+    return f"Seconds are of training until then{why}. "
 
 
 def _short_sentence(results: Results, trials: Sequence[Trial]) -> str:
