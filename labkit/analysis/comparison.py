@@ -196,21 +196,22 @@ def _is_of(side: Side, profile: Profile) -> bool:
 
 
 def ratio_rows(
-    seen: Evidence, baseline: str = "", metric: str = "images_per_s", study: str = TRAINING
+    seen: Evidence, baseline: str = "", metric: str = "images_per_s", sides: list[Side] | None = None
 ) -> dict[tuple[str, str], list[tuple[Side, Interval]]]:
-    """(profile, profile it is compared with) -> each common trial with its ratio.
+    """(profile, profile it is compared with) -> each common trial with its ratio; `sides` are the plain trainings.
 
     Every profile beside the one before it in order, or all beside `baseline`. Pairs without a common trial are left
     out.
     """
-    there = {side.results.profile.name for side in plain(seen, study)}
+    compared = plain(seen, TRAINING) if sides is None else sides
+    there = {side.results.profile.name for side in compared}
     order = [profile for profile in profiles(seen) if profile.name in there]
     couples = [(newer, older) for older, newer in pairwise(order)]
     if baseline:
         against = next((profile for profile in order if profile.name == baseline), None)
         couples = [(one, against) for one in order if against and one.name != baseline]
     found: dict[tuple[str, str], list[tuple[Side, Interval]]] = {}
-    for family in families(plain(seen, study), ["profile", "device"]):
+    for family in families(compared, ["profile", "device"]):
         by_profile = {side.results.profile.name: side for side in family}
         for newer, older in couples:
             over, under = by_profile.get(newer.name), by_profile.get(older.name)

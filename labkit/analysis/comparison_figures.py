@@ -93,7 +93,7 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
         for side, effect in pairs
     ]
     data = pd.DataFrame(rows)
-    nominal = {couple: _nominal(by_title[couple[0]], by_title[couple[1]]) for couple in found}
+    nominal = {couple: nominal_ratios(by_title[couple[0]], by_title[couple[1]]) for couple in found}
 
     def draw(figure: Any, theme: Theme) -> None:
         panels = figure.subplots(len(found), 1, squeeze=False)[:, 0]
@@ -128,7 +128,7 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
     )
 
 
-def _nominal(newer: Any, older: Any) -> dict[str, float]:
+def nominal_ratios(newer: Any, older: Any) -> dict[str, float]:
     """The ratios of two profiles' nominal memory bandwidth and FP32 arithmetic, where both state them."""
     found = {}
     above, below = newer.peaks.memory_bytes_per_s, older.peaks.memory_bytes_per_s

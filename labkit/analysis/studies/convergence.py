@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from labkit.analysis import engines
-from labkit.analysis.draw import legend_above, tidy
+from labkit.analysis.draw import legend_above, log_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, with_interval
 from labkit.analysis.results import Results
@@ -118,7 +118,7 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
                 tidy(axes, theme, grid="y")
             row[0].set_ylabel(label)
         if _spread(data["loss"]) > WIDE:
-            grid[0][0].set_yscale("log")
+            log_axis(grid[0][0], "y")
         for axes, label in zip(grid[1], along_what.values(), strict=True):
             axes.set_xlabel(label)
         grid[1][0].xaxis.get_major_locator().set_params(integer=True)

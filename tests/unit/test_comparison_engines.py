@@ -1,0 +1,96 @@
+"""What hosts add to a comparison: the same trainings launched and captured, on two profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from labkit.analysis import comparison_engines as engines
+from labkit.analysis.figure import DARK, LIGHT, Figure
+from labkit.analysis.results import Results
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.evidence import Evidence
+from labkit.profile import load_profile
+from labkit.recipes import CAPTURED, COMPILED
+from labkit.registry import find_study
+from labkit.trial import Trial
+from tests.unit.made_records import NOISE, PASSES, blocks, of_records
+
+STUDY = engines.STUDY
+LAUNCHED = Trial(batch=256, precision="bf16", optimizer="sgd_fused", memory_format="channels_last", loader="device")
+GRAPH, COMPILE = (Trial(batch=256, **recipe) for recipe in (CAPTURED, COMPILED))
+ALONE = replace(LAUNCHED, model="vgg19")  # of which there is no captured step
+RATE = {LAUNCHED: 10_000.0, GRAPH: 50_000.0, COMPILE: 90_000.0, ALONE: 5_000.0}
+# What the H200's host and chip make of it over the H100's.
+GAIN = {LAUNCHED: 1.5, GRAPH: 1.04, COMPILE: 1.1, ALONE: 1.6}
+H100, H200 = "H100 SXM", "H200 SXM"
+
+
+def measured(hw: str, *trials: Trial) -> Results:
+    made = [
+        blocks(STUDY, trial, n, RATE[trial] * (GAIN[trial] if hw == "h200" else 1) * NOISE[n - 1])
+        for trial in trials
+        for n in PASSES
+    ]
+    return of_records(STUDY, made, hw)
+
+
+def seen(*parts: Results) -> Evidence:
+    by_name = {part.profile.name: part for part in parts}
+
+    def load(name: str, study: str) -> Results:
+        if study == STUDY and name in by_name:
+            return by_name[name]
+        return Results(find_study(study), load_profile(name), "quick", None, {}, [])
+
+    return Evidence(None, tuple(sorted(by_name)), frozenset({STUDY}), load)
+
+
+BOTH = seen(measured("h100", *RATE), measured("h200", *RATE))
+
+
+def test_only_trainings_that_both_profiles_ran_both_ways_are_compared() -> None:
+    ((couple, settings),) = engines.rows(BOTH).items()
+    assert couple == (H200, H100)
+    ((_, known),) = settings.items()
+    assert [side.trial.engine for side, _ in known] == ["eager", "graph", "compile+graph"]
+    assert [effect.point for _, effect in known] == pytest.approx([GAIN[LAUNCHED], GAIN[GRAPH], GAIN[COMPILE]])
+
+
+def test_the_sentence_has_the_ends_of_each_way() -> None:
+    said = engines.sentence(BOTH).body
+    launched, captured = said.split("captured, so that")
+    assert said.startswith(f"{H200} over {H100}, 1 training run both ways")
+    assert "1.50x" in launched and "1.04x" not in launched
+    assert "1.04x" in captured and "1.10x" in captured and "1.50x" not in captured
+
+
+def test_the_table_has_the_fastest_engine_of_each_profile() -> None:
+    table = engines.table(BOTH)
+    assert isinstance(table, Table)
+    assert list(table.frame["profile"]) == [H100, H200]
+    assert set(table.frame["engine"]) == {"compile+graph"}
+    assert table.frame["W"].isna().all(), "no telemetry, no watts"
+
+
+def test_the_picture_is_drawn_in_light_and_dark_with_its_numbers() -> None:
+    drawn = engines.ratios(BOTH)
+    assert isinstance(drawn, Figure)
+    assert all("<svg" in drawn.svg(theme) for theme in (LIGHT, DARK))
+    assert list(drawn.data["engine"]) == ["fused", "graph", "compile+graph"] and "n = 3" in drawn.caption
+    assert drawn.again == "make compare" and engines.ratios(BOTH, "h200").again.endswith("BASELINE=h200")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        seen(),
+        seen(measured("h200", *RATE)),
+        seen(measured("h100", LAUNCHED, ALONE), measured("h200", LAUNCHED, ALONE)),
+        seen(measured("h100", LAUNCHED), measured("h200", GRAPH)),
+    ],
+)
+def test_where_nothing_was_run_both_ways_on_two_profiles_that_is_said(records: Evidence) -> None:
+    for part in (engines.sentence(records), engines.ratios(records), engines.table(records)):
+        assert isinstance(part, Text) and part.body
