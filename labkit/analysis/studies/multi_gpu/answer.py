@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labkit.analysis import engines, summary
+from labkit.analysis.format import percent
 from labkit.analysis.results import Results
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.multi_gpu import concurrency, links, plan, scaling, to_target
@@ -68,7 +69,9 @@ def _of_learners(runs: Sequence[Trial]) -> str:
 
 
 def key_numbers(results: Results) -> KeyNumbers:
-    """The best and the worst efficiency on the most devices, and two jobs at once over the two in turns."""
+    """The best and the worst efficiency on the most devices, two jobs at once over the two in turns, what learners took
+    in epochs.
+    """
     several = [
         (share, trial)
         for trial in scaling.scaled(results)
@@ -91,4 +94,23 @@ def key_numbers(results: Results) -> KeyNumbers:
             if effect and trial.devices == max(g[0].devices for g in concurrency.groups(results)):
                 name = f"{scaling.Setting.of(trial).name}, {scaling.counted(trial)}"
                 found.append([shown_effect(effect, "run_s", "ratio"), f"two jobs at once over twice one alone: {name}"])
-    return found
+    return found + _of_epochs(results)
+
+
+def _of_epochs(results: Results) -> KeyNumbers:
+    """Epochs to the target over one device's, of several that change nothing else and of several that are stale."""
+    runs = to_target.runs(results)
+    one = to_target.alone(runs)
+    if one is None:
+        return []
+    chosen = [
+        trial
+        for trial in runs
+        if trial.devices > 1
+        and (trial.scaling, trial.learning_rate, trial.schedule) == ("weak", one.learning_rate, one.schedule)
+    ]
+    return [
+        [said, f"of one device's epochs to {percent(trial.target_top1)} top-1: {to_target.named(trial, one)}"]
+        for trial in chosen
+        if (said := to_target.over_one(results, trial, one))
+    ]
