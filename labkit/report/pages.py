@@ -53,7 +53,12 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     }
     title = f"{STUDIES[study].title} — {profile.title}"
     render_notebook(
-        notebook, report / f"{study}.html", title=title, strip=strip, links=[("index.html", "Report"), *LINKS]
+        notebook,
+        report / f"{study}.html",
+        title=title,
+        strip=strip,
+        links=[("index.html", "Report"), *LINKS],
+        short=scraps.in_short(notebook),
     )
 
 
@@ -152,10 +157,9 @@ def _headline(report: Path, study: str, results: Results | None) -> Headline | N
     if not said.get("headline"):
         return None
     page = f"{study}.html" if (report / f"{study}.html").is_file() else None
-    first, *_ = str(said["headline"]).split("\n\n")  # the rest of the answer is on the study's page
     trials = [trial for trial in results.by_trial if trial.workload in OF_NETWORKS] if results else []
     of = f"Of: {conditions(results, trials)}." if results and trials else ""
-    return Headline(STUDIES[study].title, page, first, said.get("key_numbers") or [], of)
+    return Headline(STUDIES[study].title, page, scraps.first_answer(said), said.get("key_numbers") or [], of)
 
 
 def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun | None) -> StudyRow:

@@ -21,6 +21,20 @@ def publish(**values: str | float | int | list[str] | list[list[str]] | None) ->
             scrapbook.glue(PREFIX + name, value)
 
 
+def first_answer(said: dict[str, Any]) -> str:
+    """The first paragraph of the answer that a notebook has published; the rest is on its page."""
+    return str(said.get("headline") or "").split("\n\n")[0]
+
+
+def in_short(notebook: Path) -> list[str]:
+    """What its page says first: that paragraph, and how many claims held; [] where nothing was published."""
+    try:
+        said = read(notebook)
+    except Exception:  # noqa: BLE001 - whatever nbformat raises; the page itself says what is wrong with its notebook
+        return []
+    return [text for text in (first_answer(said), str(said.get("verdicts") or "")) if text]
+
+
 def read(notebook: Path) -> dict[str, Any]:
     """The values glued into an executed notebook."""
     import scrapbook

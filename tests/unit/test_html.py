@@ -29,10 +29,10 @@ def shown(thing):
 
 @pytest.fixture
 def render(tmp_path):
-    def page_of(*cells, title="Training", strip=STRIP, links=()):
+    def page_of(*cells, title="Training", strip=STRIP, links=(), short=()):
         notebook, page = tmp_path / "01_training.ipynb", tmp_path / "01_training.html"
         notebook.write_text(json.dumps(new_notebook(cells=list(cells))), encoding="utf-8")
-        render_notebook(notebook, page, title=title, strip=dict(strip), links=list(links))
+        render_notebook(notebook, page, title=title, strip=dict(strip), links=list(links), short=short)
         return page.read_text(encoding="utf-8")
 
     return page_of
@@ -54,6 +54,25 @@ def assert_nothing_was_injected(page):
 
 FRAME = pd.DataFrame({"model": ["resnet50"], "images/s": [19170.0]})
 EVIL_FRAME = pd.DataFrame({"model": [EVIL], EVIL: [19170.0]})
+
+
+def test_the_answer_stands_under_the_question_before_how_it_was_found(render):
+    said = Text("Twice as fast.\n\nAnd more.")
+    cells = [
+        new_markdown_cell("# Training\n\nHow fast?"),
+        new_markdown_cell("## Method"),
+        code("method()"),
+        new_markdown_cell("## The answer"),
+        code("answer()", shown(said)),
+    ]
+    page = BeautifulSoup(render(*cells, short=["Twice as fast.", EVIL]), "html.parser")
+    (box,) = page.select(".lk-in-short")
+    assert [p.get_text() for p in box.find_all("p")] == ["In short: Twice as fast.", EVIL]
+    assert box.find_previous("p").get_text() == "How fast?" and box.find_next("h2").get_text() == "Method"
+    assert not BeautifulSoup(render(*cells), "html.parser").select(".lk-in-short")
+    first = [cells[0], *cells[3:], *cells[1:3]]
+    begins = BeautifulSoup(render(*first, short=["Twice as fast."]), "html.parser")
+    assert not begins.select(".lk-in-short"), "the page begins with it anyway"
 
 
 def test_a_page_with_figure_table_and_text_loads_nothing_and_is_small(render):

@@ -40,7 +40,8 @@ shares = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
 
 def inside(one: Series, share: float) -> float:
     """A moment that far through the series."""
-    return float(one.times_s[0] + share * (one.times_s[-1] - one.times_s[0]))
+    found = one.times_s[0] + share * (one.times_s[-1] - one.times_s[0])
+    return float(min(found, one.times_s[-1]))  # rounding may carry it beyond the end
 
 
 # ---- means ----------------------------------------------------------------------------------------------------------
