@@ -2,7 +2,8 @@
 
 Rank 0 leads. It decides how many steps a block has, times it and keeps the result; the others hear of each block and do
 the same steps. What is said goes over Gloo, so that it costs the devices nothing; `work` is the group that gradients
-take: NCCL on GPUs. Nothing waits with a time limit: the runner watches over them and ends a group that hangs.
+take: NCCL where each rank has a GPU. Nothing waits with a time limit: the runner watches over them and ends a group
+that hangs.
 """
 
 from __future__ import annotations
@@ -86,42 +87,32 @@ class Team:
 class World:
     """All processes of a run, cut into teams of the first so many ranks: one for each of `sizes`.
 
-    Those whose size is among `halved` are cut into two halves too. `together` are sizes of teams that share one device:
-    NCCL wants a device a rank, so their gradients go by Gloo.
+    Those whose size is among `halved` are cut into two halves too. `backend` is what gradients go by.
     """
 
-    def __init__(
-        self, sizes: Iterable[int], *, on_gpus: bool, halved: Iterable[int] = (), together: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, sizes: Iterable[int], *, backend: str, halved: Iterable[int] = ()) -> None:
         import torch.distributed as dist
 
         dist.init_process_group("gloo", timeout=FOREVER)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        backend, cut = "nccl" if on_gpus else "gloo", set(halved)
-        self._teams: dict[tuple[int, bool], Team] = {}
-        for size in self._possible(sizes):  # every rank makes each group, in one order
+        self._backend, cut = backend, set(halved)
+        self._teams: dict[int, Team] = {}
+        for size in sorted({one for one in sizes if 1 < one <= self.size}):  # every rank makes each group, in one order
             half = None
             if size in cut:
-                halves = [self._make(first, size // 2, backend) for first in (0, size // 2)]
+                halves = [self._make(first, size // 2) for first in (0, size // 2)]
                 half = next((one for one in halves if one is not None), None)
-            whole = self._make(0, size, backend)
+            whole = self._make(0, size)
             if whole is not None:
-                self._teams[size, False] = replace(whole, half=half)
-        for size in self._possible(together):
-            sharing = self._make(0, size, "gloo")
-            if sharing is not None:
-                self._teams[size, True] = sharing
+                self._teams[size] = replace(whole, half=half)
 
-    def _possible(self, sizes: Iterable[int]) -> list[int]:
-        return sorted({one for one in sizes if 1 < one <= self.size})
-
-    def _make(self, first: int, size: int, backend: str) -> Team | None:
+    def _make(self, first: int, size: int) -> Team | None:
         """The team of so many ranks; None to a rank that is not among them."""
         import torch.distributed as dist
 
         members = list(range(first, first + size))
         control = dist.new_group(members, backend="gloo", timeout=FOREVER)
-        work = dist.new_group(members, backend=backend, timeout=FOREVER)
+        work = dist.new_group(members, backend=self._backend, timeout=FOREVER)
         return Team(self.rank - first, size, control, work, first) if self.rank in members else None
 
     def wait_for_all(self) -> None:
@@ -130,9 +121,9 @@ class World:
 
         dist.barrier()
 
-    def team_of(self, processes: int, *, together: bool = False) -> Team | None:
+    def team_of(self, processes: int) -> Team | None:
         """This process's team for a trial of so many; None where it is one process or takes no part."""
-        return self._teams.get((processes, together))
+        return self._teams.get(processes)
 
 
 _present: Team | None = None

@@ -61,8 +61,8 @@ ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samp
 # In a label only where they are not what a trial has by default: most trials leave them.
 _NAMED_IF_UNUSUAL = frozenset(
     {
-        *("learning_rate", "schedule", "devices", "nodes", "network", "scaling", "arrangement", "updates"),
-        *("interconnect", "gradient_precision", "parallel"),
+        *("learning_rate", "schedule", "devices", "placement", "nodes", "network", "scaling", "arrangement"),
+        *("updates", "interconnect", "gradient_precision", "parallel"),
     }
 )
 
@@ -223,6 +223,14 @@ class Trial:
         return 1 if self.placement == "together" else self.devices
 
     @property
+    def has_time(self) -> bool:
+        """Whether its seconds say something of its devices.
+
+        Processes that share a device take turns on it; in a training run with stale updates every device repeats all.
+        """
+        return self.placement == "apart" and not (self.updates == "asynchronous" and self.epochs)
+
+    @property
     def batch_of_device(self) -> int:
         """Images that each device gets in a step."""
         return self.batch // self.devices if self.scaling == "strong" else self.batch
@@ -278,6 +286,7 @@ class Trial:
             "weights",
             "threads",
             "devices",
+            "placement",
             "nodes",
             "network",
             "scaling",
@@ -301,7 +310,9 @@ class Trial:
         if name in _NAMED_IF_UNUSUAL and getattr(self, name) == _USUAL[name]:
             return ""
         if name == "devices":
-            return f"{self.devices} {'devices' if self.placement == 'apart' else 'learners on 1 device'}"
+            return f"{self.devices} {'devices' if self.placement == 'apart' else 'learners'}"
+        if name == "placement":
+            return "on 1 device"
         if name == "memory_format" and self.framework != "torch":
             return ""  # Keras's networks have their own
         if name == "learning_rate":

@@ -43,8 +43,8 @@ def setting(trial: Trial) -> Setting:
 
 
 def setting_name(trial: Trial) -> str:
-    """`ResNet-50, 32 px, BF16`."""
-    return f"{title(trial)}, {trial.image_px} px, {trial.precision.upper()}"
+    """`ResNet-50, 32 px, batch 256, BF16`."""
+    return f"{title(trial)}, {trial.image_px} px, batch {trial.batch:,}, {trial.precision.upper()}"
 
 
 def rows(seen: Evidence, baseline: str = "") -> Rows:
@@ -82,21 +82,25 @@ def sentence(seen: Evidence, baseline: str = "") -> Text:
     """How far two devices are apart with their hosts and without them."""
     said = []
     for (newer, older), found in rows(seen, baseline).items():
-        pairs = [pair for known in found.values() for pair in known]
-        launched = _range([pair for pair in pairs if not is_captured(pair[0].trial)])
-        captured = _range([pair for pair in pairs if is_captured(pair[0].trial)])
+        apart = [
+            max(known, key=lambda pair: pair[1].point)[1].point / min(known, key=lambda pair: pair[1].point)[1].point
+            for known in found.values()
+        ]
+        furthest = list(found.values())[apart.index(max(apart))]
+        captured = [effect for known in found.values() for side, effect in known if is_captured(side.trial)]
+        ends = [
+            shown_effect(pick(captured, key=lambda effect: effect.point), "images_per_s", "ratio")
+            for pick in (min, max)
+        ]
+        by_engine = ", ".join(
+            f"{engine_name(side.trial)} {shown_effect(effect, 'images_per_s', 'ratio')}" for side, effect in furthest
+        )
         said.append(
-            f"{newer} over {older}, {len(found)} training{'s' * (len(found) != 1)} run both ways: kernel by kernel "
-            f"{launched}; "
-            f"captured, so that neither waits for its host, {captured}."
+            f"{newer} over {older}, {len(found)} training{'s' * (len(found) != 1)} run both launched kernel by kernel "
+            f"and captured, so that neither waits for its host: captured {' to '.join(dict.fromkeys(ends))}. The two "
+            f"are furthest apart in {setting_name(furthest[0][0].trial)}: {by_engine}."
         )
     return Text("\n\n".join(said)) if said else NOTHING
-
-
-def _range(pairs: list[tuple[Side, Interval]]) -> str:
-    ends = [min(pairs, key=lambda pair: pair[1].point), max(pairs, key=lambda pair: pair[1].point)]
-    told = [f"{shown_effect(effect, 'images_per_s', 'ratio')} ({setting_name(side.trial)})" for side, effect in ends]
-    return " to ".join(dict.fromkeys(told))
 
 
 def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
@@ -150,8 +154,8 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
     return Figure(
         name="comparison-engines",
         draw=draw,
-        caption=f"Ratio of images/s between profiles by engine, the same training on both, batch "
-        f"{_batches(found)}, channels last. {listing([name for name in names if 'graph' not in name])}: launched by "
+        caption=f"Ratio of images/s between profiles by engine, the same training on both, channels last. "
+        f"{listing([name for name in names if 'graph' not in name])}: launched by "
         f"the host, kernel by kernel; {listing([name for name in names if 'graph' in name])}: captured, the host "
         f"launches one graph a step. Welch's interval on the logarithm, since passes of two hosts are no pairs. "
         f"{_hosts(seen, found)}",
@@ -168,41 +172,34 @@ def table(seen: Evidence, baseline: str = "") -> Table | Text:
     found = rows(seen, baseline)
     if not found:
         return Text("Nor is there a table of the fastest engines.")
-    wanted = list(dict.fromkeys(one for settings in found.values() for one in settings))
-    titles = {name for couple in found for name in couple}
-    shown = []
-    for one in wanted:
-        by_profile: dict[str, list[tuple[Interval, Side]]] = {}
-        for side in _timed(seen):
-            rate = level(side, "images_per_s")
-            if setting(side.trial) == one and rate and side.results.profile.title in titles:
-                by_profile.setdefault(side.results.profile.title, []).append((rate, side))
-        for name, known in by_profile.items():
-            rate, side = max(known, key=lambda pair: pair[0].point)
-            power, thrift = (
-                mean_interval(side.results, side.trial, metric) for metric in ("power_w", "images_per_s_per_w")
-            )
-            shown.append(
-                {
-                    "training": setting_name(side.trial),
-                    "profile": name,
-                    "engine": engine_name(side.trial),
-                    "images/s": with_interval(rate, "images_per_s", unit=False),
-                    "W": number(power.point) if power else None,
-                    "images/s/W": with_interval(thrift, "images_per_s_per_w", unit=False),
-                }
-            )
+    wanted = dict.fromkeys(one for settings in found.values() for one in settings)
+    fastest: dict[tuple[Setting, str], tuple[Interval, Side]] = {}
+    for side in _timed(seen):
+        place, rate = (setting(side.trial), side.results.profile.title), level(side, "images_per_s")
+        if rate and (place not in fastest or rate.point > fastest[place][0].point):
+            fastest[place] = rate, side
+    names = dict.fromkeys(name for _, name in fastest)  # in the profiles' order
+    compared = {name for couple in found for name in couple}
+    shown = [
+        _row(*fastest[one, name]) for one in wanted for name in names if name in compared and (one, name) in fastest
+    ]
     return Table(
         pd.DataFrame(shown),
-        f"The fastest engine of each profile for the same trainings, batch {_batches(found)}, among those of "
-        f"{STUDY}; board power in the timed part, as the driver reports it. {_hosts(seen, found)}",
+        f"The fastest engine of each profile for the same trainings, among those of {STUDY}; board power in the timed "
+        f"part, as the driver reports it. {_hosts(seen, found)}",
     )
 
 
-def _batches(found: Rows) -> str:
-    return listing(
-        [f"{one:,}" for one in sorted({batch for settings in found.values() for _, _, batch, _ in settings})]
-    )
+def _row(rate: Interval, side: Side) -> dict[str, Any]:
+    power, thrift = (mean_interval(side.results, side.trial, metric) for metric in ("power_w", "images_per_s_per_w"))
+    return {
+        "training": setting_name(side.trial),
+        "profile": side.results.profile.title,
+        "engine": engine_name(side.trial),
+        "images/s": with_interval(rate, "images_per_s", unit=False),
+        "W": number(power.point) if power else None,
+        "images/s/W": with_interval(thrift, "images_per_s_per_w", unit=False),
+    }
 
 
 def _hosts(seen: Evidence, found: Rows) -> str:

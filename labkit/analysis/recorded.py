@@ -19,6 +19,8 @@ def value_of(record: Record, metric: str) -> float | None:
     """One metric of one record in SI units; None when it has none."""
     if record.result is None:
         return None
+    if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
+        return None
     derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
     if derive:
         return derive(record)
@@ -172,6 +174,7 @@ def epochs_to_target(record: Record) -> float | None:
     return None
 
 
+OF_TIME = ("images_per_s", "step_s", "epoch_s", "run_s")  # of a training run
 # Of a training run: sums over all of it, loss and accuracy after its last epoch.
 _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),

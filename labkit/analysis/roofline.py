@@ -94,8 +94,8 @@ def _images_of_step(trial: Trial) -> int:
 
 
 def _on_devices(trial: Trial, work: Work) -> Work:
-    """The work of a step of all devices. Processes on a CPU share its ceilings, so their work adds up."""
-    shared = trial.devices if trial.device == "cpu" else 1
+    """The work of a step of all devices. Processes that share a CPU or a device share its ceilings: theirs adds up."""
+    shared = trial.devices if trial.device == "cpu" or trial.placement == "together" else 1
     return Work(work.images * trial.devices, work.flop * shared, work.unavoidable_bytes * shared)
 
 

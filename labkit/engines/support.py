@@ -39,7 +39,7 @@ def why_unsupported(trial: Trial) -> str | None:
         return "processes that stand together on one device exchange gradients by Gloo, eagerly"
     if trial.gradient_precision != "fp32" and trial.devices == 1:
         return "one device exchanges no gradients"
-    if trial.gradient_precision == "bf16" and trial.device == "cpu":
+    if trial.gradient_precision == "bf16" and (trial.device == "cpu" or trial.placement == "together"):
         return "PyTorch exchanges BF16 gradients by NCCL, between GPUs; Gloo has FP16"
     if trial.optimizer not in OPTIMIZERS:
         return f"the training workload has no optimiser {trial.optimizer!r}"

@@ -30,12 +30,13 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
 
     What NCCL may use is settled when a process begins, and so are Keras's back end and its device. Over several nodes
     the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's. A
-    process that has all devices has them without ranks beside it.
+    process that has all devices has them without ranks beside it. Those that share one device exchange by another way,
+    and are more than there are devices: trials on one process are not timed beside them.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
     over_nodes = (trial.nodes, trial.devices) if trial.nodes > 1 else ()
-    return tuple(network_of(trial).items()), over_nodes, trial.parallel
+    return tuple(network_of(trial).items()), over_nodes, trial.parallel, trial.placement
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import traceback
 from typing import Any
 
 from labkit import ranks
+from labkit.cpu_limits import usable_threads
 from labkit.errors import Unsupported
 from labkit.measure import free_memory
 from labkit.profile import Timing
@@ -25,7 +26,7 @@ from labkit.run.execution import Job, failure, follow, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
 from labkit.run.protocol import NODE, TOKEN, line_to_runner, without_paths
-from labkit.trial import PLACEMENTS, Trial, trial_from_dict
+from labkit.trial import Trial, trial_from_dict
 
 
 def main() -> int:
@@ -39,19 +40,21 @@ def main() -> int:
     on_gpus = any(trial.device == "cuda" for trial in trials)
     if on_gpus:
         import torch
-    apart, together = ([one for one in trials if one.placement == where] for where in PLACEMENTS)
+    # A trial on more devices than there are has no team, however many processes there are, and is refused.
+    available = torch.cuda.device_count() if on_gpus else usable_threads()
+    fitting = [trial for trial in trials if trial.devices_taken // trial.nodes <= available]
+    shared = any(trial.placement == "together" for trial in trials)  # NCCL wants a device a rank
     world = ranks.World(
-        (trial.processes for trial in apart),
-        on_gpus=on_gpus,
-        halved=(trial.processes for trial in apart if trial.arrangement == "at_once"),
-        together=(trial.processes for trial in together),
+        (trial.processes for trial in fitting),
+        backend="nccl" if on_gpus and not shared else "gloo",
+        halved=(trial.processes for trial in fitting if trial.arrangement == "at_once"),
     )
     if world.rank == 0:
         startup_s = time.monotonic() - job["spawned_s"]
         line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
     about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
     for trial in trials:
-        team = world.team_of(trial.processes, together=trial.placement == "together")
+        team = world.team_of(trial.processes) if trial in fitting else None
         if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):
             # Rank r has device r, but for those that share one. A rank that takes no part may have none at all.
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices_taken else 0)

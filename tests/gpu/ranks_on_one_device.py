@@ -1,8 +1,8 @@
 """Two ranks that share one GPU, started by torchrun: `python -m tests.gpu.ranks_on_one_device TRIALS`.
 
-The project itself never lets two ranks share a device. Here they may, since only what they compute is asked, and not
-how long it takes. TRIALS is a JSON list of fields of trials; rank 0 prints a line of JSON for each: what the ranks'
-gates said (None: passed), and the facts of rank 0.
+The project itself lets ranks share a device for whole training runs only, by Gloo. Here they do it by NCCL and in
+captured steps, since only what they compute is asked, and not how long it takes. TRIALS is a JSON list of fields of
+trials; rank 0 prints a line of JSON for each: what the ranks' gates said (None: passed), and the facts of rank 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.prepared import prepared
 def main() -> None:
     """Prepare and check each trial."""
     torch.cuda.set_device(0)
-    world = ranks.World([2], on_gpus=True)
+    world = ranks.World([2], backend="nccl")
     team = world.team_of(2)
     assert team is not None
     for fields in json.loads(sys.argv[1]):

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.recorded import epochs_to_target
@@ -448,35 +449,96 @@ def test_every_number_of_gpus_has_trials_that_can_be_run_and_told_apart(count: i
             assert on_one in trials, f"{trial.label()} has nothing to stand beside"
 
 
-def test_learners_that_share_a_gpu_show_epochs_and_no_seconds() -> None:
-    together = {
+def learners() -> Results:
+    """Training runs of four learners on one GPU, beside the one's."""
+    found = {
         name: trial if name == "one" else replace(trial, placement="together")
         for name, trial in training_runs().items()
     }
     made = [
         run(STUDY, trial, n, [1.0] * 5, ENDS[name] * NOISE[n - 1] ** 0.1)
-        for name, trial in together.items()
+        for name, trial in found.items()
         for n in PASSES
     ]
-    results = of_records(STUDY, made, "h200")
-    table, runs = to_target.table(results, to_target.runs(results)), to_target.runs(results)
+    return of_records(STUDY, made, "h200")
+
+
+def test_learners_that_share_a_gpu_show_epochs_and_no_seconds() -> None:
+    results = learners()
+    runs = to_target.runs(results)
+    table, said = to_target.table(results, runs), to_target.sentence(results, runs)
     assert isinstance(table, Table)
-    assert "seconds" not in table.frame and "none are given" in table.caption
+    assert "seconds" not in table.frame and "Seconds of learners" in table.caption
     assert "4 learners on 1 GPU, total batch 256, rate x4" in column(table, "run")
-    said = to_target.sentence(results, runs)
     assert "4 learners on 1 GPU take of the epochs that one takes" in said and "seconds" not in said
     drawn = to_target.curves(results, runs)
-    assert isinstance(drawn, Figure) and "seconds" not in drawn.alt
+    assert isinstance(drawn, Figure) and "seconds" not in drawn.alt and "Seconds" not in drawn.caption
     assert drawn.data["seconds"].notna().sum() == 5 * len(PASSES), "those of one device are its own"
+    several = next(trial for trial in runs if trial.devices > 1)
+    alone = next(trial for trial in runs if trial.devices == 1)
+    for metric in ("images_per_s", "step_s", "epoch_s", "run_s"):
+        assert results.interval(several, metric) is None and results.interval(alone, metric) is not None
+    assert results.interval(several, "top1") is not None
+
+
+def test_learners_are_named_as_what_they_are() -> None:
+    results = learners()
+    runs = to_target.runs(results)
     assert "share a device" in answer.limitations(results).body
+    assert "share a device" not in answer.limitations(shown()).body
     found = verdicts(results)
-    for claim in ("wisconsin-multigpu-convergence", "wisconsin-stale"):
-        assert found[claim].verdict == "replicated"
-        assert "4 learners that share one device" in found[claim].scope and "4 GPUs" not in found[claim].scope
-    assert {
-        one.verdict for name, one in found.items() if name not in ("wisconsin-multigpu-convergence", "wisconsin-stale")
-    } == {"not testable here"}
+    convergence, stale = found["wisconsin-multigpu-convergence"], found["wisconsin-stale"]
+    for one in (convergence, stale):
+        assert one.verdict == "replicated"
+        assert "4 learners that share one device" in one.scope and "4 GPUs" not in one.scope
+    assert "4 learners on 1 device over 1 device" in convergence.cases[0].label
+    others = {one.verdict for one in found.values() if one not in (convergence, stale)}
+    assert others == {"not testable here"}, "of speed they say nothing"
     assert plan.extent(results.profile, runs, "quick").body.endswith("Numbers of GPUs: 1.")
+    planned_ = plan.table(runs, 3)
+    assert set(column(planned_, "devices")) == {"1"} and plan.ALONE not in column(planned_, "what")
+    numbers = dict(map(reversed, answer.key_numbers(results)))  # type: ignore[arg-type]
+    assert {of.split(": ")[1] for of in numbers} == {
+        "4 learners on 1 GPU, total batch 256",
+        "4 learners on 1 GPU, batch 64 each, stale updates",
+    }, "what changes nothing else, and what the paper blames"
+
+
+@pytest.mark.parametrize("asked", [0, -1, 17, 100, 3, 1.5, "x", True, [2, 4]])
+def test_a_number_of_learners_that_cannot_be_is_one_sentence(asked: Any) -> None:
+    lab = Lab("h200")
+    lab.sweep["learners"] = asked
+    with pytest.raises(UserError, match=r"learners is .* from 1 \(none\) to 16 that divides run_batch"):
+        grids.runs(lab)
+
+
+def test_one_learner_is_none() -> None:
+    lab = Lab("h200")
+    lab.sweep["learners"] = 1
+    assert grids.runs(lab) == []
+
+
+def test_seconds_that_say_nothing_are_left_out_and_that_is_said() -> None:
+    drawn, table = to_target.curves(shown(), to_target.runs(shown())), to_target.table(shown(), to_target.runs(shown()))
+    assert isinstance(drawn, Figure) and isinstance(table, Table)
+    assert "stale updates say nothing and are left out" in drawn.caption
+    without = drawn.data[drawn.data["seconds"].isna()]["run"].unique()
+    assert list(without) == ["4 GPUs, batch 64 each, stale updates"]
+    stale = only([training_runs()[name] for name in ("one", "stale")], shown())
+    table = to_target.table(stale, to_target.runs(stale))
+    assert isinstance(table, Table)
+    assert "Seconds of stale updates say nothing" in table.caption and "seconds" not in table.frame
+
+
+@pytest.mark.parametrize(("last", "scale"), [(0.9, "linear"), (0.001, "log"), (0.0, "linear")])
+def test_losses_that_are_decades_apart_get_a_logarithmic_axis(last: float, scale: str) -> None:
+    made = [run(STUDY, Trial(**RUN), n, [3.0, 2.0, 1.0, 1.0, last], 0.9) for n in PASSES]
+    results = of_records(STUDY, made, "h200")
+    drawn = to_target.curves(results, to_target.runs(results))
+    assert isinstance(drawn, Figure)
+    canvas = Canvas(figsize=drawn.size_in, layout="constrained")
+    drawn.draw(canvas, LIGHT)
+    assert canvas.axes[0].get_yscale() == scale
 
 
 def test_a_job_of_several_nodes_has_its_own_trials_and_lines() -> None:

@@ -44,6 +44,8 @@ MANY = usable_threads() + 1  # devices
 def sound(measured: Measured) -> dict[str, Record]:
     """Of one pass, by key."""
     refused = [together("together_unsupported", size=2), together(devices=MANY)]
+    # Processes that share one device, more than there are devices, in the same pass: they lend nobody a device.
+    refused += [together(devices=MANY, epochs=1, placement="together")]
     sent = [between("all_reduce"), between("peer_copy"), between("all_reduce", devices=1), between("peer_copy", size=3)]
     return measured([together(size=7), together("unequal"), together("bucketed"), *refused, *sent])
 
@@ -172,6 +174,7 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
 IN_BUCKETS = "tests.faulty.train_in_buckets"
 ASYNCHRONOUS = {"updates": "asynchronous"}
 TOGETHER = {"placement": "together"}
+LEARNERS = MANY  # more than there are devices
 TRAINED: dict[str, dict[str, Any]] = {
     "weak": {},
     "strong": {"scaling": "strong", "batch": 16},
@@ -190,8 +193,9 @@ TRAINED: dict[str, dict[str, Any]] = {
     "stale, epochs": {**ASYNCHRONOUS, "epochs": 2, "schedule": "warm_up"},
     "stale, alone": {**ASYNCHRONOUS, "devices": 1},
     "epochs, together": {"epochs": 1, **TOGETHER},
-    "four together": {"epochs": 1, "devices": 4, "scaling": "strong", "batch": 32, **TOGETHER},
+    "many together": {"epochs": 1, "devices": LEARNERS, "batch": 8, **TOGETHER},
     "compiled, together": {"epochs": 1, "engine": "compile", **TOGETHER},
+    "rounded, together": {"epochs": 1, "gradient_precision": "bf16", **TOGETHER},
 }
 
 
@@ -280,14 +284,16 @@ def test_two_jobs_run_at_once_or_in_turns(trained: dict[str, Record]) -> None:
 
 
 def test_learners_that_share_a_device_learn_what_those_with_one_each_do(trained: dict[str, Record]) -> None:
-    apart, together_, four = made = [trained[name] for name in ("epochs", "epochs, together", "four together")]
+    apart, shared, many = made = [trained[name] for name in ("epochs", "epochs, together", "many together")]
     assert_ok(*made)
-    assert (apart.devices_used, together_.devices_used, four.devices_used) == (2, 1, 1)
+    assert (apart.devices_used, shared.devices_used, many.devices_used) == (2, 1, 1)
+    assert len({one.process.id for one in (apart, shared)}) == 2, "by another way between them, so in other processes"
     learned = [(one.epochs.epochs[0].train_loss, one.epochs.epochs[0].top1) for one in made if one.epochs]
     assert learned[0] == learned[1], "where they stand changes nothing"
-    assert four.epochs is not None and four.epochs.epochs[0].images == 160, "four, whatever cores there are"
-    refused = trained["compiled, together"]
-    assert (refused.status, "by Gloo, eagerly" in (refused.reason or "")) == ("unsupported", True)
+    assert many.epochs is not None
+    assert many.epochs.epochs[0].steps == -(-160 // (8 * LEARNERS)), "as many as asked for, whatever cores there are"
+    for name, said in (("compiled, together", "by Gloo, eagerly"), ("rounded, together", "Gloo has FP16")):
+        assert (trained[name].status, said in (trained[name].reason or "")) == ("unsupported", True)
 
 
 def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
@@ -296,6 +302,9 @@ def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
         ({"devices": 2}, "train whole epochs"),
         ({"devices": 2, "epochs": 1, "interconnect": "host"}, "interconnect='direct'"),
         ({"devices": 4, "epochs": 1, "nodes": 2}, "nodes=1"),
+        ({"devices": 2, "epochs": 1, "arrangement": "at_once"}, "arrangement='alone'"),
+        ({"devices": 2, "epochs": 1, "framework": "keras-torch"}, "framework='torch'"),
+        ({"devices": 2, "epochs": 1, "parallel": "one_process", "scaling": "strong"}, "parallel='ranks'"),
     ):
         with pytest.raises(UserError, match=said):
             Trial(**TOGETHER, **fields)

@@ -13,6 +13,7 @@ from labkit.trial import (
     ENGINES,
     LOADERS,
     MEMORY_FORMATS,
+    PLACEMENTS,
     PRECISIONS,
     SCHEDULES,
     WEIGHTS,
@@ -257,6 +258,14 @@ def test_a_label_names_what_differs_beside_others():
     swept = [Trial(threads=0), Trial(threads=2)]
     assert [one.label(beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
     assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
+    runs = [Trial(epochs=3), *(Trial(epochs=3, devices=2, placement=where) for where in PLACEMENTS)]
+    runs += [Trial(epochs=3, learning_rate=0.04, schedule="warm_up")]
+    assert [one.label(beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
+        "",
+        " 2 devices",
+        " 2 learners on 1 device",
+        " rate 0.04 warm_up",
+    ]
     assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"
 
 

@@ -37,27 +37,19 @@ def run_name(trial: Trial, trials: Sequence[Trial]) -> str:
     return ", ".join(title(trial) if name == "model" else word(trial, name) for name in told) or title(trial)
 
 
-def has_time(trial: Trial) -> bool:
-    """Whether a run's seconds say something of its devices.
-
-    Processes that share one take turns on it, and of stale updates every device repeats all.
-    """
-    return trial.placement == "apart" and trial.updates == "synchronous"
-
-
 Naming = Callable[[Trial], str]
 
 
 def epochs(results: Results, trials: Sequence[Trial], naming: Naming | None = None) -> pd.DataFrame:
     """One row an epoch of a run and seed; `seconds` of training up to its end, validation not counted, where they say
-    something (`has_time`).
+    something (`Trial.has_time`).
     """
     rows, called = [], _naming(trials, naming)
     for trial in trials:
         for record in results.ok(trial):
             if record.epochs is None:
                 continue
-            ended = np.cumsum([epoch.train_s if has_time(trial) else np.nan for epoch in record.epochs.epochs])
+            ended = np.cumsum([epoch.train_s if trial.has_time else np.nan for epoch in record.epochs.epochs])
             for number_, (epoch, seconds) in enumerate(zip(record.epochs.epochs, ended, strict=True), start=1):
                 about = {"run": called(trial), "seed": record.epochs.seed, "epoch": number_}
                 scores = {"top1": epoch.top1, "top5": epoch.top5, "val_loss": epoch.val_loss}
@@ -99,7 +91,7 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
         return NO_RUNS
     names = list(dict.fromkeys(data["run"]))
     columns = 5 if naming is None else 2  # names of one's own are sentences
-    timed = [trial for trial in trials if results.ok(trial) and has_time(trial)]
+    timed = [trial for trial in trials if results.ok(trial) and trial.has_time]
     compared = len(timed) > 1 or len(timed) == len(names)  # one line of several compares nothing
     along_what = {"epoch": "epochs", "seconds": "seconds of training"} if compared else {"epoch": "epochs"}
 
@@ -118,7 +110,8 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
                 tidy(axes, theme, grid="y")
             row[0].set_ylabel(label)
         if _spread(data["loss"]) > WIDE:
-            log_axis(grid[0][0], "y")
+            for axes in grid[0]:
+                log_axis(axes, "y")
         for axes, label in zip(grid[1], along_what.values(), strict=True):
             axes.set_xlabel(label)
         grid[1][0].xaxis.get_major_locator().set_params(integer=True)
@@ -129,13 +122,19 @@ def curves(results: Results, trials: Sequence[Trial], naming: Naming | None = No
         draw=draw,
         again=results.again,
         caption=f"Training runs: a thin line a seed, the mean thicker. After the last epoch, with the 95 % interval "
-        f"over seeds: {ends(results, trials, naming)}.{' Seconds are of training only.' if compared else ''}"
+        f"over seeds: {ends(results, trials, naming)}.{_seconds_are(trials) if compared else ''}"
         f"{_lost(results, trials, naming)} {_rate(trials)} {engines.conditions(results, list(trials))}; {NO_ACCURACY}.",
         alt=f"{'Four' if compared else 'Two'} line plots: training loss and top-1 accuracy, against "
         f"{listing(list(along_what.values()))}, for {listing(names)}.",
         data=data,
         size_in=(8.0, 5.2),
     )
+
+
+def _seconds_are(trials: Sequence[Trial]) -> str:
+    """Of what the seconds are, and which runs have none."""
+    untimed = any(not trial.has_time for trial in trials)
+    return f" Seconds are of training only{'; those of stale updates say nothing and are left out' * untimed}."
 
 
 def _spread(losses: pd.Series) -> float:

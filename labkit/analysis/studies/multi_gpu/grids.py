@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 from labkit import recipes
 from labkit.analysis.studies.lab import Lab
+from labkit.errors import UserError
 from labkit.models import MODELS
 from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
+
+MOST_LEARNERS = 16  # each is a process with a context of its own on the device
 
 
 class SeveralDevices(Lab, Protocol):
@@ -49,18 +52,36 @@ def runs(lab: SeveralDevices) -> list[Trial]:
     """Training runs to an accuracy that is fixed before, on one device and on all.
 
     Where there is one, as many learners as the profile asks for share it: what several learn does not depend on where
-    they stand.
+    they stand. They take turns, so they have data and epochs of their own.
     """
-    sweep, most, placement = lab.sweep, _most(lab), "apart"
+    sweep, most = lab.sweep, _most(lab)
+    of_runs, placement = {"data": "run_data", "epochs": "epochs", "target_top1": "target_top1"}, "apart"
     if most == 1:
-        most, placement = sweep["learners"], "together"
-    about = {name: sweep[name] for name in ("epochs", "learning_rate", "target_top1")}
-    about |= {name: sweep[f"run_{name}"] for name in ("model", "batch", "data")} | _each(lab)
-    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % most == 0]
-    if most == 1 or not names:
+        most, placement, of_runs = _learners(lab), "together", {name: f"learners_{name}" for name in of_runs}
+    if most == 1:
         return []
-    several = [{**recipe, "placement": placement} for recipe in recipes.runs_on(most, sweep["learning_rate"], names)]
-    return [trial for recipe in [{"devices": 1}, *several] for trial in lab.trials(**(about | recipe))]
+    about = {name: sweep[key] for name, key in of_runs.items()}
+    about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
+    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % most == 0]
+    if not names:
+        return []
+    several = recipes.runs_on(most, sweep["learning_rate"], names)
+    one = {"devices": 1, "learning_rate": sweep["learning_rate"]}
+    on_all = [one, *({**recipe, "placement": placement} for recipe in several)]
+    return [trial for recipe in on_all for trial in lab.trials(**(about | recipe))]
+
+
+def _learners(lab: SeveralDevices) -> int:
+    """How many share one device; 1 for none. UserError for a number that they can't be."""
+    asked, batch = lab.sweep["learners"], lab.sweep["run_batch"]
+    is_count = isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_LEARNERS
+    if not is_count or batch % asked:
+        raise UserError(
+            f"learners is {asked!r} in the sweep of 03_multi_gpu in the profile {lab.profile.name!r}; it is how many "
+            f"processes share the one device for training runs: a whole number from 1 (none) to {MOST_LEARNERS} that "
+            f"divides run_batch ({batch})."
+        )
+    return int(asked)
 
 
 def jobs(lab: SeveralDevices) -> list[Trial]:

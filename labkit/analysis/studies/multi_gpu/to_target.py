@@ -96,7 +96,7 @@ def seconds_to_target(record: Record) -> float | None:
 def time_to_target(results: Results, trial: Trial) -> Interval | None:
     """Seconds to the target, where all runs came to it and seconds say something of the devices."""
     values = [seconds for one in results.ok(trial) if (seconds := seconds_to_target(one)) is not None]
-    if not values or len(values) < len(results.ok(trial)) or not convergence.has_time(trial):
+    if not values or len(values) < len(results.ok(trial)) or not trial.has_time:
         return None
     return log_interval(values)
 
@@ -121,7 +121,7 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         )
     first = next(trial for trial in trials if results.ok(trial))
     frame = engines.concise(pd.DataFrame(rows, dtype=object), ("no result",))
-    timed = [trial for trial in trials if convergence.has_time(trial) and trial != one]
+    timed = [trial for trial in trials if trial.has_time and trial != one]
     if not timed:
         frame = frame.drop(columns="seconds")
     return Table(
@@ -137,8 +137,10 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
 def _seconds_are(trials: Sequence[Trial], timed: Sequence[Trial]) -> str:
     """Of what the seconds are, and why some runs have none; `timed` are the runs on several devices that have."""
     if not timed:
-        return "Seconds of learners that share a device say nothing of several devices, so none are given. "
-    stale = any(not convergence.has_time(trial) for trial in trials)
+        shared = any(trial.placement == "together" for trial in trials)
+        of = "learners that share a device say nothing of several devices" if shared else "stale updates say nothing"
+        return f"Seconds of {of}, so none are given. "
+    stale = any(not trial.has_time for trial in trials)
     why = "; those of stale updates say nothing, since every device repeats all updates" if stale else ""
     return f"Seconds are of training until then{why}. "
 
