@@ -247,8 +247,8 @@ class Trial:
 
     @property
     def devices_of_node(self) -> int:
-        """Of its devices those on one node."""
-        return self.devices // self.nodes
+        """Of the devices that it takes those on one node."""
+        return self.devices_taken // self.nodes
 
     @property
     def processes(self) -> int:

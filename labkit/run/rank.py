@@ -42,7 +42,7 @@ def main() -> int:
         import torch
     # A trial on more devices than there are has no team, however many processes there are, and is refused.
     available = torch.cuda.device_count() if on_gpus else usable_threads()
-    fitting = [trial for trial in trials if trial.devices_taken // trial.nodes <= available]
+    fitting = [trial for trial in trials if trial.devices_of_node <= available]
     shared = any(trial.placement == "together" for trial in trials)  # NCCL wants a device a rank
     world = ranks.World(
         (trial.processes for trial in fitting),

@@ -71,11 +71,7 @@ class Watch:
     def _cut(self, trial: Trial, result: Blocks, began_s: float, windows: dict[str, Span]) -> observed.Telemetry:
         spans = {name: (float(a), float(b)) for name, (a, b) in windows.items()}
         # A board that does nothing is none of its: nor is any of a trial on the CPU.
-        used = (
-            [f"gpu{index}" for index in self._gpus[: trial.devices_taken // trial.nodes]]
-            if trial.device == "cuda"
-            else []
-        )
+        used = [f"gpu{index}" for index in self._gpus[: trial.devices_of_node]] if trial.device == "cuda" else []
         telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
         self._last = (recording, began_s)
         if self._unattached is None or self._alone is None or telemetry.status == "lost":

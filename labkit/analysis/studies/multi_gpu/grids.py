@@ -55,20 +55,28 @@ def runs(lab: SeveralDevices) -> list[Trial]:
     they stand. They take turns, so they have data and epochs of their own.
     """
     sweep, most = lab.sweep, _most(lab)
-    of_runs, placement = {"data": "run_data", "epochs": "epochs", "target_top1": "target_top1"}, "apart"
-    if most == 1:
-        most, placement, of_runs = _learners(lab), "together", {name: f"learners_{name}" for name in of_runs}
-    if most == 1:
+    if most > 1:
+        about = {name: sweep[name] for name in ("epochs", "target_top1")}
+        return _runs(lab, most, **about, data=sweep["run_data"])
+    if (learners := _learners(lab)) == 1:
         return []
-    about = {name: sweep[key] for name, key in of_runs.items()}
+    about = {name: sweep[f"learners_{name}"] for name in ("epochs", "target_top1", "data")}
+    return _runs(lab, learners, placement="together", **about)
+
+
+def _runs(lab: SeveralDevices, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
+    """On one device, and on several by every recipe that they can have."""
+    sweep = lab.sweep
     about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
-    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % most == 0]
+    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % several == 0]
     if not names:
         return []
-    several = recipes.runs_on(most, sweep["learning_rate"], names)
-    one = {"devices": 1, "learning_rate": sweep["learning_rate"]}
-    on_all = [one, *({**recipe, "placement": placement} for recipe in several)]
-    return [trial for recipe in on_all for trial in lab.trials(**(about | recipe))]
+    alone = lab.trials(**about, learning_rate=sweep["learning_rate"])
+    on_several = [
+        lab.trials(**about, **recipe, placement=placement)
+        for recipe in recipes.runs_on(several, sweep["learning_rate"], names)
+    ]
+    return [*alone, *(trial for trials in on_several for trial in trials)]
 
 
 def _learners(lab: SeveralDevices) -> int:
