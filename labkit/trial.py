@@ -324,7 +324,7 @@ class Trial:
         if name == "steps_before":
             return f"after {self.steps_before:,} steps" if self.steps_before else ""
         if name == "nodes":
-            return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
+            return f"on {self.nodes} nodes"
         return str(getattr(self, name))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -309,6 +310,8 @@ def _train_in_shares(rank: int, meeting: str, found: str) -> None:
         for part in exchange.arriving():
             update(part)
     torch.save(([weight.detach() for weight in weights], exchange.whole(momenta)), f"{found}{rank}")
+    torch.distributed.barrier()
+    os._exit(0)  # as the project's ranks leave: threads of Gloo have been seen to abort in Python's own way
 
 
 # ---- gradients that are made on the side stream ---------------------------------------------------------------------
