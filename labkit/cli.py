@@ -14,6 +14,7 @@ import typer
 
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.registry import check_scale
+from labkit.trial_label import trial_label
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 data_app = typer.Typer(no_args_is_help=True, help="Folders of images.")
@@ -141,7 +142,7 @@ def plan(
     for one in plans:
         print(one.line())
         for trial in one.trials:
-            print(f"      {trial.label(beside=one.trials)}")
+            print(f"      {trial_label(trial, beside=one.trials)}")
     print(f"Together about {duration(sum(one.seconds for one in plans))}.")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
@@ -56,15 +56,6 @@ NO_DATA = "none"  # of workloads that take no images
 OF_NETWORKS = ("train", "infer", "gan")  # the workloads that have one
 # What is done once a trial was timed makes no other trial of it where trials are compared.
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
-
-
-# In a label only where they are not what a trial has by default: most trials leave them.
-_NAMED_IF_UNUSUAL = frozenset(
-    {
-        *("learning_rate", "schedule", "devices", "placement", "nodes", "network", "scaling", "arrangement"),
-        *("updates", "interconnect", "gradient_precision", "parallel"),
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,69 +257,6 @@ class Trial:
     def as_dict(self) -> dict[str, Any]:
         """Every field, defaults too, as plain values."""
         return asdict(self)
-
-    def label(self, *, beside: Iterable[Trial] = ()) -> str:
-        """A short name for people: model and batch, and whatever differs among `beside`."""
-        parts = [f"{self.model} batch {self.batch}"] if self.workload in OF_NETWORKS else [self.workload]
-        if self.size:
-            parts.append(f"size {self.size}")
-        if self.epochs:
-            parts.append(f"{self.epochs} epochs")
-        for name in (
-            "image_px",
-            "precision",
-            "engine",
-            "optimizer",
-            "learning_rate",
-            "schedule",
-            "memory_format",
-            "copies",
-            "weights",
-            "threads",
-            "devices",
-            "placement",
-            "nodes",
-            "network",
-            "scaling",
-            "arrangement",
-            "updates",
-            "interconnect",
-            "gradient_precision",
-            "parallel",
-            "constraint",
-            "traced_iterations",
-            "steps_before",
-            "device",
-            "framework",
-        ):
-            if any(getattr(other, name) != getattr(self, name) for other in beside):
-                parts.append(self._part(name))
-        return " ".join(filter(None, parts))
-
-    def _part(self, name: str) -> str:
-        """A field in a label; empty where it is what is usual."""
-        if name in _NAMED_IF_UNUSUAL and getattr(self, name) == _USUAL[name]:
-            return ""
-        if name == "devices":
-            return f"{self.devices} {'devices' if self.placement == 'apart' else 'learners'}"
-        if name == "placement":
-            return "on 1 device"
-        if name == "memory_format" and self.framework != "torch":
-            return ""  # Keras's networks have their own
-        if name == "learning_rate":
-            return f"rate {self.learning_rate:g}"
-        if name == "threads":
-            return f"{self.threads or 'default'} threads"
-        if name == "traced_iterations":
-            return f"{self.traced_iterations} traced" if self.traced_iterations else ""
-        if name == "steps_before":
-            return f"after {self.steps_before:,} steps" if self.steps_before else ""
-        if name == "nodes":
-            return f"on {self.nodes} nodes"
-        return str(getattr(self, name))
-
-
-_USUAL = {f.name: f.default for f in fields(Trial)}
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:

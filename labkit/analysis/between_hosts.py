@@ -86,9 +86,7 @@ def table(shown: Sequence[Results]) -> Table | Text:
     rows = [
         {
             "training": _name(trial, several),
-            "images/s": "; ".join(
-                f"{with_interval(one.rate, 'images_per_s', unit=False)} ({one.study[:2]})" for one in found
-            ),
+            "images/s": "; ".join(map(_words, found)),
             "most over least": f"{_most_over_least(found):.2f}x",
         }
         for trial, found in several.items()

@@ -196,9 +196,11 @@ def _is_of(side: Side, profile: Profile) -> bool:
 
 
 def ratio_rows(
-    seen: Evidence, baseline: str = "", metric: str = "images_per_s", sides: list[Side] | None = None
+    seen: Evidence, baseline: str = "", sides: list[Side] | None = None
 ) -> dict[tuple[str, str], list[tuple[Side, Interval]]]:
-    """(profile, profile it is compared with) -> each common trial with its ratio; `sides` are the plain trainings.
+    """(profile, profile it is compared with) -> each common trial with its ratio of images/s.
+
+    `sides` are the trials to compare, profiles in order; without them the plain trainings.
 
     Every profile beside the one before it in order, or all beside `baseline`. Pairs without a common trial are left
     out.
@@ -215,7 +217,7 @@ def ratio_rows(
         by_profile = {side.results.profile.name: side for side in family}
         for newer, older in couples:
             over, under = by_profile.get(newer.name), by_profile.get(older.name)
-            effect = ratio(over, under, metric) if over and under else None
+            effect = ratio(over, under, "images_per_s") if over and under else None
             if over and effect:
                 found.setdefault((newer.title, older.title), []).append((over, effect))
     return found

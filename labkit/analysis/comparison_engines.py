@@ -154,17 +154,28 @@ def ratios(seen: Evidence, baseline: str = "") -> Figure | Text:
     return Figure(
         name="comparison-engines",
         draw=draw,
-        caption=f"Ratio of images/s between profiles by engine, the same training on both, channels last. "
-        f"{listing([name for name in names if 'graph' not in name])}: launched by "
-        f"the host, kernel by kernel; {listing([name for name in names if 'graph' in name])}: captured, the host "
-        f"launches one graph a step. Welch's interval on the logarithm, since passes of two hosts are no pairs. "
-        f"{_hosts(seen, found)}",
+        caption=f"Ratio of images/s between profiles by engine, the same training on both, {_layouts(found)}. "
+        f"{_engines(found, captured=False)}: launched by the host, kernel by kernel; "
+        f"{_engines(found, captured=True)}: captured, the host launches one graph a step. Welch's interval on the "
+        f"logarithm, since passes of two hosts are no pairs. {_hosts(seen, found)}",
         alt="Forest plot: the ratio of images per second of two profiles for each training, by launched and by "
         "captured engines, with intervals.",
         data=data,
         size_in=(8.0, sum(1.6 + 0.42 * len(settings) for settings in found.values())),
         again=f"{AGAIN} BASELINE={baseline}" if baseline else AGAIN,
     )
+
+
+def _trials(found: Rows) -> list[Trial]:
+    return [side.trial for settings in found.values() for known in settings.values() for side, _ in known]
+
+
+def _layouts(found: Rows) -> str:
+    return listing(sorted({trial.memory_format.replace("_", " ") for trial in _trials(found)}))
+
+
+def _engines(found: Rows, *, captured: bool) -> str:
+    return listing(list(dict.fromkeys(engine_name(one) for one in _trials(found) if is_captured(one) == captured)))
 
 
 def table(seen: Evidence, baseline: str = "") -> Table | Text:

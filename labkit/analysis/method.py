@@ -11,6 +11,7 @@ from labkit.analysis.results import Results, without_data
 from labkit.analysis.table import Text
 from labkit.records import Record
 from labkit.trial import Trial
+from labkit.trial_label import trial_label
 
 MANY_UNSTEADY = 6  # more are counted, not listed
 
@@ -39,7 +40,7 @@ def sentence(results: Results, did: str) -> Text:
         )
     beside = list(results.by_trial)
     lost = [r for r in ok if r.blocks and None in [*r.blocks.warmup_loss, *r.blocks.loss]]
-    diverged = sorted({record.as_trial.label(beside=beside) for record in lost})
+    diverged = sorted({trial_label(record.as_trial, beside=beside) for record in lost})
     if diverged:
         said += f"\n\nThe loss of {listing(diverged)} did not stay finite; what such steps cost is still what it is."
     if other := _other_plan(results):
@@ -88,7 +89,7 @@ def _not_measured(results: Results) -> str:
     lacking: dict[int, list[str]] = {}
     for trial, records in results.by_trial.items():
         for number_ in passes - {record.pass_number for record in records}:
-            lacking.setdefault(number_, []).append(trial.label(beside=list(results.by_trial)))
+            lacking.setdefault(number_, []).append(trial_label(trial, beside=list(results.by_trial)))
     return " ".join(
         f"Pass {number_} has no record of {listing(names)}: their numbers are of fewer passes."
         for number_, names in sorted(lacking.items())
@@ -98,9 +99,9 @@ def _not_measured(results: Results) -> str:
 def _unsteady_names(unsteady: Sequence[Record], beside: Sequence[Trial]) -> str:
     """Which trials, and in which passes; of many only how often each."""
     passes: dict[str, list[int]] = {}
-    for record in sorted(unsteady, key=lambda one: (one.as_trial.label(beside=beside), one.pass_number)):
-        passes.setdefault(record.as_trial.label(beside=beside), []).append(record.pass_number)
+    for record in sorted(unsteady, key=lambda one: (trial_label(one.as_trial, beside=beside), one.pass_number)):
+        passes.setdefault(trial_label(record.as_trial, beside=beside), []).append(record.pass_number)
     if len(unsteady) <= MANY_UNSTEADY:
         return listing([f"{name} (pass {number})" for name, numbers in passes.items() for number in numbers])
-    of_model = Counter(record.as_trial.label() for record in unsteady)
+    of_model = Counter(trial_label(record.as_trial) for record in unsteady)
     return f"{len(unsteady)} times, {listing([f'{name}: {count}' for name, count in sorted(of_model.items())])}"

@@ -20,6 +20,7 @@ from labkit.profile import Profile, load_profile
 from labkit.recipes import engine_name
 from labkit.registry import FRAMEWORK_TITLES
 from labkit.trial import Trial
+from labkit.trial_label import trial_label
 
 NOTHING = Text("Nothing was measured, so there is no picture.")
 DIFFERING = (
@@ -239,7 +240,7 @@ def name_of(trial: Trial, beside: Iterable[Trial] = ()) -> str:
         others = [other for other in beside if other.workload in OF_MODELS]
         said = [word(trial, name) for name in DIFFERING if any(word(o, name) != word(trial, name) for o in others)]
         return ", ".join([title(trial), f"{trial.batch:,}", *said])
-    return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial.label())
+    return {"idle": "idle, process attached", "matmul": "matrix product"}.get(trial.workload, trial_label(trial))
 
 
 def word(trial: Trial, field: str) -> str:

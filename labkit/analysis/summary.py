@@ -23,6 +23,7 @@ from labkit.profile import Profile
 from labkit.registry import METRICS
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
+from labkit.trial_label import trial_label
 
 COMMON_FIELDS = (
     "workload",
@@ -239,7 +240,7 @@ def failures_table(results: Results) -> Table | Text:
         return Text("No trial failed." if results else "Nothing was tried.")
     passes: dict[tuple[str, str, str | None], list[int]] = {}
     for record in failed:
-        what = (record.as_trial.label(beside=results.by_trial), record.status, record.reason)
+        what = (trial_label(record.as_trial, beside=results.by_trial), record.status, record.reason)
         passes.setdefault(what, []).append(record.pass_number)
     rows = [
         {"trial": trial, "passes": ", ".join(map(str, sorted(of))), "status": status, "reason": reason}

@@ -30,6 +30,7 @@ from labkit.run.protocol import without_paths
 from labkit.run.watch import Watch
 from labkit.selection import done
 from labkit.trial import Trial
+from labkit.trial_label import trial_label
 
 STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can take minutes
 
@@ -258,7 +259,8 @@ class _Run:
         rest_s = together_s([*pending, *self.later], self.expected_s)
         rest_s -= share * (timed_s(pending[0], self.timing) if phase == "timed" else 0)
         left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
-        what = f"pass {self.pass_number}/{self.planned.passes}, {pending[0].label(beside=pending)}, {phase} {share:.0%}"
+        trial = trial_label(pending[0], beside=pending)
+        what = f"pass {self.pass_number}/{self.planned.passes}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
 
 

@@ -20,6 +20,7 @@ from labkit.series import Span
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
 from labkit.trial import Trial
+from labkit.trial_label import trial_label
 
 # Before a pass whose energy counts: the devices without any process of ours, after the last one's context is gone.
 SETTLE_S, UNATTACHED_S = 3.0, 3.0
@@ -89,4 +90,4 @@ class Watch:
             self._process.revive()
             self._process.forget_before(time.monotonic())
         except Exception as error:  # noqa: BLE001 - a full disk, most likely: the record itself says more
-            print(f"The telemetry series of {trial.label()} could not be kept: {error}.", file=sys.stderr)  # noqa: T201
+            print(f"The telemetry series of {trial_label(trial)} could not be kept: {error}.", file=sys.stderr)  # noqa: T201

@@ -39,6 +39,7 @@ from labkit.records import Record
 from labkit.registry import SCALES
 from labkit.study import OpenStudy
 from labkit.trial import ENGINES, FRAMEWORKS, Trial, grid
+from labkit.trial_label import trial_label
 from tests.unit.made_records import NOISE, PASSES, TRAIN_IMAGES, blocks, failed, of_records
 
 STUDY = "11_frameworks"
@@ -189,7 +190,7 @@ def test_every_profile_has_trials_that_are_told_apart_and_stand_beside_native_py
         assert {name: getattr(trial, name) for name in fields} == fields
         alike = [other for other in trials if other.framework == "torch" and other.devices == trial.devices]
         beside = [other for other in alike if compared.Cell.of(other) == compared.Cell.of(trial)]
-        assert beside or trial.engine == "xla", f"{trial.label()} has no native twin"
+        assert beside or trial.engine == "xla", f"{trial_label(trial)} has no native twin"
         assert trial.framework == "torch" or trial.memory_format == "contiguous", "Keras's own is no field"
     told = [(compared.Setting.of(t), compared.how(t), t.precision, t.devices) for t in trials]
     assert len(set(told)) == len(told), "no row of a table stands twice"

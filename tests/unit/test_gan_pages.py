@@ -26,6 +26,7 @@ from labkit.recipes import adversarial
 from labkit.records import Record
 from labkit.traced import RULES, Kernel, Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial, grid
+from labkit.trial_label import trial_label
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.reading import row_of, said
 
@@ -439,7 +440,7 @@ def test_every_profile_sweeps_samples_and_draws(hw: str, scale: str) -> None:
     known = seen.samples(asked)
     assert {one.few.batch for one in known} == set(lab.sweep["longer_batch"])
     assert all(one.many.traced_iterations == lab.sweep["longer_traced"] for one in known)
-    labels = [one.label(beside=[*swept, *sampled, *drawn]) for one in dict.fromkeys([*swept, *sampled, *drawn])]
+    labels = [trial_label(one, beside=[*swept, *sampled, *drawn]) for one in dict.fromkeys([*swept, *sampled, *drawn])]
     assert len(set(labels)) == len(labels), "no two trials are called the same"
     later = lab.sweep["longer_after"] > lab.sweep["steps_before"]
     assert all((one.early is not None) == later for one in known)

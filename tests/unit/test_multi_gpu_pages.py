@@ -25,6 +25,7 @@ from labkit.recipes import CAPTURED, on_devices, runs_on, traced
 from labkit.records import Record
 from labkit.study import OpenStudy
 from labkit.trial import ARRANGEMENTS, INTERCONNECTS, Trial, grid
+from labkit.trial_label import trial_label
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records, record_of, run
 
 STUDY = "03_multi_gpu"
@@ -446,7 +447,7 @@ def test_every_number_of_gpus_has_trials_that_can_be_run_and_told_apart(count: i
         if trial.workload == "train" and trial.devices > 1 and not trial.epochs and trial.arrangement == "alone":
             alone = {name: getattr(Trial(), name) for name in BETWEEN}
             on_one = replace(trial, devices=1, traced_iterations=0, **alone)
-            assert on_one in trials, f"{trial.label()} has nothing to stand beside"
+            assert on_one in trials, f"{trial_label(trial)} has nothing to stand beside"
 
 
 def learners() -> Results:

@@ -25,6 +25,7 @@ from labkit.run.node import arguments
 from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, step_of, too_few_nodes
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
+from labkit.trial_label import trial_label
 from tests.faulty.campaign import records, run
 from tests.processes import eventually, ranks_now
 from tests.several_nodes import Beside
@@ -57,8 +58,8 @@ def test_a_network_is_between_nodes() -> None:
 
 def test_a_label_says_over_how_many_nodes() -> None:
     alone = Trial(devices=8)
-    assert OVER_TWO.label(beside=[alone, OVER_TWO]).endswith("on 2 nodes")
-    assert "node" not in alone.label(beside=[alone, OVER_TWO]), "which is usual"
+    assert trial_label(OVER_TWO, beside=[alone, OVER_TWO]).endswith("on 2 nodes")
+    assert "node" not in trial_label(alone, beside=[alone, OVER_TWO]), "which is usual"
 
 
 # ---- which nodes there are ------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from labkit.series import Series
 from labkit.series_store import COLUMNS, SeriesStore
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
+from labkit.trial_label import trial_label
 
 HOST = "0123456789ab"
 R50 = Trial(model="resnet50", batch=64, energy_windows=3)
@@ -883,7 +884,7 @@ def test_committed_telemetry_is_whole_cheap_and_within_its_bounds(study: str) ->
         assert all(not window.gap_s for window in telemetry.windows.values())
         assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < 0.02
         tensor, busy = (telemetry.mean("timed", "gpu0", f"{unit}_activity") for unit in ("tensor", "sm"))
-        assert tensor is not None and busy is not None and 0 <= tensor <= busy <= 1, record.as_trial.label()
+        assert tensor is not None and busy is not None and 0 <= tensor <= busy <= 1, trial_label(record.as_trial)
 
 
 def test_committed_energy_windows_are_long_and_agree_with_the_power_that_was_sampled() -> None:

@@ -21,6 +21,7 @@ from labkit.trial import (
     grid,
     trial_from_dict,
 )
+from labkit.trial_label import trial_label
 
 # Committed records hold keys like these: a change of a default, of a name or of the form makes them unfindable.
 PINNED = {
@@ -253,20 +254,20 @@ def test_a_grid_without_axes_is_one_trial_and_with_an_empty_axis_none():
 
 def test_a_label_names_what_differs_beside_others():
     one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
-    assert one.label() == "resnet50 batch 256"
-    assert one.label(beside=[one, other]) == "resnet50 batch 256 fp32"
+    assert trial_label(one) == "resnet50 batch 256"
+    assert trial_label(one, beside=[one, other]) == "resnet50 batch 256 fp32"
     swept = [Trial(threads=0), Trial(threads=2)]
-    assert [one.label(beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
-    assert Trial(epochs=3).label() == "resnet50 batch 64 3 epochs"
+    assert [trial_label(one, beside=swept).split("64 ")[1] for one in swept] == ["default threads", "2 threads"]
+    assert trial_label(Trial(epochs=3)) == "resnet50 batch 64 3 epochs"
     runs = [Trial(epochs=3), *(Trial(epochs=3, devices=2, placement=where) for where in PLACEMENTS)]
     runs += [Trial(epochs=3, learning_rate=0.04, schedule="warm_up")]
-    assert [one.label(beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
+    assert [trial_label(one, beside=runs).removeprefix("resnet50 batch 64 3 epochs") for one in runs] == [
         "",
         " 2 devices",
         " 2 learners on 1 device",
         " rate 0.04 warm_up",
     ]
-    assert Trial(workload="matmul", size=8192).label() == "matmul size 8192"
+    assert trial_label(Trial(workload="matmul", size=8192)) == "matmul size 8192"
 
 
 def test_whole_epochs_are_not_traced() -> None:
