@@ -12,6 +12,8 @@ from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
 from labkit.papers import Paper, PublishedTable
 from labkit.profile import Profile, load_profile
+from labkit.recipes import is_plain
+from labkit.trial import Trial
 
 
 def utilisation(results: Results, papers: list[Paper], model: str) -> list[Table | Text]:
@@ -19,7 +21,7 @@ def utilisation(results: Results, papers: list[Paper], model: str) -> list[Table
     found: list[Table | Text] = []
     for paper, table in _tables(papers, "utilisation", model):
         columns: dict[str, list[str]] = {"": list(table.rows)}
-        for trial in results.trials(workload="train", model=model):
+        for trial in _loops(results, model):
             here = _extremes(spread(results, trial, "utilisation", "polled"))
             columns[f"here, batch {trial.batch}"] = [percent(here.get(row), 4) for row in table.rows]
         for name, _, values in _published(paper, table):
@@ -39,7 +41,7 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
         rows = [*table.rows, "board limit", "mean of the limit", "sensor error", "mean here over it"]
         columns: dict[str, list[str]] = {"": rows}
         here: dict[str, float] = {}
-        for trial in results.trials(workload="train", model=model):  # ascending batch: the largest is compared
+        for trial in _loops(results, model):
             here = _extremes(spread(results, trial, "power_smi_w", "polled"))
             idle = spread(results, trial, "power_w", "unattached")
             here |= {"idle": idle.mean} if idle else {}
@@ -61,6 +63,11 @@ def power(results: Results, papers: list[Paper], model: str) -> list[Table | Tex
         )
         found.append(Table(pd.DataFrame(columns), caption))
     return found or [Text(f"No paper prints the power of {model}.")]
+
+
+def _loops(results: Results, model: str) -> list[Trial]:
+    """The papers' loop of a model, by ascending batch: the largest is compared."""
+    return [trial for trial in results.trials(workload="train", model=model) if is_plain(trial)]
 
 
 def _tables(papers: list[Paper], metric: str, model: str) -> Iterator[tuple[Paper, PublishedTable]]:

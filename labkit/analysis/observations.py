@@ -22,7 +22,7 @@ from labkit.observed import Metrics, Telemetry
 from labkit.records import Record
 from labkit.registry import METRICS
 from labkit.sensors import GPU, HOST, RAPL
-from labkit.statistics import Interval, log_interval
+from labkit.statistics import Interval, log_interval, ratio_interval
 from labkit.trial import Trial
 
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
@@ -103,6 +103,15 @@ def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | Non
     """The mean of a metric in the timed part (or energy per image, or efficiency) with its interval over passes."""
     values = [value for record in results.ok(trial) if (value := of_pass(results, record, metric)) is not None]
     return log_interval(values) if values and min(values) > 0 else None
+
+
+def mean_ratio(results: Results, over: Trial, under: Trial, metric: str) -> Interval | None:
+    """A metric of one trial over another's, formed within each pass first; None without a pass that holds both."""
+    sides = [
+        {record.pass_number: value for record in results.ok(trial) if (value := of_pass(results, record, metric))}
+        for trial in (over, under)
+    ]
+    return ratio_interval(*sides)
 
 
 def of_pass(results: Results, record: Record, metric: str) -> float | None:

@@ -47,20 +47,21 @@ def training(results: Results, trials: list[Trial]) -> KeyNumbers:
 def power(results: Results, trials: list[Trial]) -> KeyNumbers:
     """The highest draw, beside the limit, and the cheapest and the dearest image."""
     found = []
-    training_trials = [trial for trial in trials if trial.workload == "train"]
-    draws = [(draw, trial) for trial in training_trials if (draw := mean_interval(results, trial, "power_w"))]
+    trainings = [trial for trial in trials if trial.workload == "train"]
+    draws = [(draw, trial) for trial in trainings if (draw := mean_interval(results, trial, "power_w"))]
     if draws:
         draw, trial = max(draws, key=lambda pair: pair[0].point)
         limit = results.power_limit_w
         of_limit = f", {percent(draw.point / limit)} of the {number(limit)} W limit" if limit else ""
-        found.append([with_interval(draw, "power_w"), f"most of these trainings: {name_of(trial)}{of_limit}"])
-    costs = [
-        (cost, trial) for trial in training_trials if (cost := mean_interval(results, trial, "energy_per_image_j"))
-    ]
+        found.append(
+            [with_interval(draw, "power_w"), f"most of these trainings: {name_of(trial, trainings)}{of_limit}"]
+        )
+    costs = [(cost, trial) for trial in trainings if (cost := mean_interval(results, trial, "energy_per_image_j"))]
     for which, word in ((min, "cheapest"), (max, "dearest")):
         if len(costs) > 1 or (costs and which is min):
             cost, trial = which(costs, key=_point)
-            found.append([f"{with_interval(cost, 'energy_per_image_j')} an image", f"{word}: {name_of(trial)}"])
+            paid = with_interval(cost, "energy_per_image_j")
+            found.append([f"{paid} an image", f"{word}: {name_of(trial, trainings)}"])
     return found
 
 

@@ -6,13 +6,16 @@ import numpy as np
 import pandas as pd
 
 from labkit.analysis import roofline
+from labkit.analysis.engines import conditions
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import energy_methods, idle_power, mean_interval, power_kind, spread, why_not
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, name_of, title
+from labkit.analysis.speed import name_of, title, word
+from labkit.analysis.studies import power_engines
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.profile import Profile, Sourced
+from labkit.recipes import is_plain
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
@@ -24,12 +27,14 @@ def prediction(profile: Profile, trials: list[Trial]) -> Table | Text:
     for trial in trials:
         if trial.workload != "train" or trial.model not in MODELS:
             continue
-        work = roofline.model_work(trial.model, trial.batch, image_px=trial.image_px)
-        bound = roofline.bound(work, roofline.nominal_of(profile, trial))
+        work = roofline.planned_work(trial)
+        ceilings = roofline.nominal_of(profile, trial)
+        bound = roofline.bound(work, ceilings) if ceilings.flop_per_s else None
         rows.append(
             {
                 "model": title(trial),
                 "batch": trial.batch,
+                "precision": word(trial, "precision"),
                 "GFLOP/image": work.flop / work.images / 1e9,
                 "images/s at most": bound.images_per_s if bound else None,
                 "mJ/image there at the board limit": _at_limit(limit, bound),
@@ -61,7 +66,7 @@ def power_table(results: Results, trials: list[Trial]) -> pd.DataFrame:
         efficiency, rate = mean_interval(results, trial, "images_per_s_per_w"), results.interval(trial, "images_per_s")
         rows.append(
             {
-                "trial": name_of(trial),
+                "trial": name_of(trial, trials),
                 "power_w": mean.point if mean else None,
                 "power_low": mean.low if mean else None,
                 "power_high": mean.high if mean else None,
@@ -150,7 +155,8 @@ def sensor_sentence(profile: Profile) -> str:
 def headline(results: Results, trials: list[Trial]) -> Text:
     """The answer first: who draws most and least, how far from the limit, and what an image costs."""
     training = [trial for trial in trials if trial.workload == "train"]
-    known = [(trial, mean) for trial in training if (mean := mean_interval(results, trial, "power_w"))]
+    loop = [trial for trial in training if is_plain(trial)] or training
+    known = [(trial, mean) for trial in loop if (mean := mean_interval(results, trial, "power_w"))]
     if not known:
         if not results:
             return Text(f"Nothing was measured on {results.profile.title} yet.")
@@ -166,15 +172,18 @@ def headline(results: Results, trials: list[Trial]) -> Text:
     said = f"Training {title(most[0])} draws most, {with_interval(most[1], 'power_w')}"
     said += f", which is {percent(most[1].point / limit)} of the {_boards(results)} {number(limit)} W" if limit else ""
     said += f"; {title(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
+    tuned = power_engines.sentence(results, training)
+    said += f" {tuned}" if tuned else ""
+    said += "\n\n"
     idle = [watts for number_ in results.passes() if (watts := idle_power(results, number_))]
     alone = next((found for trial in training if (found := spread(results, trial, "power_w", "unattached"))), None)
     if idle:
-        said += f" Idle, with a process attached, it draws {number(float(np.mean(idle)))} W"
-        said += f", and {number(alone.mean)} W when no process of ours holds it." if alone else "."
-    energies = [(trial, e) for trial in training if (e := mean_interval(results, trial, "energy_per_image_j"))]
+        said += f"Idle, with a process attached, it draws {number(float(np.mean(idle)))} W"
+        said += f", and {number(alone.mean)} W when no process of ours holds it. " if alone else ". "
+    energies = [(trial, e) for trial in loop if (e := mean_interval(results, trial, "energy_per_image_j"))]
     if energies:
         cheap, dear = min(energies, key=lambda pair: pair[1].point), max(energies, key=lambda pair: pair[1].point)
-        said += f"\n\nAn image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])}"
+        said += f"An image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])}"
         said += f" and {with_interval(dear[1], 'energy_per_image_j')} with {title(dear[0])}" if dear != cheap else ""
-        said += "."
-    return Text(said)
+        said += " in the plain loop." if loop != training else "."
+    return Text(said.strip())

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from labkit.analysis.engines import conditions
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import energy_methods, mean_interval, of_pass, power_kind, spread, why_not
+from labkit.analysis.observations import energy_methods, mean_interval, mean_ratio, power_kind, spread, why_not
 from labkit.analysis.results import Results
-from labkit.analysis.speed import conditions, name_of, title
+from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies.power import power_table, sensor_sentence
 from labkit.analysis.table import Text
 from labkit.models import count
+from labkit.recipes import is_plain
 from labkit.records import short_hash
 from labkit.sensors import GPU, HOST, KINDS
-from labkit.statistics import ratio_interval
 from labkit.trial import Trial
 
 
@@ -81,7 +82,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     if not len(of_metric):
         reason = series.attrs.get("reason", "no series of this study is kept here")
         return Text(f"There is no picture over time: {reason}.")
-    parts = [_first_pass(of_metric, trial).assign(trial=name_of(trial)) for trial in trials]
+    parts = [_first_pass(of_metric, trial).assign(trial=name_of(trial, trials)) for trial in trials]
     data = pd.concat(parts)[["trial", "pass", "source", "t_s", "value"]]
     passes = listing([str(number_) for number_ in sorted(data["pass"].unique())])
     limit = results.profile.device.board_power_w if metric == "power_w" else None
@@ -89,7 +90,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
         for index, trial in enumerate(trials):
-            for _, one in data[data["trial"] == name_of(trial)].groupby("source", observed=True):
+            for _, one in data[data["trial"] == name_of(trial, trials)].groupby("source", observed=True):
                 axes.plot(
                     one["t_s"],
                     one["value"] * scale,
@@ -97,7 +98,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
                     lw=1.2,
                     ls="-" if index < len(theme.palette) else "--",
                     drawstyle="steps-pre" if KINDS[metric] == "average" else "steps-post",
-                    label=name_of(trial),
+                    label=name_of(trial, trials),
                 )
         axes.axvline(0, color=theme.faint, lw=1)
         if limit:
@@ -182,8 +183,9 @@ def energy(results: Results, trials: list[Trial]) -> Figure | Text:
 
 
 def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
-    """Mean power against the size of the model: its parameters, and its arithmetic per image."""
-    known = [(trial, mean) for trial in trials if (mean := mean_interval(results, trial, "power_w"))]
+    """Mean power of the plain loop against the size of the model: its parameters, and its arithmetic per image."""
+    loop = [trial for trial in trials if is_plain(trial)]
+    known = [(trial, mean) for trial in loop if (mean := mean_interval(results, trial, "power_w"))]
     if not known:
         return Text(f"Power against size needs power: {why_not(results, 'energy_j')}.")
     data = pd.DataFrame(
@@ -234,7 +236,7 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
         again=results.again,
         caption=f"{power_kind(results)}, against the size of the model, 95 % interval over passes."
         f"{_order(results, [trial for trial, _ in known])} "
-        f"{conditions(results, trials)}.",
+        f"{conditions(results, loop)}.",
         alt="Two scatter plots of mean power: against the number of parameters and against the arithmetic per image.",
         data=data,
         size_in=(8.0, 3.6),
@@ -255,11 +257,7 @@ def _order(results: Results, known: list[Trial]) -> str:
 
 def _step(results: Results, smaller: Trial, larger: Trial) -> str | None:
     """Whether power rises from one model to another; None without a pass that holds both."""
-    watts = [
-        {record.pass_number: value for record in results.ok(trial) if (value := of_pass(results, record, "power_w"))}
-        for trial in (larger, smaller)
-    ]
-    ratio = ratio_interval(*watts)
+    ratio = mean_ratio(results, larger, smaller, "power_w")
     if ratio is None:
         return None
     between = f"from {title(smaller)} to {title(larger)} it"

@@ -1,0 +1,72 @@
+"""What a tuned engine does to power and to energy: more watts for fewer seconds, beside the plain loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.analysis.engines import conditions, over_plain
+from labkit.analysis.observations import mean_interval, mean_ratio
+from labkit.analysis.results import Results
+from labkit.analysis.speed import name_of, title
+from labkit.analysis.table import Table, Text
+from labkit.analysis.verdicts.words import shown_effect
+from labkit.recipes import engine_name
+from labkit.statistics import Interval
+from labkit.trial import Trial
+
+Pair = tuple[Trial, Trial]  # tuned, plain
+COLUMNS = {"images/s": "images_per_s", "power": "power_w", "energy an image": "energy_per_image_j"}
+
+
+def pairs(results: Results, trials: Sequence[Trial]) -> list[Pair]:
+    """Each tuned training with the plain one of its model and batch, where both have energy of one pass at least."""
+    known = over_plain(results, [trial for trial in trials if trial.workload == "train"])
+    return [pair for pair in known if mean_ratio(results, *pair, "energy_per_image_j")]
+
+
+def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
+    """One row a tuned training: images/s, power and energy an image as ratios to the plain loop's."""
+    found = pairs(results, trials)
+    if not found:
+        return Text("What tuning does to energy is not told: no tuned training has joules beside plain ones.")
+    tuned = [trial for trial, _ in found]
+    rows = [
+        {
+            "tuned, over plain": name_of(trial, trials),
+            **{name: _words(mean_ratio(results, trial, plain, metric), metric) for name, metric in COLUMNS.items()},
+            "above idle": _words(mean_ratio(results, trial, plain, "net_energy_per_image_j"), "energy_per_image_j"),
+        }
+        for trial, plain in found
+    ]
+    frame = pd.DataFrame(rows).dropna(axis=1, how="all")
+    return Table(
+        frame.astype(object).where(frame.notna(), None),
+        "Tuned training over the plain loop of the same model and batch: ratios within each pass, 95 % interval. "
+        "Energy is power over images/s: an engine that waits less draws more and is done sooner. Above idle: without what "
+        f"a process that does nothing draws. {conditions(results, [*tuned, *(plain for _, plain in found)])}.",
+    )
+
+
+def sentence(results: Results, trials: Sequence[Trial]) -> str:
+    """Where tuning saves most energy: how much power, and how much energy an image, over the plain loop; else empty."""
+    known = [
+        (energy, power, trial)
+        for trial, plain in pairs(results, trials)
+        if (energy := mean_ratio(results, trial, plain, "energy_per_image_j"))
+        and (power := mean_ratio(results, trial, plain, "power_w"))
+    ]
+    if not known:
+        return ""
+    energy, power, trial = min(known, key=lambda one: one[0].point)
+    cost = mean_interval(results, trial, "energy_per_image_j")
+    costs = f" ({cost.point * 1e3:.4g} mJ)" if cost else ""
+    return (
+        f"Tuned ({engine_name(trial)}, {trial.precision.upper()}) {title(trial)} draws {_words(power, 'power_w')} the "
+        f"power of its plain loop, and an image costs {_words(energy, 'energy_per_image_j')} the energy{costs}."
+    )
+
+
+def _words(effect: Interval | None, metric: str) -> str | None:
+    return None if effect is None else shown_effect(effect, metric, "ratio")
