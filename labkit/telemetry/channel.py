@@ -6,6 +6,7 @@ once more; what fails then opens a gap, which ends with the next reading that su
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -103,8 +104,17 @@ class Channel:
         return [metric for metric in self.metrics if metric not in self._lacking]
 
     def _plan(self, now_s: float) -> None:
-        """The next reading: a period on, and never a burst to make up for a late one."""
-        self.due_s = max(self.due_s + self.period_s, now_s + 0.5 * self.period_s)
+        self.due_s = next_moment(self.period_s, now_s)
+
+
+def next_moment(period_s: float, now_s: float) -> float:
+    """When to read or send next: half a period to a whole one from now, at a multiple of half a period.
+
+    After a punctual reading that is one period on, after a late one less, but never a burst. What has the same periods
+    is due at the same moments, since waking the process costs more than most readings do.
+    """
+    half_s = period_s / 2
+    return (math.floor(now_s / half_s + 1) + 1) * half_s
 
 
 def _nothing(values: Values) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from labkit.telemetry import machine, nvml
-from labkit.telemetry.channel import Channel, Report
+from labkit.telemetry.channel import Channel, Report, next_moment
 
 SEND_S = 0.2
 
@@ -65,7 +65,7 @@ def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
 
 def _sample(channels: list[Channel], report: Report) -> None:
     now = time.monotonic
-    send_at = now() + SEND_S
+    send_at = next_moment(SEND_S, now())
     while True:
         for channel in channels:
             if channel.due_s <= now():
@@ -84,7 +84,7 @@ def _sample(channels: list[Channel], report: Report) -> None:
                 missing=report.missing,
             )
             report = Report()
-            send_at = max(send_at + SEND_S, now() + SEND_S / 2)
+            send_at = next_moment(SEND_S, now())
         due = min([send_at, *(channel.due_s for channel in channels)])
         time.sleep(max(due - now(), 0.0005))
 

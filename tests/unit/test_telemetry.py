@@ -53,6 +53,7 @@ from tests.processes import eventually
 
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
+SECOND_S = 1.1  # a little more: what is read once a second has been read once more
 PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
 GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
@@ -171,7 +172,7 @@ def sampled(
                 if not process.ready() or time.monotonic() > start_s - 0.4:
                     continue
                 marks = marks_of(start_s, blocks, energy=energy)
-                time.sleep(max(marks.windows["after"][1] - time.monotonic(), 0))
+                time.sleep(max(marks.windows["after"][1] + SECOND_S - time.monotonic(), 0))
                 telemetry, recording = process.cut(marks)
         return Sampled(fake.Machine(told).devices, marks, telemetry, recording)
     pytest.fail(f"the sampler did not start: {(folder / 'telemetry.log').read_text()}")
