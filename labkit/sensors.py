@@ -99,6 +99,9 @@ BETWEEN_DEVICES = frozenset(
     for direction in ("sent", "received")
 )
 
+# Of these what is read ten times a second and more; PCIe's counters, once a second, cost next to nothing.
+BETWEEN_DEVICES_OFTEN = frozenset(name for name in BETWEEN_DEVICES if PERIODS_S.get(name, 1.0) <= EXCHANGED_PERIOD_S)
+
 
 def rate_name(counter: str) -> str:
     """Under which name a counter's growth a second stands in a window; GPM's averages have some of the plain names."""

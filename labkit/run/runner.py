@@ -83,7 +83,7 @@ def measure(
         missing = missing_now()  # the one that held the machine may have measured the same
         resumed = len(pairs) - len(missing)
         write_host(host, store.report)
-        watch = Watch(study, profile, host, store)
+        watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
         progress = Progress(study, len(pairs), resumed)
         run = _Run(study, scale, profile, host, store, timing, progress, watch, nodes or nodes_here())
         began = time.monotonic()

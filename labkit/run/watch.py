@@ -27,13 +27,14 @@ SETTLE_S, UNATTACHED_S = 3.0, 3.0
 
 
 class Watch:
-    """The telemetry of one call of `measure`. Use as a context."""
+    """The telemetry of one call of `measure`, all of whose trials have `one_device` or not. Use as a context."""
 
-    def __init__(self, study: str, profile: Profile, host: Host, store: Store) -> None:
+    def __init__(self, study: str, profile: Profile, host: Host, store: Store, *, one_device: bool = False) -> None:
         from labkit.series_store import SeriesStore  # with pandas: here, not between trials, not to import labkit.run
 
         self._gpus = device_indices(profile, host) if profile.device.kind == "cuda" else []
-        self._process = TelemetryProcess(self._gpus, log=store.report / "logs" / f"{study}-telemetry.log")
+        log = store.report / "logs" / f"{study}-telemetry.log"
+        self._process = TelemetryProcess(self._gpus, log=log, one_device=one_device)
         self._series = SeriesStore(store.report, host.id, study)
         self._unattached: Span | None = None
         self._alone: observed.Window | None = None

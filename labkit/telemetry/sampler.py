@@ -1,6 +1,7 @@
 """The telemetry process: samples devices and host on the monotonic clock until its parent is gone.
 
     python -m labkit.telemetry.sampler --gpu 0 --gpu 1
+    python -m labkit.telemetry.sampler --gpu 0 --one-device
 
 Small on purpose: no framework, no NumPy, nothing of the notebook that asked for it. Lines of JSON go out on stdout:
 first that it is there, then a few times a second what was read. It ends by itself when its stdin closes, which the
@@ -18,6 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from labkit.sensors import BETWEEN_DEVICES_OFTEN
 from labkit.telemetry import machine, nvml
 from labkit.telemetry.channel import Channel, Report, next_moment
 
@@ -28,10 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sample until stdin closes."""
     parser = argparse.ArgumentParser(prog="labkit.telemetry.sampler", description=__doc__)
     parser.add_argument("--gpu", type=int, action="append", default=[], help="NVML's number of a device to sample")
+    parser.add_argument("--one-device", action="store_true", help="leave out what devices say to each other")
     wanted = parser.parse_args(arguments)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     report = Report()
     channels = [*_gpus(wanted.gpu, report), *machine.channels()]
+    if wanted.one_device:
+        channels = [channel for channel in channels if not BETWEEN_DEVICES_OFTEN.issuperset(channel.metrics)]
     _send(event="hello", at_s=time.monotonic())
     try:
         _sample(channels, report)

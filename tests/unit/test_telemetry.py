@@ -269,6 +269,23 @@ def test_bytes_that_a_device_counts_are_a_rate_beside_gpms_and_missing_where_the
     assert gpms is not None and gpms.high == pytest.approx(300 * 2**20)
 
 
+def test_of_one_device_alone_nothing_is_read_of_what_devices_say_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
+    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"], "epoch_s": time.monotonic()}))
+    seen = []
+    for one_device in (True, False):
+        with TelemetryProcess([0], log=tmp_path / "log", one_device=one_device) as process:
+            assert process.ready()
+            began = time.monotonic()
+            time.sleep(0.7)
+            recording = process.recording(began, time.monotonic())
+        seen.append({metric for _, metric in recording.series})
+        assert {"power_w", "cpu_utilisation", "network_sent_bytes"} <= seen[-1]
+    assert seen[1] - seen[0] == NVLINK | {"loopback_sent_bytes"}
+
+
 def test_a_counter_that_starts_again_in_a_window_says_nothing_of_it(generations: Sampled) -> None:
     metrics = generations.metrics("gpu3")
     assert ("gpu3", "pcie_received_bytes") in generations.recording.series, "it was read, and wrapped"

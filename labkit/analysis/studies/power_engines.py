@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis.engines import conditions, over_plain
+from labkit.analysis.engines import conditions, over_plain, ratio
 from labkit.analysis.observations import mean_interval, mean_ratio
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
@@ -17,7 +17,7 @@ from labkit.statistics import Interval
 from labkit.trial import Trial
 
 Pair = tuple[Trial, Trial]  # tuned, plain
-COLUMNS = {"images/s": "images_per_s", "power": "power_w", "energy an image": "energy_per_image_j"}
+OF_TELEMETRY = {"power": "power_w", "energy an image": "energy_per_image_j", "above idle": "net_energy_per_image_j"}
 
 
 def pairs(results: Results, trials: Sequence[Trial]) -> list[Pair]:
@@ -34,18 +34,19 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     tuned = [trial for trial, _ in found]
     rows = [
         {
-            "tuned, over plain": name_of(trial, trials),
-            **{name: _words(mean_ratio(results, trial, plain, metric), metric) for name, metric in COLUMNS.items()},
-            "above idle": _words(mean_ratio(results, trial, plain, "net_energy_per_image_j"), "energy_per_image_j"),
+            "tuned, over plain": name_of(trial, tuned),
+            "images/s": _words(ratio(results, trial, plain, "images_per_s")),
+            **{name: _words(mean_ratio(results, trial, plain, metric)) for name, metric in OF_TELEMETRY.items()},
         }
         for trial, plain in found
     ]
     frame = pd.DataFrame(rows).dropna(axis=1, how="all")
+    both = [*tuned, *(plain for _, plain in found)]
     return Table(
         frame.astype(object).where(frame.notna(), None),
         "Tuned training over the plain loop of the same model and batch: ratios within each pass, 95 % interval. "
-        "Energy is power over images/s: an engine that waits less draws more and is done sooner. Above idle: without what "
-        f"a process that does nothing draws. {conditions(results, [*tuned, *(plain for _, plain in found)])}.",
+        "Energy is power over images/s: an engine that waits less is done sooner, whatever it draws. Above idle: "
+        f"without what a process that does nothing draws. {conditions(results, both)}.",
     )
 
 
@@ -63,10 +64,10 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
     cost = mean_interval(results, trial, "energy_per_image_j")
     costs = f" ({cost.point * 1e3:.4g} mJ)" if cost else ""
     return (
-        f"Tuned ({engine_name(trial)}, {trial.precision.upper()}) {title(trial)} draws {_words(power, 'power_w')} the "
-        f"power of its plain loop, and an image costs {_words(energy, 'energy_per_image_j')} the energy{costs}."
+        f"Tuned ({engine_name(trial)}, {trial.precision.upper()}) {title(trial)} draws {_words(power)} the "
+        f"power of its plain loop, and an image costs {_words(energy)} the energy{costs}."
     )
 
 
-def _words(effect: Interval | None, metric: str) -> str | None:
-    return None if effect is None else shown_effect(effect, metric, "ratio")
+def _words(effect: Interval | None) -> str | None:
+    return None if effect is None else shown_effect(effect, "power_w", "ratio")  # a ratio has no unit

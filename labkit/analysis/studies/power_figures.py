@@ -22,6 +22,8 @@ from labkit.records import short_hash
 from labkit.sensors import GPU, HOST, KINDS
 from labkit.trial import Trial
 
+SHOWN_BEFORE_S = 15  # of a picture over time: compiling may take a minute
+
 
 def ranges(results: Results, trials: list[Trial]) -> Figure | Text:
     """Idle, lowest, mean and highest power of each trial, beside the board's limit."""
@@ -86,17 +88,20 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
     data = pd.concat(parts)[["trial", "pass", "source", "t_s", "value"]]
     passes = listing([str(number_) for number_ in sorted(data["pass"].unique())])
     limit = results.profile.device.board_power_w if metric == "power_w" else None
+    longer = data["t_s"].min() < -SHOWN_BEFORE_S
+    cut = f" What compiling or a slow start took more than {SHOWN_BEFORE_S} s before is not drawn." if longer else ""
 
     def draw(figure: Any, theme: Theme) -> None:
         axes = figure.add_subplot()
-        for index, trial in enumerate(trials):
+        subjects = list(dict.fromkeys(_subject(trial) for trial in trials))
+        for trial in trials:
             for _, one in data[data["trial"] == name_of(trial, trials)].groupby("source", observed=True):
                 axes.plot(
                     one["t_s"],
                     one["value"] * scale,
-                    color=theme.palette[index % len(theme.palette)],
+                    color=theme.palette[subjects.index(_subject(trial)) % len(theme.palette)],
                     lw=1.2,
-                    ls="-" if index < len(theme.palette) else "--",
+                    ls="-" if is_plain(trial) else "--",
                     drawstyle="steps-pre" if KINDS[metric] == "average" else "steps-post",
                     label=name_of(trial, trials),
                 )
@@ -104,6 +109,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
         if limit:
             axes.axhline(limit.value, color=theme.ink, lw=1, ls=":", label="board limit")
         axes.set_ylim(0, None)
+        axes.set_xlim(max(data["t_s"].min(), -SHOWN_BEFORE_S), None)
         axes.set_xlabel("seconds from the first timed block")
         axes.set_ylabel(unit)
         handles, labels = axes.get_legend_handles_labels()
@@ -116,11 +122,16 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
         draw=draw,
         again=results.again,
         caption=f"{unit[:1].upper() + unit[1:]} over time, pass {passes}, each reading as the sensor gave it: a pause, "
-        f"building and the first step, warm-up, timed blocks from 0 on, a pause. {results.describe()}.",
+        f"building and the first step, warm-up, timed blocks from 0 on, a pause.{cut} {results.describe()}.",
         alt=f"Line plot of {unit} against seconds for each trial, with the start of the timed part marked.",
         data=data,
         size_in=(8.0, 3.9),
     )
+
+
+def _subject(trial: Trial) -> tuple[str, str, int]:
+    """What has a colour of its own; its engines share that."""
+    return trial.workload, trial.model, trial.batch
 
 
 def _first_pass(series: pd.DataFrame, trial: Trial) -> pd.DataFrame:
