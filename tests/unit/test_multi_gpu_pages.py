@@ -397,6 +397,18 @@ def test_the_plan_of_one_gpu_speaks_of_no_scaling() -> None:
     assert plan.ALONE not in column(plan.table(timed(), 3), "what")
 
 
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        (4, []),
+        (6, ["Left out: 6 devices can't share a training run's batch of 64 evenly, so none holds it in total."]),
+    ],
+)
+def test_a_number_of_gpus_that_can_not_share_a_runs_batch_is_said(devices: int, said: list[str]) -> None:
+    alone = Trial(model="resnet18", batch=64, epochs=1)
+    assert plan.left_out([alone, replace(alone, devices=devices)]) == said
+
+
 def test_key_numbers_are_of_the_most_devices() -> None:
     numbers = answer.key_numbers(shown())
     assert ["80.0 % [80.0, 80.0]", "of linear on 4 GPUs: VGG-16, 32 px, plain in FP32"] in numbers

@@ -113,6 +113,12 @@ def left_out(trials: Sequence[Trial]) -> list[str]:
     odd = [n for n in counts if n > 1 and n % 2]
     said = [f"{listing(list(map(str, uneven)))} devices can't share the total batch evenly"] if uneven else []
     said += [f"{listing(list(map(str, odd)))} can't be halved for two jobs"] if odd else []
+    runs = {(trial.devices, trial.batch) for trial in trials if trial.epochs and trial.scaling == "weak"}
+    said += [
+        f"{devices} devices can't share a training run's batch of {batch} evenly, so none holds it in total"
+        for devices, batch in sorted(runs)
+        if batch % devices
+    ]
     return [f"Left out: {'; '.join(said)}."] if said else []
 
 
