@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.draw import ENGINES
-from labkit.analysis.format import listing
+from labkit.analysis.format import least_to_most, listing
 from labkit.analysis.results import Results
 from labkit.analysis.speed import OF_MODELS, input_words, name_of, title
 from labkit.analysis.table import Text
@@ -83,6 +83,14 @@ def ratio(results: Results, over: Trial, under: Trial | None, metric: str) -> In
     if under is None:
         return None
     return ratio_interval(results.values(over, metric), results.values(under, metric))
+
+
+def tuned_sentence(results: Results, known: Sequence[Trial]) -> str:
+    """How many times the plain loop's images/s the tuned engines reach, the least and the most."""
+    data = ratios(results, over_plain(results, known), "images_per_s").dropna(subset=["value"])
+    reached = least_to_most((row["value"], f"{ratio_words(row)} ({row['trial']})") for _, row in data.iterrows())
+    part = "; part of it is precision" if len({trial.precision for trial in known}) > 1 else ""
+    return f"The tuned engines reach {reached} of the plain loop's images/s{part}." if reached else ""
 
 
 def ratio_words(row: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from labkit.registry import Metric, find_metric
 from labkit.statistics import Interval
 
@@ -22,6 +24,12 @@ def number(value: float | None, digits: int = 3) -> str:
     if abs(rounded) >= 1:
         return f"{rounded:,.{max(digits - whole, 0)}f}"
     return f"{rounded:.{digits}g}"
+
+
+def least_to_most(told: Iterable[tuple[float, str]]) -> str:
+    """The words of the least and of the largest of some values: `a to b`; of one alone its own, of none nothing."""
+    known = sorted(told, key=lambda one: one[0])
+    return " to ".join(dict.fromkeys([known[0][1], known[-1][1]])) if known else ""
 
 
 def counted(mean: float | None) -> float | int | None:

@@ -10,7 +10,7 @@ import pytest
 
 from labkit.analysis import method, quality, roofline, speed, summary
 from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
-from labkit.analysis.format import counted, number, percent, quantity, with_interval
+from labkit.analysis.format import counted, least_to_most, number, percent, quantity, with_interval
 from labkit.analysis.recorded import value_of
 from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
@@ -288,6 +288,14 @@ def test_predictions_of_a_network_stand_together_by_batch() -> None:
     assert list(zip(frame["model"], frame["batch"], strict=True)) == [
         *(("VGG-16", 16), ("VGG-16", 64), ("AlexNet", 8), ("AlexNet", 256))
     ]
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [([], ""), ([(2.0, "b")], "b"), ([(2.0, "b"), (1.0, "a"), (3.0, "c")], "a to c"), ([(1.0, "a"), (1.0, "a")], "a")],
+)
+def test_of_several_values_the_least_and_the_largest_are_told(told: list[tuple[float, str]], words: str) -> None:
+    assert least_to_most(told) == words
 
 
 @pytest.mark.parametrize(

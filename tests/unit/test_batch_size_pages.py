@@ -295,6 +295,13 @@ def test_the_gate_stands_beside_what_it_tolerates() -> None:
     assert "plain" not in " ".join(table.frame["trial"]), "the plain loop is what is compared with"
 
 
+def test_what_the_larger_batch_gains_is_told_by_its_ends_in_each_engine() -> None:
+    text = said(PARTS["headline"](case_of("a GPU"))).split("\n\n")[0]
+    assert "plain 2.70x" in text and "(ResNet-152) to 3.39x" in text
+    assert "graph 2.18x" in text and "compile+graph 2.78x" in text and "(ResNet-50) to" not in text
+    assert "Images/s at batch 256 over batch 64" not in said(PARTS["headline"](case_of("no records")))
+
+
 def test_the_end_of_the_runs_is_a_mean_over_seeds_with_its_interval_and_no_imagenet_accuracy() -> None:
     figure = PARTS["curves"](case_of("a GPU"))
     assert "batch 64: loss" in figure.caption and "over seeds" in figure.caption

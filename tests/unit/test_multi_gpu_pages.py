@@ -148,10 +148,12 @@ def test_scaling_shows_no_other_ways_nor_two_jobs() -> None:
     assert len(column(table, "on")) == len(scaled) == 11
     assert column(table, "of linear")[3:6] == [None, "95.0 % [95.0, 95.0]", "80.0 % [80.0, 80.0]"]
     said = scaling.sentence(results, scaled)
-    assert "Of linear on 4 GPUs, with the batch of each device held: " in said
-    assert "80.0 % [80.0, 80.0] for VGG-16, 32 px, plain in FP32" in said
-    assert "with the total batch held: 40.0 % [40.0, 40.0] for" in said
-    assert "too uncertain" not in said
+    assert (
+        "Of linear on 4 GPUs, with the batch of each device held: 88.0 % [88.0, 88.0] for ResNet-50, 224 px, plain in "
+        "FP32, down to 80.0 % [80.0, 80.0] for VGG-16, 32 px, graph in BF16." in said
+    )
+    assert "with the total batch held: 40.0 % [40.0, 40.0] for VGG-16, 32 px, plain in FP32." in said
+    assert "oo uncertain" not in said
 
 
 def test_a_table_says_whose_update_is_shared_out() -> None:
@@ -180,7 +182,7 @@ def test_the_sentence_has_the_best_first_and_what_is_too_uncertain_last() -> Non
     results = of_records(STUDY, made, "h200_x2")
     said = scaling.sentence(results, scaling.scaled(results))
     best, worst, unknown = (said.index(name) for name in ("ResNet-50", "VGG-16", "ResNet-152"))
-    assert best < worst < said.index("too uncertain to be placed") < unknown
+    assert best < worst < said.index("Too uncertain to be placed") < unknown
     assert "1 GPU, " not in said, "none alone is as fast as two"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing, number, with_interval
+from labkit.analysis.format import least_to_most, listing, number, with_interval
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import convergence
@@ -25,7 +25,12 @@ def headline(results: Results, timed: Sequence[Trial], runs: Sequence[Trial]) ->
     known = [trial for trial in timed if results.ok(trial)]
     if not known and not any(results.ok(trial) for trial in runs):
         return engines.nothing(results)
-    said = [_gain(results, known), _tuned(results, known), runs_sentence(results, runs), _failed(results, timed)]
+    said = [
+        _gain(results, known),
+        engines.tuned_sentence(results, known),
+        runs_sentence(results, runs),
+        _failed(results, timed),
+    ]
     return Text("\n\n".join(part for part in said if part))
 
 
@@ -44,28 +49,17 @@ def large_over_small(results: Results, trials: Sequence[Trial]) -> list[tuple[Tr
 
 
 def _gain(results: Results, known: Sequence[Trial]) -> str:
-    said = []
+    gains = []
     for engine in dict.fromkeys(engine_name(trial) for trial in known):
-        of = [trial for trial in known if engine_name(trial) == engine]
-        gains = large_over_small(results, of)
-        found = [f"{title(trial)} {shown_effect(ratio, 'images_per_s', 'ratio')}" for trial, ratio in gains]
-        if found:
-            said.append(f"Images/s at batch {LARGE} over batch {SMALL}, {engine}: {listing(found)}.")
+        of = large_over_small(results, [trial for trial in known if engine_name(trial) == engine])
+        told = [(r.point, f"{shown_effect(r, 'images_per_s', 'ratio')} ({title(trial)})") for trial, r in of]
+        gains += [f"{engine} {least_to_most(told)}"] if told else []
+    said = [f"Images/s at batch {LARGE} over batch {SMALL}: {'; '.join(gains)}."] if gains else []
     rates = [(rate, trial) for trial in known if (rate := results.interval(trial, "images_per_s"))]
     if rates:
         best, trial = max(rates, key=lambda pair: pair[0].point)
         said.append(f"The most is {with_interval(best, 'images_per_s')}: {name_of(trial, known)}.")
     return " ".join(said)
-
-
-def _tuned(results: Results, known: Sequence[Trial]) -> str:
-    data = engines.ratios(results, engines.over_plain(results, known), "images_per_s").dropna(subset=["value"])
-    if not len(data):
-        return ""
-    ends = [data.loc[data["value"].astype(float).idxmin()], data.loc[data["value"].astype(float).idxmax()]]
-    told = [f"{engines.ratio_words(row)} ({row['trial']})" for row in (ends if len(data) > 1 else ends[:1])]
-    part = "; part of it is precision" if len({trial.precision for trial in known}) > 1 else ""
-    return f"The tuned engines reach {' to '.join(told)} of the plain loop's images/s{part}."
 
 
 def runs_sentence(results: Results, runs: Sequence[Trial]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from labkit.analysis import engines, roofline, summary
-from labkit.analysis.format import listing, number, percent, with_interval
+from labkit.analysis.format import least_to_most, listing, number, percent, with_interval
 from labkit.analysis.observations import mean_interval, why_not
 from labkit.analysis.results import Results
 from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
@@ -88,9 +88,8 @@ def _best(row: Compared) -> Interval | None:
 
 def _ends(rows: Sequence[Compared], form: Callable[[Compared], Interval | None]) -> str:
     """The smallest and the largest of some ratios, with what they are of."""
-    known = sorted(((ratio.point, ratio, row) for row in rows if (ratio := form(row))), key=lambda one: one[0])
-    told = [f"{shown_effect(ratio, 'images_per_s', 'ratio')} ({row.setting.name})" for _, ratio, row in known]
-    return " to ".join(dict.fromkeys([told[0], told[-1]])) if told else ""
+    known = [(ratio, row.setting.name) for row in rows if (ratio := form(row))]
+    return least_to_most((r.point, f"{shown_effect(r, 'images_per_s', 'ratio')} ({name})") for r, name in known)
 
 
 def _beside(results: Results, trials: Sequence[Trial]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import MISSING, listing, number, percent, with_interval
+from labkit.analysis.format import MISSING, least_to_most, listing, number, percent, with_interval
 from labkit.analysis.recorded import PERCENTILES
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
@@ -63,17 +63,17 @@ def headline(results: Results, trials: Sequence[Trial]) -> Text:
 
 def _single(results: Results, known: Sequence[Trial]) -> str:
     """A single image: how long it takes, plain and tuned."""
-    found = []
-    for model in dict.fromkeys(trial.model for trial in known):
-        of = [trial for trial in known if trial.model == model and trial.batch == 1]
-        times = [
-            f"{with_interval(median, 'latency_s')} {engine_name(trial)}"
-            for trial in of
-            if (median := percentile(results, trial, "latency_s"))
-        ]
-        if times:
-            found.append(f"{title(of[0])} {listing(times)}")
-    return f"One image at a time, median latency: {'; '.join(found)}." if found else ""
+    single = [trial for trial in known if trial.batch == 1]
+    times = [(median, trial) for trial in single if (median := percentile(results, trial, "latency_s"))]
+    plain = [(t.point, f"{with_interval(t, 'latency_s')} ({title(trial)})") for t, trial in times if is_plain(trial)]
+    said = [f"the plain loop {least_to_most(plain)}"] if plain else []
+    tuned: dict[str, tuple[Interval, Trial]] = {}
+    for time, trial in sorted(times, key=lambda pair: -pair[0].point):
+        if not is_plain(trial):
+            tuned[trial.model] = time, trial  # the last is the fastest
+    fastest = [f"{title(of)} {with_interval(time, 'latency_s')} ({engine_name(of)})" for time, of in tuned.values()]
+    said += [f"the fastest tuned engine {listing(fastest)}"] if fastest else []
+    return f"One image at a time, median latency: {'; '.join(said)}." if said else ""
 
 
 def _most(results: Results, known: Sequence[Trial]) -> str:
@@ -82,13 +82,7 @@ def _most(results: Results, known: Sequence[Trial]) -> str:
         return ""
     best, trial = max(rates, key=lambda pair: pair[0].point)
     said = f"The most is {with_interval(best, 'images_per_s')}: {name_of(trial, known)}."
-    data = engines.ratios(results, engines.over_plain(results, known), "images_per_s").dropna(subset=["value"])
-    if len(data):
-        ends = [data.loc[data["value"].astype(float).idxmin()], data.loc[data["value"].astype(float).idxmax()]]
-        told = [f"{engines.ratio_words(row)} ({row['trial']})" for row in (ends if len(data) > 1 else ends[:1])]
-        part = "; part of it is precision" if len({trial.precision for trial in known}) > 1 else ""
-        said += f" The tuned engines reach {' to '.join(told)} of the plain loop's images/s{part}."
-    return said
+    return f"{said} {engines.tuned_sentence(results, known)}".strip()
 
 
 def saturation(results: Results, known: Sequence[Trial]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing, number
+from labkit.analysis.format import least_to_most, listing, number
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.studies import convergence
@@ -32,9 +32,11 @@ def _gains(results: Results, timed: Sequence[Trial]) -> str:
     for engine, of_engine in data.groupby("engine", sort=False):
         gains = []
         for precision, one in of_engine.groupby("precision", sort=False):
-            rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
-            told = [f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px)" for row in rows]
-            gains.append(f"{precision} {' to '.join(told if len(one) > 1 else told[:1])}")
+            told = [
+                (row["value"], f"{engines.ratio_words(row)} ({row['model']}, {row['image_px']} px)")
+                for _, row in one.iterrows()
+            ]
+            gains.append(f"{precision} {least_to_most(told)}")
         batches = listing([f"{batch:,}" for batch in sorted(set(of_engine["batch"]))])
         said.append(f"Images/s over FP32's with {engine}, batch {batches}: {'; '.join(gains)}.")
     return "\n\n".join(said)

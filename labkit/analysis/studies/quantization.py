@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis import engines, summary
-from labkit.analysis.format import listing
+from labkit.analysis.format import least_to_most, listing
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import accuracy
@@ -45,9 +45,8 @@ def _gains(results: Results) -> str:
     data = engines.ratios(results, over_fastest_fp32(results, timed(results)), "images_per_s").dropna(subset=["value"])
     said = []
     for precision, one in data.groupby("precision", sort=False):
-        rows = [one.loc[one["value"].astype(float).idxmin()], one.loc[one["value"].astype(float).idxmax()]]
-        told = [f"{engines.ratio_words(row)} ({_size(row)})" for row in (rows if len(one) > 1 else rows[:1])]
-        said.append(f"{precision} {' to '.join(told)}")
+        told = [(row["value"], f"{engines.ratio_words(row)} ({_size(row)})") for _, row in one.iterrows()]
+        said.append(f"{precision} {least_to_most(told)}")
     return f"Images/s over those of the fastest FP32 engine: {'; '.join(said)}." if said else ""
 
 

@@ -243,9 +243,9 @@ SELDOM = ("speed-up", "of linear", "bare", "utilisation", "first over others", "
 
 
 def sentence(results: Results, trials: Sequence[Trial]) -> str:
-    """What adding devices buys, for each network and scaling at the most devices that gave a result, the best first.
+    """What adding devices buys at the most devices that gave a result: the best and the worst network and engine.
 
-    As shares of a linear speed-up; speed-ups are in the table.
+    As shares of a linear speed-up; all of them, and speed-ups, are in the table.
     """
     said = []
     for scaling, held in _HELD.items():
@@ -258,9 +258,10 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
         each, of_all = (True, "") if len(on) > 1 else (False, f" on {''.join(on)}")
         placed, vague = (_best_first(shares, vague=wide, with_devices=each) for wide in (False, True))
         if placed:
-            said.append(f"Of linear{of_all}, with the {held} held: {'; '.join(placed)}.")
+            some = ", down to ".join(dict.fromkeys([placed[0], placed[-1]]))
+            said.append(f"Of linear{of_all}, with the {held} held: {some}.")
         if vague:
-            said.append(f"Of linear{of_all}, with the {held} held, but too uncertain to be placed: {'; '.join(vague)}.")
+            said.append(f"Too uncertain to be placed, with the {held} held: {'; '.join(vague)}.")
     return " ".join([*said, *_one_against_several(results, trials)])
 
 
