@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from labkit.analysis.format import listing, percent
+from labkit.analysis.format import listing, number, percent
 from labkit.analysis.quality import pass_parts
 from labkit.analysis.results import Results, without_data
 from labkit.analysis.table import Text
@@ -31,7 +31,7 @@ def sentence(results: Results, did: str) -> Text:
     said = (
         f"{did}\n\nShown: {results.describe()}.{_processor(results)} {count} {'passes' if count > 1 else 'pass'} in "
         f"{made} worker {'processes' if made > 1 else 'process'}, each pass in a random order of its own; "
-        f"{_from_to(blocks)} timed blocks a trial, every one kept.{runs} "
+        f"{_from_to(blocks)} timed blocks a trial{_timed(ok)}, every one kept.{runs} "
         f"Throughput is images over the whole timed host time; the interval is Student's t over the passes' logarithms."
     )
     if len(parts):
@@ -53,6 +53,14 @@ def sentence(results: Results, did: str) -> Text:
             f"{_unsteady_names(unsteady, beside)}. Their blocks are kept like all others."
         )
     return Text(said)
+
+
+def _timed(ok: Sequence[Record]) -> str:
+    """`, 0.6 s to 21 s in all`: how long a trial was timed for in a pass."""
+    seconds = [sum(record.blocks.host_s) for record in ok if record.blocks]
+    if not seconds:
+        return ""
+    return f", {' to '.join(dict.fromkeys(f'{number(one, 2)} s' for one in (min(seconds), max(seconds))))} in all"
 
 
 def _processor(results: Results) -> str:

@@ -13,7 +13,7 @@ from statistics import fmean
 import pandas as pd
 
 from labkit.analysis import traced, traffic
-from labkit.analysis.format import listing, percent
+from labkit.analysis.format import listing, number, percent
 from labkit.analysis.recorded import value_of
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
@@ -26,6 +26,8 @@ from labkit.statistics import Interval, log_interval, ratio_interval
 from labkit.trial import Trial
 
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
+THROTTLED = "throttled"  # how the reason of a flagged block begins where the driver named one
+SETTLED_S = 5.0  # of load: shorter timed parts may end before power and temperature are steady
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
 
 
@@ -283,9 +285,10 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
     """Blocks that ran throttled or below clock, counted."""
     if not results:
         return Text("Nothing was measured, so nothing was throttled.")
+    flagged = _flagged(results, trials)
     rows = [
         {"trial": name_of(trial, trials), "why": why, "blocks": some, "of": total, "share": percent(some / total, 3)}
-        for trial, why, some, total in _flagged(results, trials)
+        for trial, why, some, total in flagged
     ]
     if not rows:
         if all(mean_interval(results, trial, "sm_clock_hz") is None for trial in trials):
@@ -301,7 +304,20 @@ def flags(results: Results, trials: list[Trial]) -> Table | Text:
     return Table(
         pd.DataFrame(rows),
         "Timed blocks during which the driver named a reason for a lower clock, or the SM clock fell under 95 % of the "
-        "highest of the trial. They are kept and counted, not dropped.",
+        f"highest of the trial. They are kept and counted, not dropped.{_short(results, flagged)}",
+    )
+
+
+def _short(results: Results, flagged: list[tuple[Trial, str, int, int]]) -> str:
+    """That trials which the board's limits slowed were timed for less time than such limits take to settle."""
+    slowed = [trial for trial, why, _, _ in flagged if why.startswith(THROTTLED)]
+    timed_s = [sum(record.blocks.host_s) for trial in slowed for record in results.ok(trial) if record.blocks]
+    if not timed_s or min(timed_s) >= SETTLED_S:
+        return ""
+    between = " to ".join(dict.fromkeys(f"{number(one, 2)} s" for one in (min(timed_s), max(timed_s))))
+    return (
+        f" What was throttled was timed for {between} a pass: power and temperature go on moving for seconds, so "
+        "under a load that lasts it may be slower yet, and so may others that had not reached a limit."
     )
 
 

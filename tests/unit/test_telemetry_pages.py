@@ -611,6 +611,23 @@ def test_flagged_blocks_are_counted_with_totals() -> None:
     ]
 
 
+def test_what_was_throttled_in_a_short_timed_part_is_said_to_be_unsettled() -> None:
+    cap = Flagged(why="throttled: power cap", source="gpu0", blocks=[0, 1, 2])
+    slow = Flagged(why="below clock", source="gpu0", blocks=[5])
+
+    def caption(flag: Flagged, block_s: float) -> str:
+        timed = made(R50, 1, flagged(flag)).blocks
+        assert timed is not None
+        timed = timed.model_copy(update={"host_s": [block_s] * 10})
+        table = observations.flags(shown(made(R50, 1, flagged(flag), result=timed)), [R50])
+        assert isinstance(table, Table)
+        return table.caption
+
+    assert "timed for 1.0 s a pass" in caption(cap, 0.1) and "slower yet" in caption(cap, 0.1)
+    assert "a pass" not in caption(cap, 0.5), "five seconds are long enough"
+    assert "a pass" not in caption(slow, 0.1), "a low clock alone has no limit that settles"
+
+
 def test_that_nothing_throttled_is_said_only_where_it_was_looked_for() -> None:
     assert observations.flags(of(hopper), [R50]) == Text("No timed block ran throttled or below clock.")
     cpu = of(without_rapl, "cpu")
