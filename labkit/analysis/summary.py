@@ -198,16 +198,16 @@ def headline(results: Results, trials: list[Trial]) -> Text:
             fractions.append((rate.point / limit.images_per_s, trial))
     if fractions:
         least, most = min(fractions, key=lambda pair: pair[0]), max(fractions, key=lambda pair: pair[0])
+        said += (
+            f" Of what the measured ceilings would allow, {title(least[1])} at batch {least[1].batch} reaches "
+            f"{percent(least[0])} and {title(most[1])} at batch {most[1].batch} {percent(most[0])}."
+        )
         if most[0] > 1:
             said += (
                 f"\n\n{title(most[1])} at batch {most[1].batch} lies above its bound: its convolutions need fewer "
                 f"FLOP than direct ones, its weights stay in a cache, or the ceiling was measured too low."
             )
-        said += (
-            f"\n\n{ceilings_sentence(results)} Of what these ceilings would allow, {title(least[1])} at batch "
-            f"{least[1].batch} reaches {percent(least[0])} and {title(most[1])} at batch {most[1].batch} "
-            f"{percent(most[0])}."
-        )
+        said += f"\n\n{ceilings_sentence(results)}"
     return Text(said)
 
 
