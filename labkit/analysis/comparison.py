@@ -32,6 +32,7 @@ PLAIN = {
     "workload": "train",
     "precision": "fp32",
     "engine": "eager",
+    "optimizer": "sgd",
     "memory_format": "contiguous",
     "image_px": 32,
     "devices": 1,

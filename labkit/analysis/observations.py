@@ -108,12 +108,16 @@ def mean_interval(results: Results, trial: Trial, metric: str) -> Interval | Non
 
 
 def mean_ratio(results: Results, over: Trial, under: Trial, metric: str) -> Interval | None:
-    """A metric of one trial over another's, formed within each pass first; None without a pass that holds both."""
+    """A metric of one trial over another's, formed within each pass first; None without a pass that holds both.
+
+    None too where one of them is not above zero, as what lies above an idle board may be that others were busy on.
+    """
     sides = [
-        {record.pass_number: value for record in results.ok(trial) if (value := of_pass(results, record, metric))}
+        {r.pass_number: value for r in results.ok(trial) if (value := of_pass(results, r, metric)) is not None}
         for trial in (over, under)
     ]
-    return ratio_interval(*sides)
+    shared = sides[0].keys() & sides[1].keys()
+    return ratio_interval(*sides) if all(side[number_] > 0 for side in sides for number_ in shared) else None
 
 
 def of_pass(results: Results, record: Record, metric: str) -> float | None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+FIRST = 0.1  # of a period from a first call, which has nothing to tell, to one that has
 Reading = tuple[str, str, float, float]  # source, metric, monotonic seconds, value
 Gap = tuple[str, list[str], float, float, str]  # source, metrics, from, to, reason
 
@@ -63,11 +64,11 @@ class Channel:
                 return
             if self._gap is None:  # what was once read and now is not is a gap, whatever the driver calls it
                 self._gap = (self._last_s if self._last_s is not None else now(), str(reason))
-            self._plan(now())
+            self.due_s = next_moment(self.period_s, now())
             return
         at = now()
         if _nothing(values):  # proves nothing: it ends no gap, and what comes may still be MissingError
-            self._plan(at)
+            self.due_s = next_moment(self.period_s, at, FIRST)
             return
         if self._gap is not None:
             since, why = self._gap
@@ -81,7 +82,7 @@ class Channel:
             elif value is not None:
                 report.readings.append((self.source, metric, at, value))
         self._last_s = at
-        self._plan(at)
+        self.due_s = next_moment(self.period_s, at)
 
     def _attempt(self) -> Values:
         """One reading; whatever a library raises is a failure, and never the end of the process."""
@@ -103,18 +104,14 @@ class Channel:
         """Its metrics but those that are missing."""
         return [metric for metric in self.metrics if metric not in self._lacking]
 
-    def _plan(self, now_s: float) -> None:
-        self.due_s = next_moment(self.period_s, now_s)
 
+def next_moment(period_s: float, now_s: float, least: float = 0.5) -> float:
+    """When to read or send next: at a multiple of the period, `least` of one away or more.
 
-def next_moment(period_s: float, now_s: float) -> float:
-    """When to read or send next: half a period to a whole one from now, at a multiple of half a period.
-
-    After a punctual reading that is one period on, after a late one less, but never a burst. What has the same periods
-    is due at the same moments, since waking the process costs more than most readings do.
+    After a punctual reading that is one period on, and late ones make no burst. What has the same period is due at the
+    same moments, and at those of longer ones, since waking the process costs more than most readings do.
     """
-    half_s = period_s / 2
-    return (math.floor(now_s / half_s + 1) + 1) * half_s
+    return (math.floor(now_s / period_s + least) + 1) * period_s
 
 
 def _nothing(values: Values) -> bool:

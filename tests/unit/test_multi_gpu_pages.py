@@ -399,16 +399,15 @@ def test_the_plan_of_one_gpu_speaks_of_no_scaling() -> None:
     assert plan.ALONE not in column(plan.table(timed(), 3), "what")
 
 
-@pytest.mark.parametrize(
-    ("devices", "said"),
-    [
-        (4, []),
-        (6, ["Left out: 6 devices can't share a training run's batch of 64 evenly, so none holds it in total."]),
-    ],
-)
-def test_a_number_of_gpus_that_can_not_share_a_runs_batch_is_said(devices: int, said: list[str]) -> None:
+def test_a_number_of_gpus_that_can_not_share_a_runs_batch_is_said_where_a_run_wants_it_to() -> None:
     alone = Trial(model="resnet18", batch=64, epochs=1)
-    assert plan.left_out([alone, replace(alone, devices=devices)]) == said
+    said = ["Left out: 6 devices can't share a training run's batch of 64 evenly."]
+    assert plan.left_out([alone, replace(alone, devices=6)], ["same batch", "stale"]) == said
+    assert plan.left_out([alone, replace(alone, devices=6)], ["stale"]) == []
+    assert plan.left_out([alone, replace(alone, devices=4)], ["same batch"]) == []
+    assert plan.left_out([Trial(batch=64, devices=6)], ["same batch"]) == [], "which is timed, and has its own for each"
+    lab = Lab("h200_x2")
+    assert "Left out" not in plan.extent(lab.profile, grids.runs(lab), "quick").body
 
 
 def test_key_numbers_are_of_the_most_devices() -> None:

@@ -257,6 +257,23 @@ def test_a_study_runs_with_the_timing_that_the_profile_has_for_it(report: Path) 
     assert [record.reason for record in records(report)] == ["no result within 1 s"], "and not the scale's 30 s"
 
 
+@pytest.mark.parametrize(("devices", "one_device"), [((1, 1), True), ((1, 2), False), ((2,), False)])
+def test_what_goes_between_devices_is_watched_where_any_trial_has_several(
+    report: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, ...], one_device: bool
+) -> None:
+    class AskedError(Exception):
+        pass
+
+    def watch(*_: object, one_device: bool) -> None:
+        raise AskedError(one_device)
+
+    monkeypatch.setattr(runner, "Watch", watch)
+    trials = [replace(trial("ok"), devices=count, batch=16 * (place + 1)) for place, count in enumerate(devices)]
+    with pytest.raises(AskedError) as asked:
+        runner.measure(trials, study=STUDY, scale="smoke", profile=tiny_profile(), host=HOST, store=Store(report))
+    assert asked.value.args == (one_device,)
+
+
 def test_a_study_is_planned_with_the_timing_that_the_profile_has_for_it(
     report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

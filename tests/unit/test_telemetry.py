@@ -668,7 +668,35 @@ def test_a_late_reading_is_not_made_up_for_by_a_burst() -> None:
     for script.now_s in (10.0, 10.5, 17.3, 17.8):
         channel.sample(script.now, Report())
         plans.append(channel.due_s - script.now_s)
-    assert all(0.5 <= plan <= 1.0 for plan in plans)
+    assert all(0.5 <= plan <= 1.5 for plan in plans)
+
+
+@pytest.mark.parametrize("period_s", [0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0])
+def test_sensors_are_read_at_multiples_of_their_periods_whenever_they_began(period_s: float) -> None:
+    for began_s in (0.013, 987_654.321, 3e7 + 0.777):
+        script = Script(*[(1.0,)] * 50)
+        channel = Channel("gpu0", ["power_w"], period_s, script.read)
+        script.now_s = began_s
+        for _ in range(40):
+            channel.sample(script.now, Report())
+            assert channel.due_s / period_s == pytest.approx(round(channel.due_s / period_s), abs=1e-6)
+            assert 0.499 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s
+            script.now_s = channel.due_s + 2e-5  # it wakes a little late
+        assert channel.due_s - script.now_s == pytest.approx(-2e-5, abs=1e-6)
+        script.now_s += 0.3 * period_s
+        channel.sample(script.now, Report())
+        assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), "late, and back in step"
+
+
+def test_what_tells_something_from_its_second_call_on_is_called_again_soon() -> None:
+    script = Script((None,), (1.0,))
+    channel = Channel("core0", ["cpu_utilisation"], 2.0, script.read)
+    script.now_s = 1001.7
+    channel.sample(script.now, Report())
+    assert channel.due_s == 1002.0
+    script.now_s = 1002.00001
+    channel.sample(script.now, Report())
+    assert channel.due_s == 1004.0
 
 
 def test_gpm_whose_figures_fail_is_a_gap_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1028,6 +1056,16 @@ def watch(devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     profile = tiny_profile().model_copy(update={"device": device})
     with watch_module.Watch(STUDY, profile, replace(HOST, gpus=(gpu,)), Store(tmp_path)) as started:
         yield started
+
+
+@pytest.mark.parametrize("one_device", [True, False])
+def test_a_watch_tells_its_process_whether_devices_have_anything_to_say_to_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_device: bool
+) -> None:
+    told = []
+    monkeypatch.setattr(watch_module, "TelemetryProcess", lambda *_, one_device, **__: told.append(one_device))
+    watch_module.Watch(STUDY, tiny_profile(), HOST, Store(tmp_path), one_device=one_device)
+    assert told == [one_device]
 
 
 METERED = Trial(energy_windows=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from labkit.analysis import beside_paper, observations, quality, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
@@ -866,9 +867,51 @@ def test_the_answer_says_what_tuning_does_and_keeps_the_papers_loop_apart() -> N
     first_, second = power.headline(results, results.trials()).body.split("\n\n")
     assert "Training VGG-16 draws most, 500" in first_ and "ResNet-50 least, 400" in first_
     assert "Tuned (compile+graph, BF16) ResNet-50 draws 1.50" in first_ and "0.375" in first_
-    assert "with ResNet-50 and" in second and second.endswith("in the plain loop.")
+    assert second.endswith("with VGG-16 in the plain loop.") and "An image costs 2" in second
     numbers = key_numbers.power(results, results.trials())
     assert any("ResNet-50, 64, BF16, compile+graph" in what for _, what in numbers)
+
+
+def test_of_two_tuned_trainings_the_one_that_saves_most_is_told_with_its_batch_and_millijoules() -> None:
+    larger = replace(TUNED, batch=256)
+    loop = replace(R50, batch=256)
+    results = with_tuned(600.0, 601.0, 602.0)
+    more = [made(loop, n, hopper(loop)) for n in (1, 2, 3)]
+    more += [made(larger, n, told({"gpu0": read(power_w=400.0)}, {"gpu0": 40.0 * WINDOW_S})) for n in (1, 2, 3)]
+    results = shown(*results.records, *more)
+    said = power_engines.sentence(results, training(results))
+    assert "ResNet-50 at batch 256 draws 1" in said and "costs 0.1x" in said and "(200.0 mJ)" in said
+    table = power_engines.table(results, training(results))
+    assert isinstance(table, Table) and len(table.frame) == 2 and "Above idle" in table.caption
+    without_idle = shown(*(one for one in results.records if one.trial["workload"] == "train"))
+    table = power_engines.table(without_idle, training(results))
+    assert isinstance(table, Table) and "above idle" not in table.frame and "Above idle" not in table.caption
+
+
+def test_a_page_whose_plain_loop_failed_tells_the_tuned_ones_power_by_their_engine() -> None:
+    failed = [made(R50, n, None, status="crashed", reason="no luck", result=None) for n in (1, 2, 3)]
+    tuned = [one for one in with_tuned(600.0, 600.0, 600.0).records if one.key == TUNED.key]
+    results = shown(*failed, *tuned)
+    said = power.headline(results, results.trials()).body
+    assert said.startswith("Training ResNet-50 (compile+graph, BF16) draws most, 600") and "can't" not in said
+    figure = power_figures.against_size(results, training(results))
+    assert isinstance(figure, Text) and "of the plain loop, which has no result" in figure.body
+
+
+def test_what_lies_below_an_idle_board_has_no_ratio_and_breaks_no_page() -> None:
+    results = with_tuned(90.0, 90.0, 90.0)  # idle draws 100 W
+    assert observations.mean_ratio(results, TUNED, R50, "net_energy_per_image_j") is None
+    table = power_engines.table(results, training(results))
+    assert isinstance(table, Table) and "above idle" not in table.frame
+
+
+def test_a_tuned_trainings_bound_is_of_its_own_precision_and_update() -> None:
+    table = power.prediction(load_profile("h200"), [R50, TUNED])
+    assert isinstance(table, Table) and table.frame["precision"].tolist() == ["FP32", "BF16"]
+    plain, tuned = table.frame["images/s at most"]
+    assert tuned > 3 * plain
+    table = power.prediction(load_profile("p100_16gb"), [R50, TUNED])
+    assert table.frame["images/s at most"].isna().tolist() == [False, True], "no arithmetic of BF16"
 
 
 def test_where_nothing_was_tuned_the_answer_and_the_table_say_nothing_of_it() -> None:
@@ -892,6 +935,9 @@ def test_what_a_paper_printed_and_what_a_model_draws_are_of_the_plain_loop_alone
     (table,) = beside_paper.power(results, PAPERS, "resnet50")
     assert isinstance(table, Table) and table.frame["here, batch 64"].tolist()[1] == "400.0 W"
     assert [name for name in table.frame if name.startswith("here")] == ["here, batch 64"]
+    (table,) = beside_paper.utilisation(results, PAPERS, "resnet50")
+    assert [name for name in table.frame if name.startswith("here")] == ["here, batch 64"]
+    assert "100 %" not in table.frame["here, batch 64"].tolist()
 
 
 def test_the_picture_over_time_leaves_out_a_minute_of_compiling_and_says_so() -> None:
@@ -901,8 +947,23 @@ def test_the_picture_over_time_leaves_out_a_minute_of_compiling_and_says_so() ->
     figure = power_figures.over_time(results, results.trials(), pd.concat([series, early]))
     assert isinstance(figure, Figure) and "more than 15 s before is not drawn" in figure.caption
     assert figure.data["t_s"].min() == -60.0, "the numbers have it"
+    canvas = Canvas(figsize=figure.size_in, layout="constrained")
+    figure.draw(canvas, LIGHT)
+    assert canvas.axes[0].get_xlim()[0] == -15
     short = power_figures.over_time(results, results.trials(), series)
     assert isinstance(short, Figure) and "not drawn" not in short.caption
+
+
+def test_a_tuned_training_has_the_colour_of_its_plain_loop_and_dashes() -> None:
+    results = with_tuned(600.0, 601.0, 602.0)
+    figure = power_figures.over_time(results, results.trials(), series_of(results))
+    assert isinstance(figure, Figure)
+    canvas = Canvas(figsize=figure.size_in, layout="constrained")
+    figure.draw(canvas, LIGHT)
+    lines = {str(line.get_label()): line for line in canvas.axes[0].get_lines()}
+    plain, tuned = lines["ResNet-50, 64, FP32, plain"], lines["ResNet-50, 64, BF16, compile+graph"]
+    assert (plain.get_linestyle(), tuned.get_linestyle()) == ("-", "--")
+    assert plain.get_color() == tuned.get_color() != lines["VGG-16, 64, FP32, plain"].get_color()
 
 
 # ---- over time ------------------------------------------------------------------------------------------------------
@@ -979,8 +1040,9 @@ def test_committed_telemetry_is_whole_cheap_and_within_its_bounds(study: str) ->
     for record, telemetry in committed(study):
         assert telemetry.status == "ok" and not telemetry.gaps
         assert all(not window.gap_s for window in telemetry.windows.values())
-        # Below 0.02 is what `tests/gpu` asks; these of 04 are of the sampler that woke up for each reading by itself.
-        assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < 0.023
+        # The sampler of this host's records woke up for each reading by itself, and read what goes between devices.
+        most = 0.023 if record.host == "d9c7b3b2ce9c" else 0.02
+        assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < most
         tensor, busy = (telemetry.mean("timed", "gpu0", f"{unit}_activity") for unit in ("tensor", "sm"))
         assert tensor is not None and busy is not None and 0 <= tensor <= busy <= 1, trial_label(record.as_trial)
 

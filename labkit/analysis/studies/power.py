@@ -15,7 +15,7 @@ from labkit.analysis.studies import power_engines
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.profile import Profile, Sourced
-from labkit.recipes import is_plain
+from labkit.recipes import engine_name, is_plain
 from labkit.statistics import Interval
 from labkit.trial import Trial
 
@@ -155,8 +155,8 @@ def sensor_sentence(profile: Profile) -> str:
 def headline(results: Results, trials: list[Trial]) -> Text:
     """The answer first: who draws most and least, how far from the limit, and what an image costs."""
     training = [trial for trial in trials if trial.workload == "train"]
-    loop = [trial for trial in training if is_plain(trial)] or training
-    known = [(trial, mean) for trial in loop if (mean := mean_interval(results, trial, "power_w"))]
+    drawing = [(trial, mean) for trial in training if (mean := mean_interval(results, trial, "power_w"))]
+    known = [(trial, mean) for trial, mean in drawing if is_plain(trial)] or drawing
     if not known:
         if not results:
             return Text(f"Nothing was measured on {results.profile.title} yet.")
@@ -169,9 +169,9 @@ def headline(results: Results, trials: list[Trial]) -> Text:
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
     limit = results.power_limit_w
-    said = f"Training {title(most[0])} draws most, {with_interval(most[1], 'power_w')}"
+    said = f"Training {_named(most[0])} draws most, {with_interval(most[1], 'power_w')}"
     said += f", which is {percent(most[1].point / limit)} of the {_boards(results)} {number(limit)} W" if limit else ""
-    said += f"; {title(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
+    said += f"; {_named(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
     tuned = power_engines.sentence(results, training)
     said += f" {tuned}" if tuned else ""
     said += "\n\n"
@@ -180,10 +180,15 @@ def headline(results: Results, trials: list[Trial]) -> Text:
     if idle:
         said += f"Idle, with a process attached, it draws {number(float(np.mean(idle)))} W"
         said += f", and {number(alone.mean)} W when no process of ours holds it. " if alone else ". "
-    energies = [(trial, e) for trial in loop if (e := mean_interval(results, trial, "energy_per_image_j"))]
+    energies = [(trial, e) for trial, _ in known if (e := mean_interval(results, trial, "energy_per_image_j"))]
     if energies:
         cheap, dear = min(energies, key=lambda pair: pair[1].point), max(energies, key=lambda pair: pair[1].point)
-        said += f"An image costs {with_interval(cheap[1], 'energy_per_image_j')} with {title(cheap[0])}"
-        said += f" and {with_interval(dear[1], 'energy_per_image_j')} with {title(dear[0])}" if dear != cheap else ""
-        said += " in the plain loop." if loop != training else "."
+        said += f"An image costs {with_interval(cheap[1], 'energy_per_image_j')} with {_named(cheap[0])}"
+        said += f" and {with_interval(dear[1], 'energy_per_image_j')} with {_named(dear[0])}" if dear != cheap else ""
+        said += " in the plain loop." if len(known) < len(drawing) else "."
     return Text(said.strip())
+
+
+def _named(trial: Trial) -> str:
+    """A training by its network, and by its engine where that is not the papers' loop."""
+    return title(trial) if is_plain(trial) else f"{title(trial)} ({engine_name(trial)}, {trial.precision.upper()})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from labkit.analysis.engines import conditions, over_plain, ratio
+from labkit.analysis.format import quantity
 from labkit.analysis.observations import mean_interval, mean_ratio
 from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
@@ -41,12 +42,13 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
         for trial, plain in found
     ]
     frame = pd.DataFrame(rows).dropna(axis=1, how="all")
+    idle = " Above idle: without what a process that does nothing draws." if "above idle" in frame else ""
     both = [*tuned, *(plain for _, plain in found)]
     return Table(
         frame.astype(object).where(frame.notna(), None),
         "Tuned training over the plain loop of the same model and batch: ratios within each pass, 95 % interval. "
-        "Energy is power over images/s: an engine that waits less is done sooner, whatever it draws. Above idle: "
-        f"without what a process that does nothing draws. {conditions(results, both)}.",
+        "Energy is power over images/s: an engine that waits less is done sooner, whatever it draws."
+        f"{idle} {conditions(results, both)}.",
     )
 
 
@@ -62,9 +64,10 @@ def sentence(results: Results, trials: Sequence[Trial]) -> str:
         return ""
     energy, power, trial = min(known, key=lambda one: one[0].point)
     cost = mean_interval(results, trial, "energy_per_image_j")
-    costs = f" ({cost.point * 1e3:.4g} mJ)" if cost else ""
+    costs = f" ({quantity(cost.point, 'energy_per_image_j', 4)})" if cost else ""
+    what = title(trial) if len({one.batch for *_, one in known}) == 1 else f"{title(trial)} at batch {trial.batch:,}"
     return (
-        f"Tuned ({engine_name(trial)}, {trial.precision.upper()}) {title(trial)} draws {_words(power)} the "
+        f"Tuned ({engine_name(trial)}, {trial.precision.upper()}) {what} draws {_words(power)} the "
         f"power of its plain loop, and an image costs {_words(energy)} the energy{costs}."
     )
 

@@ -22,6 +22,7 @@ from labkit.records import short_hash
 from labkit.sensors import GPU, HOST, KINDS
 from labkit.trial import Trial
 
+LINES = {(False, False): "-", (True, False): "--", (False, True): ":", (True, True): "-."}  # tuned, colour used again
 SHOWN_BEFORE_S = 15  # of a picture over time: compiling may take a minute
 
 
@@ -101,7 +102,7 @@ def over_time(results: Results, trials: list[Trial], series: pd.DataFrame) -> Fi
                     one["value"] * scale,
                     color=theme.palette[subjects.index(_subject(trial)) % len(theme.palette)],
                     lw=1.2,
-                    ls="-" if is_plain(trial) else "--",
+                    ls=LINES[not is_plain(trial), subjects.index(_subject(trial)) >= len(theme.palette)],
                     drawstyle="steps-pre" if KINDS[metric] == "average" else "steps-post",
                     label=name_of(trial, trials),
                 )
@@ -197,6 +198,8 @@ def against_size(results: Results, trials: list[Trial]) -> Figure | Text:
     """Mean power of the plain loop against the size of the model: its parameters, and its arithmetic per image."""
     loop = [trial for trial in trials if is_plain(trial)]
     known = [(trial, mean) for trial in loop if (mean := mean_interval(results, trial, "power_w"))]
+    if not known and any(mean_interval(results, trial, "power_w") for trial in trials):
+        return Text("Power against size is of the plain loop, which has no result here.")
     if not known:
         return Text(f"Power against size needs power: {why_not(results, 'energy_j')}.")
     data = pd.DataFrame(

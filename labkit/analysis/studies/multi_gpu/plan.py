@@ -102,22 +102,25 @@ def extent(profile: Profile, trials: Sequence[Trial], scale: str) -> Text:
     word = "GPU" if profile.device.kind == "cuda" else "process"
     said = f"Engines at scale {scale}: {listing(names)}. Numbers of {word}{'s' if word == 'GPU' else 'es'}: "
     said += f"{listing([str(count) for count in counts])}."
-    return Text(" ".join([said, *left_out(trials)]))
+    asked = profile.sweep("03_multi_gpu", scale)["runs"]
+    return Text(" ".join([said, *left_out(trials, list(asked) if isinstance(asked, list) else [])]))
 
 
-def left_out(trials: Sequence[Trial]) -> list[str]:
-    """What numbers of devices cannot have: a batch that they share evenly, or halves."""
+def left_out(trials: Sequence[Trial], runs: Sequence[object] = ()) -> list[str]:
+    """What numbers of devices cannot have: a batch that they share evenly, or halves.
+
+    `runs` are the training runs that the sweep asks for, by the names of `recipes.runs_on`.
+    """
     batches = {trial.batch for trial in trials if trial.scaling == "strong" and not trial.epochs}
     counts = sorted({trial.devices_taken for trial in trials})
     uneven = [n for n in counts if any(batch % n for batch in batches)]
     odd = [n for n in counts if n > 1 and n % 2]
     said = [f"{listing(list(map(str, uneven)))} devices can't share the total batch evenly"] if uneven else []
     said += [f"{listing(list(map(str, odd)))} can't be halved for two jobs"] if odd else []
-    runs = {(trial.devices, trial.batch) for trial in trials if trial.epochs and trial.scaling == "weak"}
+    uneven_runs = [one for one in trials if one.epochs and one.batch % one.devices and "same batch" in runs]
     said += [
-        f"{devices} devices can't share a training run's batch of {batch} evenly, so none holds it in total"
-        for devices, batch in sorted(runs)
-        if batch % devices
+        f"{devices} devices can't share a training run's batch of {batch} evenly"
+        for devices, batch in sorted({(trial.devices, trial.batch) for trial in uneven_runs})
     ]
     return [f"Left out: {'; '.join(said)}."] if said else []
 
