@@ -245,24 +245,32 @@ SELDOM = ("speed-up", "of linear", "bare", "utilisation", "first over others", "
 def sentence(results: Results, trials: Sequence[Trial]) -> str:
     """What adding devices buys at the most devices that gave a result: the best and the worst network and engine.
 
-    As shares of a linear speed-up; all of them, and speed-ups, are in the table.
+    As shares of a linear speed-up; all of them, and speed-ups, are in the table. What is too uncertain to stand beside
+    others has a paragraph of its own.
     """
-    said = []
+    shares = {scaling: _at_most_devices(results, trials, scaling) for scaling in _HELD}
+    on = list(dict.fromkeys(counted(trial) for of_scaling in shares.values() for trial in of_scaling))
+    placed, vague = [], []
     for scaling, held in _HELD.items():
-        found: dict[Setting, Trial] = {}
-        for trial in trials:
-            if trial.devices > 1 and trial.scaling == scaling and efficiency(results, trial):
-                found[Setting.of(trial)] = trial  # the last has the most devices
-        shares = {trial: share for trial in found.values() if (share := efficiency(results, trial))}
-        on = {counted(trial) for trial in shares}
-        each, of_all = (True, "") if len(on) > 1 else (False, f" on {''.join(on)}")
-        placed, vague = (_best_first(shares, vague=wide, with_devices=each) for wide in (False, True))
-        if placed:
-            some = ", down to ".join(dict.fromkeys([placed[0], placed[-1]]))
-            said.append(f"Of linear{of_all}, with the {held} held: {some}.")
-        if vague:
-            said.append(f"Too uncertain to be placed, with the {held} held: {'; '.join(vague)}.")
-    return " ".join([*said, *_one_against_several(results, trials)])
+        certain, wide = (_best_first(shares[scaling], vague=one, with_devices=len(on) > 1) for one in (False, True))
+        if certain:
+            placed.append(f"{', down to '.join(dict.fromkeys([certain[0], certain[-1]]))}, with the {held} held")
+        if wide:
+            vague.append(f"{listing(wide)}, with the {held} held")
+    who = on[0] if len(on) == 1 else "several devices"
+    said = [f"Of a linear speed-up {who} reach {'; '.join(placed)}."] if placed else []
+    main = " ".join([*said, *_one_against_several(results, trials)])
+    unsure = f"Too uncertain to be placed: {'; '.join(vague)}." if vague else ""
+    return "\n\n".join(part for part in (main, unsure) if part)
+
+
+def _at_most_devices(results: Results, trials: Sequence[Trial], scaling: str) -> dict[Trial, Interval]:
+    """The share of linear of each network and engine at the most devices that gave one."""
+    found: dict[Setting, tuple[Trial, Interval]] = {}
+    for trial in trials:
+        if trial.devices > 1 and trial.scaling == scaling and (share := efficiency(results, trial)):
+            found[Setting.of(trial)] = trial, share  # the last has the most devices
+    return dict(found.values())
 
 
 _HELD = {"weak": "batch of each device", "strong": "total batch"}
@@ -284,8 +292,8 @@ def is_vague(share: Interval) -> bool:
 
 
 def _one_against_several(results: Results, trials: Sequence[Trial]) -> list[str]:
-    """Where a single device with a better engine outdoes all devices with the papers' loop; a sentence a network."""
-    said = []
+    """Where a single device with a better engine outdoes all devices with the papers' loop; a sentence an engine."""
+    told: dict[tuple[str, str], list[str]] = {}
     for network in dict.fromkeys(Setting.of(trial).network for trial in trials):
         of_network = [trial for trial in trials if Setting.of(trial).network == network and results.ok(trial)]
         plain = [trial for trial in of_network if engine_name(trial) == "plain" and trial.devices > 1]
@@ -296,12 +304,10 @@ def _one_against_several(results: Results, trials: Sequence[Trial]) -> list[str]
         one = max(alone, key=lambda trial: rate.point if (rate := results.interval(trial, "images_per_s")) else 0.0)
         ratio = engines.ratio(results, one, several, "images_per_s")
         if ratio is not None and ratio.low is not None and ratio.low > 1:
+            recipes = [f"{counted(of)}, {Setting.of(of).engine} in {of.precision.upper()}" for of in (one, several)]
             effect = shown_effect(ratio, "images_per_s", "ratio")
-            recipe, theirs = (f"{of.engine} in {of.precision.upper()}" for of in map(Setting.of, (one, several)))
-            said.append(
-                f"{counted(one)}, {recipe}, trains {network}, {effect} as fast as {counted(several)}, {theirs}."
-            )
-    return said
+            told.setdefault((recipes[0], recipes[1]), []).append(f"{network}, {effect}")
+    return [f"{one}, trains {listing(found)} as fast as {several}." for (one, several), found in told.items()]
 
 
 def failed_sentence(results: Results, trials: Sequence[Trial]) -> str:
