@@ -865,7 +865,9 @@ def test_a_tuned_training_stands_beside_its_plain_loop_in_ratios_of_power_and_en
 def test_the_answer_says_what_tuning_does_and_keeps_the_papers_loop_apart() -> None:
     results = with_tuned(600.0, 601.0, 602.0)
     first_, second = power.headline(results, results.trials()).body.split("\n\n")
-    assert "Training VGG-16 draws most, 500" in first_ and "ResNet-50 least, 400" in first_
+    assert first_.startswith("In the plain loop training VGG-16 draws most, 500") and "ResNet-50 least, 400" in first_
+    assert power.headline(of(hopper), of(hopper).trials()).body.startswith("Training VGG-16 draws most")
+    assert "Part of it is precision" in power_engines.table(results, training(results)).caption
     assert "Tuned (compile+graph, BF16) ResNet-50 draws 1.50" in first_ and "0.375" in first_
     assert second.endswith("with VGG-16 in the plain loop.") and "An image costs 2" in second
     numbers = key_numbers.power(results, results.trials())

@@ -71,7 +71,7 @@ def _single(results: Results, known: Sequence[Trial]) -> str:
     for time, trial in sorted(times, key=lambda pair: -pair[0].point):
         if not is_plain(trial):
             tuned[trial.model] = time, trial  # the last is the fastest
-    fastest = [f"{title(of)} {with_interval(time, 'latency_s')} ({engine_name(of)})" for time, of in tuned.values()]
+    fastest = [f"{with_interval(time, 'latency_s')} ({title(of)}, {engine_name(of)})" for time, of in tuned.values()]
     said += [f"the fastest tuned engine {listing(fastest)}"] if fastest else []
     return f"One image at a time, median latency: {'; '.join(said)}." if said else ""
 

@@ -169,7 +169,9 @@ def headline(results: Results, trials: list[Trial]) -> Text:
         return Text(said)
     most, least = max(known, key=lambda pair: pair[1].point), min(known, key=lambda pair: pair[1].point)
     limit = results.power_limit_w
-    said = f"Training {_named(most[0])} draws most, {with_interval(most[1], 'power_w')}"
+    in_loop = len(known) < len(drawing)  # a tuned one may draw more
+    said = f"{'In the plain loop training' if in_loop else 'Training'} {_named(most[0])} draws most, "
+    said += with_interval(most[1], "power_w")
     said += f", which is {percent(most[1].point / limit)} of the {_boards(results)} {number(limit)} W" if limit else ""
     said += f"; {_named(least[0])} least, {with_interval(least[1], 'power_w')}." if least[0] != most[0] else "."
     tuned = power_engines.sentence(results, training)
@@ -185,7 +187,7 @@ def headline(results: Results, trials: list[Trial]) -> Text:
         cheap, dear = min(energies, key=lambda pair: pair[1].point), max(energies, key=lambda pair: pair[1].point)
         said += f"An image costs {with_interval(cheap[1], 'energy_per_image_j')} with {_named(cheap[0])}"
         said += f" and {with_interval(dear[1], 'energy_per_image_j')} with {_named(dear[0])}" if dear != cheap else ""
-        said += " in the plain loop." if len(known) < len(drawing) else "."
+        said += " in the plain loop." if in_loop else "."
     return Text(said.strip())
 
 

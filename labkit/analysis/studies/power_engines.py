@@ -44,11 +44,12 @@ def table(results: Results, trials: Sequence[Trial]) -> Table | Text:
     frame = pd.DataFrame(rows).dropna(axis=1, how="all")
     idle = " Above idle: without what a process that does nothing draws." if "above idle" in frame else ""
     both = [*tuned, *(plain for _, plain in found)]
+    part = " Part of it is precision." if len({trial.precision for trial in both}) > 1 else ""
     return Table(
         frame.astype(object).where(frame.notna(), None),
         "Tuned training over the plain loop of the same model and batch: ratios within each pass, 95 % interval. "
-        "Energy is power over images/s: an engine that waits less is done sooner, whatever it draws."
-        f"{idle} {conditions(results, both)}.",
+        f"Energy is power over images/s: an engine that waits less is done sooner, whatever it draws.{part}{idle} "
+        f"{conditions(results, both)}.",
     )
 
 
