@@ -82,10 +82,8 @@ doctor: $(INSTALLED)  ## what was found, what matches, what is missing and how t
 data-check: $(INSTALLED)  ## say what the image folder DATA=/folder holds
 	@$(LABKIT) data check
 
-test: $(INSTALLED)  ## run the tests (those that need a GPU are skipped without one)
-	@# two at a time, but not beside a GPU, whose time and energy tests measure
-	@two=; [ -e /dev/nvidia0 ] || ! "$$LABKIT_PYTHON" -c 'import xdist' 2>/dev/null || \
-	  two="-n 2 --dist loadfile --no-loadscope-reorder"; "$$LABKIT_PYTHON" -m pytest $$two
+test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
+	@"$$LABKIT_PYTHON" -m tests
 
 lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 	@"$$LABKIT_PYTHON" -m ruff check .

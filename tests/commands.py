@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.places import ROOT
+from tests.committed import committed_reports
 
-RECORDED = ("hosts", "records", "telemetry")
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
 # The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Of a
 # profile that has records those studies are rendered whose pages differ most; without records all of them are.
@@ -69,9 +69,7 @@ def render(folder: Path, cache: Path) -> None:
     """Render a site in a folder, and keep what the commands said."""
     environment = apart(folder, cache)
     reports = Path(environment["LABKIT_REPORTS"])
-    for part in sorted((ROOT / "reports").glob("*/*")):
-        if part.name in RECORDED:
-            shutil.copytree(part, reports / part.parent.name / part.name)
+    shutil.copytree(committed_reports(), reports)
     with ThreadPoolExecutor(2) as pool:
         ended = pool.map(lambda command: finish(start(*command, environment=environment), 800), RENDERS.values())
         said = dict(zip(RENDERS, ended, strict=True))

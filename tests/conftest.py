@@ -15,6 +15,7 @@ from tests import commands
 from tests.once import once
 from tests.processes import nothing_left_running
 
+SLOW = "LABKIT_SLOW"
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -38,12 +39,17 @@ def _no_gpu() -> str | None:
     return None if count else "needs an NVIDIA GPU, and this machine has none"
 
 
+def _not_asked_for() -> str | None:
+    """Why tests marked `slow` do not run; None when they do."""
+    return None if os.environ.get(SLOW) == "1" else f"takes minutes, and {SLOW}=1 asks for it"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    wanting = [item for item in items if item.get_closest_marker("gpu")]
-    reason = _no_gpu() if wanting else None
-    if reason:
-        for item in wanting:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    for marker, why_not in (("gpu", _no_gpu), ("slow", _not_asked_for)):
+        wanting = [item for item in items if item.get_closest_marker(marker)]
+        if wanting and (reason := why_not()):
+            for item in wanting:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -116,3 +122,17 @@ def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> comman
 def _nothing_is_left_running() -> Iterator[None]:
     with nothing_left_running():
         yield
+
+
+@pytest.fixture
+def _torch_is_left_as_it_was() -> Iterator[None]:
+    torch = pytest.importorskip("torch")
+    flags = [
+        (torch.backends.cuda.matmul, "allow_tf32"),
+        (torch.backends.cudnn, "allow_tf32"),
+        (torch.backends.cudnn, "benchmark"),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name in flags]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 
 import psutil
 
+PATIENCE_S = 150.0  # for what takes a second on a machine with nothing else to do; half of a test's own limit
 
-def eventually(condition: Callable[[], bool], *, within_s: float = 10.0) -> bool:
-    """Whether it comes true in that time."""
-    deadline = time.monotonic() + within_s
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it comes true at all: how soon says more of the machine than of the code."""
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -27,23 +27,25 @@ def quiet_collector() -> None:
     """Leave Python's garbage collector little to do in the middle of a block: collect what building the trial left.
 
     With a framework imported a full collection takes some 70 ms, with a compiler ten times that; but what was loaded
-    before the trial has been set aside by `free_memory`, and is not walked through again.
+    before the trial has been set aside by `begin_anew`, and is not walked through again.
     """
     gc.collect()
 
 
 def free_memory(device: str) -> None:
-    """Give back what nobody uses any more, and set aside what is loaded by now: it stays to the end anyway."""
+    """Give back the memory that nobody uses any more."""
     gc.collect()
     if device == "cuda":
         import torch
 
         torch.cuda.empty_cache()
-    gc.freeze()
 
 
 def begin_anew(device: str) -> None:
     """Before a trial is built: give back all that the last one left, cuBLAS's workspaces too.
+
+    What is loaded by now stays to the end, so later collections leave it out. This is the only moment for that: while
+    a trial is being built, its own objects would be set aside too, and those in a cycle would never be freed.
 
     PyTorch keeps a workspace (on Hopper 32 MiB) for each stream that ever multiplied, which `empty_cache` leaves.
     Captured trials have streams of their own, so a trial's peak would grow with those that ran before it. A captured
@@ -60,6 +62,7 @@ def begin_anew(device: str) -> None:
                 free()
                 break
     free_memory(device)
+    gc.freeze()
     if device == "cuda":
         _left_bytes = torch.cuda.memory_allocated()
 

@@ -23,7 +23,7 @@ from tests.commands import UNRECORDED, Site
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PHONE, DESK = (360, 800), (1280, 900)
 

@@ -15,7 +15,7 @@ import pytest
 from labkit.places import ROOT
 from tests.cluster.slurm_here import SlurmHere
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LIMIT_S = 280.0  # of what takes a minute on a machine that does nothing else
 

@@ -19,7 +19,7 @@ from tests.cluster.link import Link, why_not
 from tests.cluster.on_the_wire import RATES_BITS_PER_S
 from tests.faulty.campaign import records
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 HEADERS = 1.08  # of packets, and what is sent to agree on steps: at most this beside the gradients
 

@@ -15,7 +15,7 @@ from tests.cluster.over_nodes import FAILING, LEFT, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere
 from tests.faulty.campaign import records
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def job_of_two_nodes(slurm: SlurmHere, report: Path, what: str) -> dict[tuple[str, int, int], Record]:

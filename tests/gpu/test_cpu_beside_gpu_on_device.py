@@ -12,7 +12,7 @@ from labkit.data import open_data
 from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
 def test_both_sides_run_in_one_pass_and_only_the_gpus_trials_have_its_sensors(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def test_a_gpu_gets_the_rows_that_a_cpu_gets(documents: DataSet) -> None:
     assert np.array_equal(np.packbits(rows.numpy().astype(bool), axis=1, bitorder="little"), documents.val.images)
 
 
+@pytest.mark.slow
 def test_it_trains_on_a_gpu_and_learns(documents: DataSet, tmp_path: Path) -> None:
     about = {"model": "mlp512", "data": documents.name, "data_checksum": documents.checksum, "classes": 46}
     timed, epochs = Trial(**about), Trial(**about, epochs=5)

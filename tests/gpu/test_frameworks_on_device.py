@@ -13,7 +13,7 @@ from labkit.run.available import ask
 from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 GIB = 2**30
 # Why a framework can't use a GPU that is no fault: it is not there, or not as a build for one.

@@ -27,6 +27,11 @@ pytestmark = pytest.mark.gpu
 INT8: dict[str, Any] = {"engine": "triton+graph", "precision": "int8", "memory_format": "channels_last"}
 
 
+def slow(*values: object) -> list[Any]:
+    """Parameters of tests that take minutes together."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 def bytes_(*shape: int) -> torch.Tensor:
     return torch.randint(-127, 128, shape, dtype=torch.int8, device="cuda")
 
@@ -165,7 +170,7 @@ def test_a_mean_is_rounded_as_the_rest(kind: torch.dtype) -> None:
     assert_same(Mean(0.3, torch.int8), some(torch.float16, 3, 7, 7, 300))
 
 
-@pytest.mark.parametrize("name", ["resnet50", "resnet152", "googlenet", "alexnet"])
+@pytest.mark.parametrize("name", ["alexnet", *slow("resnet50", "resnet152", "googlenet")])
 def test_every_kernel_of_a_network_gives_what_pytorch_gives(name: str) -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):
@@ -184,6 +189,7 @@ def data() -> DataSet:
     return open_data("synthetic32", train_images=2000, val_images=500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_trial_in_half_precision_predicts_what_fp32_predicts(data: DataSet, precision: str) -> None:
     workload = predicting(data, model="resnet50", batch=64, **{**INT8, "precision": precision})
@@ -191,7 +197,7 @@ def test_a_trial_in_half_precision_predicts_what_fp32_predicts(data: DataSet, pr
     assert "calibration" not in workload.facts
 
 
-@pytest.mark.parametrize("model", ["resnet50", "googlenet", "vgg16"])
+@pytest.mark.parametrize("model", ["vgg16", *slow("resnet50", "googlenet")])
 def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet, model: str) -> None:
     workload = predicting(data, model=model, batch=64, **INT8)
     workload.check()
@@ -203,6 +209,7 @@ def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet,
     assert facts["calibration"]["images"] == 1250
 
 
+@pytest.mark.slow
 def test_at_224_px_and_with_the_copies_too(data: DataSet) -> None:
     predicting(data, model="resnet18", image_px=224, batch=8, **INT8).check()
     predicting(data, model="resnet18", batch=8, copies="included", **INT8).check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.engines.adversarial import support  # noqa: E402
 from labkit.engines.adversarial.iterations import CapturedIteration, Draws  # noqa: E402
 from labkit.errors import GateError  # noqa: E402
-from labkit.measure import free_memory  # noqa: E402
 from labkit.recipes import CLIP, adversarial  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
@@ -28,12 +26,6 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 @pytest.fixture(scope="module")
 def digits() -> DataSet:
     return open_data("digits")
-
-
-@pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
-    yield
-    free_memory("cuda")
 
 
 def trial_of(engine: str = "graph", constraint: str = "clipping", **fields: Any) -> Trial:

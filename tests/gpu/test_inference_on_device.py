@@ -11,6 +11,7 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.engines import weights_files
 from labkit.errors import GateError
+from labkit.workloads import _weights
 from tests.prepared import predicting
 
 pytestmark = pytest.mark.gpu
@@ -57,9 +58,8 @@ def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -
 
 
 def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(data: DataSet) -> None:
-    fraction = 2 * 2**30 / torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(fraction)
+    allowed_bytes = torch.cuda.memory_reserved() + 2 * 2**30
+    torch.cuda.set_per_process_memory_fraction(allowed_bytes / torch.cuda.get_device_properties(0).total_memory)
     try:
         workload = predicting(data, model="vgg16", batch=4000, engine="graph")
         workload.check()
@@ -73,17 +73,24 @@ def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(dat
 def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few passes over the handwritten digits are enough to tell them apart; rounding changes few answers."""
+    """A few passes over the handwritten digits are enough to tell them apart; rounding changes few answers.
+
+    The schedules are for sets of 50,000 images. On the 1,500 digits their rate takes VGG-16 to the edge of divergence,
+    where the convolution algorithms that cuDNN happens to choose decide whether it learns.
+    """
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
+    monkeypatch.setitem(_weights.SCHEDULES, model, _weights.Schedule(epochs=12, learning_rate=0.01))
     digits = open_data("digits")
     scored: dict[str, Any] = {"weights": "trained", "scored": len(digits.val), "classes": digits.classes, "batch": 64}
     first = predicting(digits, model=model, **scored)
-    assert first.build_phases["weights"] > 0 and len(list(tmp_path.iterdir())) == 1
+    assert first.build_phases["weights"] > 0
     plain = first.score(lambda _: None)
     assert plain.share("top1") > 0.5
+    (file,) = tmp_path.iterdir()
+    written_ns = file.stat().st_mtime_ns
     again = predicting(digits, model=model, **scored, **TUNED)
     again.check()
     captured = again.score(lambda _: None)
-    assert again.build_phases["weights"] < first.build_phases["weights"], "from the file"
+    assert file.stat().st_mtime_ns == written_ns, "the weights come from the file"
     assert (captured.weights_sha256, captured.images_sha256) == (plain.weights_sha256, plain.images_sha256)
     assert float((captured.hits("top1") != plain.hits("top1")).mean()) < 0.05

@@ -14,7 +14,7 @@ from labkit.records import Epochs
 from labkit.trial import Trial
 from tests.gpu.test_ranks_on_device import assert_ok, run
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 LEARNERS = 4
 

@@ -17,7 +17,7 @@ from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 from tests.several_nodes import Beside
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
 def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from labkit.traced import Traced
 from labkit.trial import INTERCONNECTS, Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 from labkit.places import ROOT
 from labkit.recipes import CAPTURED, COMPILED, on_devices
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 TOGETHER = {"workload": "train", "batch": 64, "device": "cuda", "data": "synthetic32", "augment": True}
 LIMIT_S = 300

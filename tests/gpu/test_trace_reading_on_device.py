@@ -16,7 +16,7 @@ from labkit.traced import Traced  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 STEPS = 5
 

@@ -62,6 +62,7 @@ def training(data: DataSet, **fields: Any) -> Trial:
     return Trial(data=data.name, data_checksum=data.checksum, **about)
 
 
+@pytest.mark.slow
 def test_busy_time_agrees_with_the_devices_own_counters(host: Host, data: DataSet, tmp_path: Path) -> None:
     wide, narrow = training(data, model="vgg16", batch=512), training(data, model="resnet18", batch=16)
     made = run(host, [wide, narrow], tmp_path, timed_s=6.0)
@@ -80,6 +81,7 @@ def test_busy_time_agrees_with_the_devices_own_counters(host: Host, data: DataSe
     assert traced(made[1]).launch_gap_s, "small ones wait for their launches"
 
 
+@pytest.mark.slow
 def test_five_steps_say_what_two_hundred_say(host: Host, data: DataSet, tmp_path: Path) -> None:
     few, many = run(host, [training(data, traced_iterations=n) for n in (5, 200)], tmp_path)
     one, other = traced(few), traced(many)
@@ -121,12 +123,14 @@ def test_a_captured_step_has_kernels_and_no_sections(host: Host, data: DataSet, 
     assert 0.5 < busy < 1.1
 
 
+@pytest.mark.slow
 def test_traced_steps_change_no_timed_one(host: Host, data: DataSet, tmp_path: Path) -> None:
     trial = training(data, model="vgg16", batch=256)
     with_trace, without = run(host, [trial, replace(trial, traced_iterations=0)], tmp_path, timed_s=3.0)
     assert timed_step_s(with_trace) == pytest.approx(timed_step_s(without), rel=0.05)
 
 
+@pytest.mark.slow
 def test_counters_are_read_or_said_why_not(
     host: Host, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +147,7 @@ def test_counters_are_read_or_said_why_not(
         assert any(row.get("cat") == "kernel" for row in json.load(packed)["traceEvents"])
 
 
+@pytest.mark.slow
 def test_one_process_trains_on_two_gpus(host: Host, data: DataSet, tmp_path: Path) -> None:
     if len(host.gpus) < 2:
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")
@@ -167,6 +172,7 @@ def test_one_process_trains_on_two_gpus(host: Host, data: DataSet, tmp_path: Pat
     assert made[0].process.id != made[3].process.id, "which has no ranks beside it"
 
 
+@pytest.mark.slow
 def test_two_gpus_in_one_process_learn_what_one_learns(host: Host, tmp_path: Path) -> None:
     if len(host.gpus) < 2:
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")

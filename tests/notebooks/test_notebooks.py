@@ -125,7 +125,6 @@ def write_notebook(path: Path, *sources: str) -> Path:
     ],
     ids=["raises", "kernel killed", "hangs"],
 )
-@pytest.mark.slow
 def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, said: str) -> None:
     broken = write_notebook(tmp_path / "broken.ipynb", "x = 1", cell, "y = 2")
     outcome = execute(broken, tmp_path / "out.ipynb", {"x": 2}, timeout_s=5)

@@ -46,7 +46,7 @@ from tests.unit.test_site import (
 )
 from tests.unit.test_telemetry_pages import PAPERS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STUDIES_GONE_THROUGH = (
     *("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "07_precision"),

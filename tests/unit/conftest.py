@@ -52,17 +52,3 @@ def measured(shared_cache: Path, own_folders: Iterator[Path]) -> Measured:
             return {one.key: one for one in records(folder / "cpu")}
 
     return by_key
-
-
-@pytest.fixture
-def _torch_is_left_as_it_was() -> Iterator[None]:
-    torch = pytest.importorskip("torch")
-    flags = [
-        (torch.backends.cuda.matmul, "allow_tf32"),
-        (torch.backends.cudnn, "allow_tf32"),
-        (torch.backends.cudnn, "benchmark"),
-    ]
-    before = [(place, name, getattr(place, name)) for place, name in flags]
-    yield
-    for place, name, value in before:
-        setattr(place, name, value)

@@ -330,7 +330,7 @@ def by_inductor(step: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(step, fullgraph=True, dynamic=False, options=options)
 
 
-@pytest.mark.parametrize("engine", [as_it_is, traced, pytest.param(by_inductor, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", [as_it_is, traced, by_inductor])
 def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_by_nobody(
     engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

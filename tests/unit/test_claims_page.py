@@ -18,13 +18,13 @@ from labkit.analysis.verdicts.verdict import VERDICTS, Finding
 from labkit.errors import LabkitError
 from labkit.observed import Statistic
 from labkit.papers import Paper
-from labkit.places import ROOT
 from labkit.record_store import content_of
 from labkit.records import Record, parse_line
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
 from labkit.report.html import TEMPLATE, external_urls
 from labkit.shown import evidence
+from tests.committed import committed_reports
 from tests.unit.test_site import (
     EVIL,
     POWER,
@@ -107,9 +107,8 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("reports")
     if request.param == "made by hand":
         make_records(folder)
-        return folder
-    for kept in itertools.chain.from_iterable((ROOT / "reports").glob(f"*/{name}") for name in ("records", "hosts")):
-        shutil.copytree(kept, folder / kept.relative_to(ROOT / "reports"))
+    else:
+        shutil.copytree(committed_reports(), folder, dirs_exist_ok=True)
     return folder
 
 

@@ -16,6 +16,7 @@ from labkit.records import Record
 from labkit.registry import SCALES, STUDIES
 from labkit.selection import at_scale, is_complete, scale_to_show
 from labkit.statistics import log_interval
+from tests.committed import committed_reports
 
 # Of a pass: the gate, warm-up and timed parts. A pass of a CPU at quick lasts 35 to 45 s, and 7 to 10 s of it are the
 # imports of a fresh process: PyTorch, then, with the first network, torchvision and Dynamo, which PyTorch's optimisers
@@ -40,7 +41,7 @@ COVERAGE = (0.93, 0.97)
 def committed() -> list[tuple[str, str, str, list[Record]]]:
     """(profile, study, host, records) of every records file in version control."""
     found = []
-    for report in sorted((ROOT / "reports").glob("*")):
+    for report in sorted(committed_reports().glob("*")):
         store = Store(report)
         for study in STUDIES:
             found += [(report.name, study, host, store.read(study, host)) for host in store.hosts(study)]
@@ -61,7 +62,7 @@ def test_there_are_records_of_an_h200() -> None:
 def test_their_host_is_described_and_is_what_the_profile_says(
     profile: str, study: str, host: str, records: list[Record]
 ) -> None:
-    described = json.loads((ROOT / "reports" / profile / "hosts" / f"{host}.json").read_text())
+    described = json.loads((committed_reports() / profile / "hosts" / f"{host}.json").read_text())
     assert described["id"] == host
     device = load_profile(profile).device
     if device.kind == "cuda":
@@ -100,7 +101,7 @@ def test_most_of_a_pass_measures(profile: str, study: str, host: str, records: l
 
 
 def test_a_profile_stays_within_five_megabytes() -> None:
-    for report in (ROOT / "reports").glob("*"):
+    for report in committed_reports().glob("*"):
         kept = [path for name in ("records", "hosts", "telemetry") for path in (report / name).rglob("*")]
         assert sum(path.stat().st_size for path in kept if path.is_file() and "aside" not in path.parts) <= 5_000_000, (
             f"make pack HW={report.name}"
@@ -108,7 +109,7 @@ def test_a_profile_stays_within_five_megabytes() -> None:
 
 
 def test_no_secret_path_or_host_name_is_in_them() -> None:
-    for path in (ROOT / "reports").glob("*/[hr]*/**/*.json*"):
+    for path in committed_reports().glob("*/[hr]*/**/*.json*"):
         text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
         assert str(Path.home()) + "/" not in text and str(ROOT) not in text
 

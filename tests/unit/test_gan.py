@@ -482,7 +482,6 @@ def test_real_images_stand_in_the_grid_as_they_are(digits: DataSet) -> None:
     assert (shown[:, 32:34] == 255).all()
 
 
-@pytest.mark.slow
 def test_a_worker_times_a_wgan_and_keeps_its_images(measured: Measured, digits: DataSet) -> None:
     about = {"data": "digits", "data_checksum": digits.checksum, "batch": 2}
     asked, train = trial_of(samples=8, **about), Trial(model="resnet18", device="cpu", samples=8, classes=10, **about)

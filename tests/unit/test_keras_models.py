@@ -39,11 +39,6 @@ SLOW = (
     tuple(f"float64:{name}" for name in EXACT),
 )
 BACKENDS = ("tensorflow", "jax")
-EVERY = "LABKIT_EVERY_NETWORK"
-WHEN_ASKED = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it"),
-]
 
 
 @cache
@@ -71,7 +66,7 @@ def cases(jobs: list[str]) -> list[Any]:
     """Both back ends with each job; only when asked for where the process takes long or compiles."""
     slow = {job for group in SLOW for job in group}
     return [
-        pytest.param(backend, job, marks=WHEN_ASKED if backend == "jax" or job in slow else [])
+        pytest.param(backend, job, marks=pytest.mark.slow if backend == "jax" or job in slow else [])
         for backend in BACKENDS
         for job in jobs
     ]
@@ -146,7 +141,6 @@ def test_losses_after_three_steps_agree(backend: str, job: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it")
 @pytest.mark.parametrize("name", EXACT)
 def test_in_double_precision_three_usual_steps_are_the_same(name: str) -> None:
     """With TensorFlow: Keras on JAX normalises in FP32 in any case, since its `result_type` knows no 64 bits there."""

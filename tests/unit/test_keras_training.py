@@ -33,7 +33,6 @@ from labkit.trial import FRAMEWORKS, Trial
 from labkit.workloads import build_workload
 from tests.faulty.campaign import records, run, trial
 
-EVERY = "LABKIT_EVERY_NETWORK"
 ON_CPU = {"device": "cpu", "model": "resnet50", "batch": 4}
 PLAIN = {"keras-torch": "eager", "keras-tensorflow": "function", "keras-jax": "xla"}
 
@@ -64,10 +63,6 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
 QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("eager", "function", "gate", "dropout"), "keras-jax": ()}
 SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("xla",), "keras-jax": ("xla", "gate", "dropout")}
 ON_TWO = ("xla:2",)
-WHEN_ASKED = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it"),
-]
 
 
 def found(framework: str, job: str) -> dict[str, Any]:
@@ -80,7 +75,9 @@ def found(framework: str, job: str) -> dict[str, Any]:
 def cases(*wanted: str) -> list[Any]:
     """Every framework with each of these jobs that it has."""
     quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
-    slow = [pytest.param(name, job, marks=WHEN_ASKED) for name, jobs in SLOW.items() for job in jobs if job in wanted]
+    slow = [
+        pytest.param(name, job, marks=pytest.mark.slow) for name, jobs in SLOW.items() for job in jobs if job in wanted
+    ]
     return quick + slow
 
 
@@ -132,7 +129,6 @@ def test_losses_of_the_loop_are_pytorchs(framework: str, engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get(EVERY) != "1", reason=f"takes minutes, and {EVERY}=1 asks for it")
 @pytest.mark.timeout(900)
 def test_jax_on_two_devices_does_what_pytorch_does_with_averaged_gradients() -> None:
     needs("keras-jax")

@@ -255,7 +255,6 @@ def compiled() -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_twelve_compiled_trials_give_the_same_static_graphs_in_any_order(compiled: dict[str, Any]) -> None:
     one = compiled["reset ascending"]
     assert one == compiled["reset shuffled"]
@@ -267,7 +266,6 @@ def test_twelve_compiled_trials_give_the_same_static_graphs_in_any_order(compile
         assert [batch, 4] in shapes
 
 
-@pytest.mark.slow
 def test_without_the_reset_a_trial_gets_what_earlier_ones_left(compiled: dict[str, Any]) -> None:
     plain = dict(compiled["plain ascending"])
     static, _ = plain[BATCHES[1]][0]
@@ -276,7 +274,6 @@ def test_without_the_reset_a_trial_gets_what_earlier_ones_left(compiled: dict[st
     assert compiled["plain shuffled"] != compiled["plain ascending"] != compiled["reset ascending"]
 
 
-@pytest.mark.slow
 def test_a_recompile_limit_is_an_error_and_not_a_silent_fallback(compiled: dict[str, Any]) -> None:
     assert compiled["reset limit"] is not None
     assert compiled["plain limit"] is None, "PyTorch has changed its default: the setting is no longer needed"

@@ -72,7 +72,6 @@ def test_training_costs_three_forward_passes_less_the_gradient_of_the_image(name
         assert 2.5 < facts.flop_training / facts.flop_forward < 3
 
 
-@pytest.mark.slow
 def test_the_counts_on_file_are_what_pytorch_counts_now() -> None:
     assert _counts() == count_everything(), f"write {COUNTS.name} anew: see write_counts"
 

@@ -89,12 +89,10 @@ def test_a_trial_that_fails_costs_only_itself(report: Path) -> None:
 
 
 def test_a_trial_that_hangs_is_ended_with_all_it_started(report: Path) -> None:
-    began = time.monotonic()
-    run(between_sound_ones("hang", "hang_with_child"), report, limit_s=1.0)
-    assert time.monotonic() - began < 15
+    run(between_sound_ones("hang", "hang_with_child"), report, limit_s=3.0)  # and not the 600 s that they sleep
     made = records(report)
     assert [record.status for record in made] == ["ok", "timeout", "ok", "timeout", "ok"]
-    assert {record.reason for record in made[1::2]} == {"no result within 1 s"}
+    assert {record.reason for record in made[1::2]} == {"no result within 3 s"}
     assert len({record.process.id for record in made[::2]}) == 3
     assert not workers_now()
 
@@ -191,9 +189,9 @@ def test_records_of_another_scale_host_version_or_protocol_do_not_count(
 
 def test_a_crash_and_a_hang_are_tried_again_and_what_cannot_run_is_not(report: Path) -> None:
     bad = [trial(name) for name in ("raises", "hang", "exhaust_numpy", "unsupported")]
-    first = run([*sound(1), *bad], report, limit_s=1.0)
+    first = run([*sound(1), *bad], report, limit_s=3.0)
     assert (first.measured, first.failed) == (5, 2)
-    second = run([*sound(1), *bad], report, limit_s=1.0)
+    second = run([*sound(1), *bad], report, limit_s=3.0)
     assert (second.measured, second.resumed, second.failed) == (2, 3, 2)
     again = [record.as_trial.workload.rpartition(".")[2] for record in records(report)[5:]]
     assert sorted(again) == ["hang", "raises"]
@@ -361,10 +359,10 @@ def lines(report: Path) -> list[bytes]:
 def test_killed_in_mid_run_the_same_call_goes_on_and_loses_nothing(campaign, report: Path) -> None:
     for wanted in (2, 7):  # in the first pass and in the second
         one = campaign()
-        assert eventually(lambda wanted=wanted: len(lines(report)) >= wanted, within_s=20)
+        assert eventually(lambda wanted=wanted: len(lines(report)) >= wanted)
         os.killpg(one.pid, signal.SIGKILL)
         one.wait()
-        assert eventually(lambda: not workers_now(), within_s=5)
+        assert eventually(lambda: not workers_now())
         assert len(lines(report)) < 18
     before = b"".join(lines(report))
     assert before.endswith(b"\n")
@@ -388,10 +386,10 @@ def test_a_worker_whose_runner_was_killed_ends_by_itself_with_all_it_started(cam
     def hangs() -> bool:
         return len(workers_now()) == hanging and _has_been_quiet(report)
 
-    assert eventually(hangs, within_s=20)
+    assert eventually(hangs)
     one.kill()  # the runner alone
     one.wait()
-    assert eventually(lambda: not workers_now(), within_s=5)
+    assert eventually(lambda: not workers_now())
 
 
 def _has_been_quiet(report: Path) -> bool:
@@ -404,7 +402,7 @@ def test_two_measurements_at_once_are_refused_and_the_first_ones_death_frees_the
     campaign, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = campaign("hang")
-    assert eventually(lambda: len(lines(report)) >= 1, within_s=20)
+    assert eventually(lambda: len(lines(report)) >= 1)
     with monkeypatch.context() as impatient:
         impatient.setattr(runner, "only_measurement", functools.partial(only_measurement, wait_s=0.3))
         with pytest.raises(UserError, match=rf"another labkit measurement .*process {first.pid}\b"):

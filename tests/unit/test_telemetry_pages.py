@@ -19,7 +19,6 @@ from labkit.analysis.studies import key_numbers, power, power_engines, power_fig
 from labkit.analysis.table import Table, Text
 from labkit.observed import EnergyWindow, Flagged, Gap, Metrics, Statistic, Telemetry, Window
 from labkit.papers import load_papers
-from labkit.places import ROOT
 from labkit.profile import load_profile
 from labkit.recipes import COMPILED
 from labkit.record_store import Store
@@ -30,6 +29,7 @@ from labkit.series_store import COLUMNS, SeriesStore
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
 from labkit.trial_label import trial_label
+from tests.committed import committed_reports
 
 HOST = "0123456789ab"
 R50 = Trial(model="resnet50", batch=64, energy_windows=3)
@@ -1029,7 +1029,7 @@ def test_a_study_without_records_or_without_a_file_gives_an_empty_series(
 
 
 def committed(study: str) -> list[tuple[Record, Telemetry]]:
-    store = Store(ROOT / "reports" / "h200")
+    store = Store(committed_reports() / "h200")
     (host,) = store.hosts(study)
     records = store.read(study, host)
     found = [(record, record.telemetry) for record in records if record.telemetry is not None]

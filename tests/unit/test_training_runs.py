@@ -87,7 +87,6 @@ def test_a_preparation_that_raises_costs_its_own_trial_only(report: Path) -> Non
     assert after.process.id != failed.process.id
 
 
-@pytest.mark.slow
 def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> None:
     pytest.importorskip("torch")
     digits = open_data("digits", train_images=375)

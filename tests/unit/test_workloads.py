@@ -156,7 +156,6 @@ def test_training_without_images_is_refused() -> None:
         build_workload(replace(TRAIN, data="none"), None)
 
 
-@pytest.mark.slow
 def test_the_gate_and_the_timed_steps_run_the_same_graphs(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
 

@@ -1,0 +1,48 @@
+"""`make test`: the tests of this machine, as many at a time as it has processors; those on a GPU by themselves.
+
+    python -m tests [pytest's arguments]
+
+Tests in `tests/gpu` measure time, energy and memory, so nothing else runs beside them. All others see no GPU: they test
+what every machine does. Without a GPU all run together, and those that need one are skipped with the reason.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from labkit.cpu_limits import usable_threads
+from labkit.places import ROOT
+
+PROCESS_BYTES = 3 * 2**30  # of one that tests, with PyTorch and the processes that its tests start
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tests; the exit code of the part that failed, else 0."""
+    if not Path("/dev/nvidia0").exists():
+        return _pytest([*_side_by_side(), *arguments])
+    apart = _pytest([*_side_by_side(), "--ignore=tests/gpu", *arguments], {"CUDA_VISIBLE_DEVICES": ""})
+    return _pytest(["tests/gpu", *arguments]) or apart
+
+
+def _side_by_side() -> list[str]:
+    """Options for as many processes as the machine's processors and free memory are enough for."""
+    if importlib.util.find_spec("xdist") is None:
+        return []
+    number = max(1, min(usable_threads(), psutil.virtual_memory().available // PROCESS_BYTES))
+    return ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"]
+
+
+def _pytest(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
