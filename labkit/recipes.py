@@ -209,6 +209,35 @@ def engine_name(trial: Trial) -> str:
     return "fused" if (trial.engine, trial.optimizer) == ("eager", "sgd_fused") else trial.engine
 
 
+# The execution modes in the field's words; precision is said beside them.
+_MODES = MappingProxyType(
+    {
+        "eager": "eager",
+        "compile": "compiled",
+        "graph": "CUDA graph",
+        "compile+graph": "compiled + CUDA graph",
+        "triton+graph": "fused Triton kernels + CUDA graph",
+        "openvino": "OpenVINO",
+        "function": "tf.function",
+        "xla": "XLA",
+    }
+)
+_FUSED = "sgd_fused"
+
+
+def mode_name(trial: Trial) -> str:
+    """The name of a trial's execution mode: `baseline` is the papers' loop (eager, FP32, PyTorch's default SGD).
+
+    Two modes that differ have two names: a step that updates FP32 weights is not one that keeps FP32 masters.
+
+    >>> mode_name(Trial()), mode_name(Trial(engine="graph", optimizer="sgd_fused"))
+    ('baseline', 'CUDA graph, fused SGD')
+    """
+    if is_plain(trial):
+        return "baseline"
+    return f"{_MODES[trial.engine]}{', fused SGD' if trial.optimizer == _FUSED else ''}"
+
+
 _DEFAULT = Trial()
 _TUNED_FIELDS = ("framework", "engine", "precision", "memory_format", "optimizer")
 

@@ -8,8 +8,9 @@ are independent, which blocks within a pass are not (Georges et al., OOPSLA'07; 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,7 @@ def log_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Int
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs), confidence)
 
 
-def ratio_interval(numerator: dict[int, float], denominator: dict[int, float]) -> Interval | None:
+def ratio_interval(numerator: Mapping[Any, float], denominator: Mapping[Any, float]) -> Interval | None:
     """Interval of a ratio taken within each pass first: both arguments map a pass's number to its value.
 
     Passes that hold only one of the two are left out; None when no pass holds both. Raises ValueError
@@ -91,7 +92,7 @@ def share_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> I
     return Interval(found.point, low, high, found.n, confidence)
 
 
-def difference_interval(minuend: dict[int, float], subtrahend: dict[int, float]) -> Interval | None:
+def difference_interval(minuend: Mapping[Any, float], subtrahend: Mapping[Any, float]) -> Interval | None:
     """Interval of a difference taken within each pass first, as `ratio_interval` does for ratios."""
     shared = sorted(set(minuend) & set(subtrahend))
     return linear_interval([minuend[n] - subtrahend[n] for n in shared]) if shared else None

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from labkit.analysis.results import Results
 from labkit.analysis.verdicts import Findings, judge_all
 from labkit.data import DataSet, holds_validation_set, open_data, open_documents
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
@@ -28,10 +27,12 @@ from labkit.profile import Profile, SweepValue, load_profile
 from labkit.record_store import Store
 from labkit.records import short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
+from labkit.results import reports_folder, study_records
+from labkit.results.study_records import StudyRecords as Results
 from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import host_to_show
 from labkit.series_store import COLUMNS, SeriesStore
-from labkit.shown import evidence, reports_folder, shown_results
+from labkit.shown import evidence
 from labkit.trial import DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
@@ -285,7 +286,7 @@ class OpenStudy:
         At the scale of this call those of `trials`, where they are given: the ones asked for now.
         """
         keys = [trial.key for trial in trials] if trials is not None else None
-        return shown_results(self.profile, self.study, store=self.store, here=self.host.id, asked=(self.scale, keys))
+        return study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=(self.scale, keys))
 
 
 def open_study(

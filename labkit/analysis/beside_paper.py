@@ -8,11 +8,11 @@ import pandas as pd
 
 from labkit.analysis.format import MISSING, number, percent, quantity
 from labkit.analysis.observations import Spread, spread
-from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
 from labkit.papers import Paper, PublishedTable
 from labkit.profile import Profile, load_profile
 from labkit.recipes import is_plain
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from labkit.analysis.format import with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import ASKED_AFTER, Trial
 

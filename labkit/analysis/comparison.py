@@ -8,7 +8,6 @@ from itertools import pairwise
 import pandas as pd
 
 from labkit.analysis.format import listing, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Finding, Judged
@@ -24,6 +23,7 @@ from labkit.analysis.verdicts.words import (
 )
 from labkit.frameworks import is_keras
 from labkit.profile import Profile, load_profile
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 
 AGAIN = "make compare"

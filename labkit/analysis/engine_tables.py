@@ -10,12 +10,12 @@ import pandas as pd
 
 from labkit.analysis.engines import conditions, plain_of
 from labkit.analysis.format import number
-from labkit.analysis.recorded import compiler_state
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name
 from labkit.records import Record
+from labkit.results.from_result import compiler_state
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 WHAT = {"loss": "loss", "change": "change", "worst": "worst single"}

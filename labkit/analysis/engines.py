@@ -10,12 +10,12 @@ import pandas as pd
 
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.format import least_to_most, listing
-from labkit.analysis.results import Results
 from labkit.analysis.speed import OF_MODELS, input_words, name_of, title
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.profile import Profile
 from labkit.recipes import engine_name, is_plain, tuned
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, ratio_interval
 from labkit.trial import ASKED_AFTER, PRECISIONS, Trial
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from labkit.analysis.format import listing, number, percent
 from labkit.analysis.quality import pass_parts
-from labkit.analysis.results import Results, without_data
 from labkit.analysis.table import Text
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
+from labkit.results.study_records import without_data
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
 

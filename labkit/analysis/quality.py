@@ -9,10 +9,10 @@ import pandas as pd
 
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, conditions, name_of
 from labkit.analysis.table import Text
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import coefficient_of_variation
 from labkit.trial import Trial
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from labkit.analysis.figure import MARKERS, Figure, Theme
-from labkit.analysis.roofline import model_work
 from labkit.models import MODELS
 from labkit.profile import Profile
+from labkit.results.roofline import model_work
 
 BATCH = 256
 SHOWN_MODELS = ("resnet50", "vgg16")

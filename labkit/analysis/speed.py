@@ -8,17 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import roofline
 from labkit.analysis.draw import error_bars, log_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.table import Text
 from labkit.models import MODELS
 from labkit.papers import Paper
 from labkit.profile import Profile, load_profile
 from labkit.recipes import engine_name
 from labkit.registry import FRAMEWORK_TITLES
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
 

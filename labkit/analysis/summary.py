@@ -10,17 +10,18 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import observations, roofline
+from labkit.analysis import observations
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, quantity, with_interval
 from labkit.analysis.quality import pass_time
-from labkit.analysis.results import Results
 from labkit.analysis.speed import OF_MODELS, conditions, throughput_table, title, word
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.papers import load_papers
 from labkit.profile import Profile
 from labkit.registry import METRICS
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 from labkit.trial_label import trial_label

@@ -8,11 +8,12 @@ import pandas as pd
 
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.observations import label, mean_interval, missing, spread, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import label, mean_interval, spread
 from labkit.analysis.speed import conditions, name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.registry import METRICS
+from labkit.results.from_telemetry import missing, why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.sensors import BETWEEN_DEVICES
 from labkit.trial import Trial
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from labkit.errors import UserError
 from labkit.places import ROOT
 from labkit.profile import Profile
-from labkit.shown import reports_folder
+from labkit.results import reports_folder
 
 # What stands in a #SBATCH line must not end it, start a comment in it or open a quotation.
 _PLAIN = re.compile(r"[\w.,:;@+=~/%&|*()\[\]-]*")

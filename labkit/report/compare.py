@@ -18,7 +18,8 @@ from labkit.report import scraps
 from labkit.report.exchange import write_exchange
 from labkit.report.execute import atomic_copy, execute
 from labkit.report.html import render_notebook
-from labkit.shown import evidence, notebook_of, reports_folder
+from labkit.results import reports_folder
+from labkit.shown import evidence, notebook_of
 
 TIMEOUT_S = 600.0
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.analysis.exchange import numbers
-from labkit.analysis.results import Results
 from labkit.analysis.verdicts import Findings
+from labkit.results import Results
+from labkit.results.exchange import numbers
+from labkit.results.study_records import StudyRecords
 
 FILES = {
     "numbers.csv": "every metric of every trial with its interval (CSV, unrounded, SI units)",
@@ -19,9 +20,9 @@ FILES = {
 }
 
 
-def write_exchange(folder: Path, shown: Sequence[Results], findings: Findings) -> None:
+def write_exchange(folder: Path, shown: Sequence[StudyRecords], findings: Findings) -> None:
     """Write the three files, each whole or not at all."""
-    frame = numbers(shown)
+    frame = numbers(Results(shown))
     _write(folder / "numbers.csv", frame)
     _write(folder / "numbers.parquet", frame)
     _write(folder / "claims.csv", findings.frame())

@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from labkit.analysis import between_hosts
-from labkit.analysis.results import Results
 from labkit.profile import Profile
 from labkit.report.html import write_template
 from labkit.report.machine import fingerprint_rows, versions_rows
+from labkit.results.study_records import StudyRecords as Results
 
 
 def write_fingerprint(

@@ -9,9 +9,9 @@ from labkit.errors import UserError
 from labkit.profile import load_profile
 from labkit.record_store import Store
 from labkit.registry import STUDIES
+from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 from labkit.series_store import SeriesStore
-from labkit.shown import reports_folder
 
 
 def pack_records(hw: str) -> Iterator[str]:

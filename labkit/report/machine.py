@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from labkit.analysis.format import MISSING, listing, number, quantity
-from labkit.analysis.results import Results, measured_gpus
 from labkit.frameworks import is_keras, title_of
 from labkit.profile import Profile, Sourced
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
+from labkit.results.study_records import measured_gpus
 
 FRAMEWORKS = ("torch", "tensorflow", "jax", "numpy")
 

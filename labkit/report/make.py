@@ -36,11 +36,12 @@ from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
 from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, plan_study
 from labkit.report.status import StudyRun, write_run
+from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import VARIABLE, duration, read_state
 from labkit.selection import at_scale
-from labkit.shown import notebook_of, reports_folder
+from labkit.shown import notebook_of
 from labkit.study import check_use, data_at_scale, documents_of_user
 
 

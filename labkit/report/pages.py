@@ -8,7 +8,6 @@ from labkit import __version__
 from labkit.analysis import between_hosts, printed
 from labkit.analysis.engines import conditions
 from labkit.analysis.format import MISSING, listing
-from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.verdicts import MARKS, Findings, judge_all
 from labkit.errors import LabkitError
@@ -26,6 +25,7 @@ from labkit.report.html import render_notebook
 from labkit.report.machine import device_name, hardware_rows, host_rows
 from labkit.report.site import Headline, Published, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
+from labkit.results.study_records import StudyRecords as Results
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.shown import evidence, notebook_of
 from labkit.trial import OF_NETWORKS

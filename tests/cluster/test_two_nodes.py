@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit.analysis.recorded import value_of
 from labkit.places import ROOT
 from labkit.records import Record
+from labkit.results.from_result import value_of
 from tests.cluster.over_nodes import FAILING, LEFT, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere
 from tests.faulty.campaign import records

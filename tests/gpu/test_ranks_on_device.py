@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import traffic
 from labkit.data import DataSet, open_data
 from labkit.host import Host, this_host
 from labkit.recipes import CAPTURED, COMPILED, on_devices
 from labkit.record_store import Store
 from labkit.records import Epochs, Record
+from labkit.results import from_traffic as traffic
 from labkit.run import measure
 from labkit.sensors import rate_name
 from labkit.traced import Traced

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from labkit.analysis.results import Results
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.profile import load_profile
 from labkit.records import Blocks, Epoch, Epochs, Planned, Process, Record, short_hash
 from labkit.registry import find_study
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 HOST = "0123456789ab"

@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import method, quality, roofline, speed, summary
+from labkit.analysis import method, quality, speed, summary
 from labkit.analysis.figure import DARK, LIGHT, PALETTE, PALETTE_ON_DARK, Figure
 from labkit.analysis.format import counted, least_to_most, number, percent, quantity, with_interval
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results
 from labkit.analysis.rooflines import nominal_roofline
 from labkit.analysis.table import Table, Text, table_html
 from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.records import Blocks, Planned, Process, Record, short_hash
 from labkit.registry import find_study
+from labkit.results import roofline
+from labkit.results.from_result import value_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import NO_DATA, Trial
 

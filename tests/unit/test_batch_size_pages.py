@@ -12,7 +12,6 @@ import pytest
 from labkit.analysis import engine_tables, engines, method, quality, summary
 from labkit.analysis.draw import ENGINES
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results
 from labkit.analysis.studies import batch_size, batch_size_figures, convergence, key_numbers
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
@@ -22,6 +21,7 @@ from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, engine_name, recipes
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records, run
 from tests.unit.reading import row_of, said

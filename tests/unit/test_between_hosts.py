@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from labkit.analysis import between_hosts
-from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records
 

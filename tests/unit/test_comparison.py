@@ -21,7 +21,6 @@ from matplotlib.figure import Figure as Canvas
 from labkit.analysis import comparison, comparison_figures
 from labkit.analysis.figure import LIGHT, Figure
 from labkit.analysis.observations import power_kind
-from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.analysis.verdicts.findings import Findings
@@ -34,6 +33,7 @@ from labkit.report import compare
 from labkit.report.execute import Execution
 from labkit.report.html import external_urls, render_notebook
 from labkit.report.pages import other_hosts
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.test_site import (
     EVIL,

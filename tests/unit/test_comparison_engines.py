@@ -8,12 +8,12 @@ import pytest
 
 from labkit.analysis import comparison_engines as engines
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, on_devices
 from labkit.registry import find_study
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, of_records
 

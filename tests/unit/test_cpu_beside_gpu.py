@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from labkit.analysis import engines, observations, roofline, summary, utilisation
-from labkit.analysis.exchange import numbers
-from labkit.analysis.results import Results
+from labkit.analysis import engines, summary, utilisation
 from labkit.analysis.speed import name_of
-from labkit.analysis.verdicts.evidence import in_pass
 from labkit.observed import EnergyWindow, Statistic, Telemetry, Window
 from labkit.recipes import CAPTURED
 from labkit.records import Blocks, Record
+from labkit.results import Results as Recorded
+from labkit.results import from_telemetry, roofline
+from labkit.results.exchange import numbers
+from labkit.results.metrics import metric_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, of_records
 
@@ -70,12 +72,12 @@ def both() -> Results:
 def test_the_gpus_power_and_limit_are_not_of_a_cpu_trial() -> None:
     results = both()
     (gpu, cpu) = (results.ok(trial)[0] for trial in (GPU, CPU))
-    assert in_pass(results, gpu, "power_w") == 400 and in_pass(results, gpu, "energy_per_image_j") == 2
-    assert in_pass(results, gpu, "power_fraction") == 400 / 700
+    assert metric_of(results, gpu, "power_w") == 400 and metric_of(results, gpu, "energy_per_image_j") == 2
+    assert metric_of(results, gpu, "power_fraction") == 400 / 700
     for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w", "power_fraction"):
-        assert in_pass(results, cpu, metric) is None, metric
-    assert observations.why_not(results, "energy_j", "cpu") == NO_RAPL
-    assert observations.energy_methods(results) == ["counter"]
+        assert metric_of(results, cpu, metric) is None, metric
+    assert from_telemetry.why_not(results, "energy_j", "cpu") == NO_RAPL
+    assert from_telemetry.energy_methods(results) == ["counter"]
 
 
 def test_a_cpu_trial_is_held_against_the_ceilings_of_the_cpu() -> None:
@@ -84,7 +86,7 @@ def test_a_cpu_trial_is_held_against_the_ceilings_of_the_cpu() -> None:
     assert roofline.measured(results).flop_per_s == pytest.approx(1e15)
     assert roofline.measured(results, "cpu").flop_per_s == pytest.approx(1e13)
     assert roofline.measured(results, "cpu").bytes_per_s == pytest.approx(1e13)
-    shares = [in_pass(results, results.ok(trial)[0], "roofline_fraction") for trial in (GPU, CPU)]
+    shares = [metric_of(results, results.ok(trial)[0], "roofline_fraction") for trial in (GPU, CPU)]
     assert shares == pytest.approx([5000 / (1e15 / 1e9), 50 / (1e13 / 1e9)])
 
 
@@ -115,13 +117,13 @@ def test_captions_name_both_devices_and_labels_tell_them_apart() -> None:
 
 
 def test_numbers_for_other_programs_name_the_device_of_each_trial() -> None:
-    frame = numbers([both()])
-    rates = frame[(frame["metric"] == "images_per_s") & (frame["trial_workload"] == "train")]
-    assert dict(zip(rates["trial_device"], rates["device_name"], strict=True)) == {
+    frame = numbers(Recorded([both()]))
+    rates = frame[(frame["metric"] == "images_per_s") & (frame["workload"] == "train")]
+    assert dict(zip(rates["device"], rates["device_name"], strict=True)) == {
         "cuda": "NVIDIA H200",
         "cpu": "a CPU",
     }
-    assert set(frame[frame["metric"] == "power_w"]["trial_device"]) == {"cuda"}
+    assert set(frame[frame["metric"] == "power_w"]["device"]) == {"cuda"}
 
 
 def test_what_the_host_did_is_told_of_cpu_trials_and_what_the_units_did_of_gpu_trials() -> None:

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from labkit.analysis import method, summary, utilisation
-from labkit.analysis.exchange import numbers
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results
 from labkit.analysis.studies import cost, cpu_vs_gpu, cpu_vs_gpu_figures, cpu_vs_gpu_plan, sides
 from labkit.analysis.studies.sides import Setting
 from labkit.analysis.table import Table, Text
@@ -22,6 +20,9 @@ from labkit.papers import load_papers
 from labkit.profile import Cost, Sourced, load_profile
 from labkit.recipes import BF16_ON_CPU, CAPTURED, FUSED_ON_CPU, PREDICTED, PREDICTED_BY_OPENVINO
 from labkit.records import Record
+from labkit.results import Results as Recorded
+from labkit.results.exchange import numbers
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.reading import row_of
@@ -305,10 +306,10 @@ def test_prices_give_the_cost_of_a_million_images_on_each_side() -> None:
 
 
 def test_the_numbers_for_other_programs_have_the_cost_in_its_currency() -> None:
-    frame = numbers([case_of("with prices")])
+    frame = numbers(Recorded([case_of("with prices")]))
     costs = frame[frame["metric"] == "cost_per_million_images"]
-    assert set(costs["unit"]) == {"EUR"} and set(costs["trial_device"]) == {"cpu", "cuda"}
-    assert "cost_per_million_images" not in set(numbers([case_of("both")])["metric"])
+    assert set(costs["unit"]) == {"EUR"} and set(costs["device"]) == {"cpu", "cuda"}
+    assert "cost_per_million_images" not in set(numbers(Recorded([case_of("both")]))["metric"])
 
 
 def test_a_side_without_a_price_has_none_and_says_how_to_give_one() -> None:

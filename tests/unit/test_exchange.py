@@ -10,9 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from labkit.analysis.exchange import COLUMNS, numbers
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.summary import throughput_summary
 from labkit.analysis.verdicts.findings import Findings
 from labkit.analysis.verdicts.judge import judge_all
@@ -21,6 +19,10 @@ from labkit.records import parse_line
 from labkit.registry import METRICS, STUDIES
 from labkit.report.claims_page import write_claims
 from labkit.report.exchange import FILES, write_exchange
+from labkit.results import Results as Recorded
+from labkit.results.columns import WHAT_RAN
+from labkit.results.exchange import COLUMNS, numbers
+from labkit.results.study_records import StudyRecords as Results
 from labkit.shown import evidence
 from labkit.trial import NO_DATA
 from tests.unit.test_site import (
@@ -46,6 +48,7 @@ from tests.unit.test_site import (
 )
 from tests.unit.test_telemetry_pages import PAPERS
 
+LACKING = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
 ODD = 'CUDA out of memory: "tried", to allocate\n2.00 GiB;\r\n<b>here</b>, né 日本 \U0001f600'
 
 
@@ -111,7 +114,7 @@ def row_of(frame: pd.DataFrame, metric: str, **trial: object) -> pd.Series:
     """The one row of a metric of a trial (that trains, unless said otherwise)."""
     chosen = frame[frame["metric"] == metric]
     for name, value in ({"workload": "train"} | trial).items():
-        chosen = chosen[chosen[name if name == "study" else f"trial_{name}"] == value]
+        chosen = chosen[chosen[name] == value]
     assert len(chosen) == 1
     return chosen.iloc[0]
 
@@ -144,7 +147,7 @@ def test_every_value_is_that_of_the_pages_unrounded(shown: list[Results], frame:
         if interval is None:
             continue
         row = row_of(frame, "images_per_s", study=TRAINING, model=trial.model, batch=trial.batch)
-        assert (row["value"], row["low"], row["high"], row["n"]) == (
+        assert (row["value"], row["low"], row["high"], row["passes"]) == (
             interval.point,
             interval.low,
             interval.high,
@@ -152,7 +155,7 @@ def test_every_value_is_that_of_the_pages_unrounded(shown: list[Results], frame:
         )
         assert number(row["value"], 4) == number(line["images/s"], 4)
         assert f"{number(row['low'], 4)} to {number(row['high'], 4)}" == line["95 % interval"]
-        assert row["n"] == line["n"]
+        assert row["passes"] == line["n"]
 
 
 def test_values_are_those_of_the_blocks(frame: pd.DataFrame) -> None:
@@ -170,7 +173,7 @@ def test_a_single_pass_has_a_value_and_no_interval(tmp_path: Path) -> None:
     put(tmp_path, "h200", passes_of(passes=1))
     write_exchange(tmp_path, results_in(tmp_path), Findings([]))
     row = row_of(pd.read_parquet(tmp_path / "numbers.parquet"), "images_per_s", model="resnet50", batch=64)
-    assert row["value"] > 0 and row["n"] == 1
+    assert row["value"] > 0 and row["passes"] == 1
     assert pd.isna(row["low"]) and pd.isna(row["high"])
     csv_rows = [row for row in text_rows(tmp_path / "numbers.csv") if row["metric"] == "images_per_s"]
     assert {(row["low"], row["high"]) for row in csv_rows} == {("", "")}
@@ -229,33 +232,33 @@ def test_each_row_says_whose_it_is_and_where_its_records_stand(reports: Path, fr
             assert record.host == row["host"] and record.scale == row["scale"]
             assert record.protocol == row["protocol"] and record.versions["commit"] == row["commit"]
             for name, value in record.as_trial.as_dict().items():
-                assert row[f"trial_{name}"] == value or record.as_trial.data == NO_DATA
+                assert pd.isna(row[name]) if name in LACKING and record.as_trial.data == NO_DATA else row[name] == value
     assert set(frame["device_name"]) == {"NVIDIA H200"} and set(frame["profile"]) == {"h200"}
 
 
 def test_every_trial_has_each_metric_once(frame: pd.DataFrame) -> None:
-    assert not frame.duplicated(["host", "study", "metric", *(name for name in COLUMNS if name[:6] == "trial_")]).any()
-    assert set(frame[frame["study"] == TRAINING]["trial_workload"]) == {"train", MATMUL.workload, COPY.workload}
+    assert not frame.duplicated(["host", "study", "metric", *WHAT_RAN]).any()
+    assert set(frame[frame["study"] == TRAINING]["workload"]) == {"train", MATMUL.workload, COPY.workload}
 
 
 def test_a_ceiling_is_of_no_network_so_that_nobody_takes_its_step_time_for_a_networks(frame: pd.DataFrame) -> None:
     """Its trial holds the defaults of every field, resnet50 and batch 64 among them; the pages leave them out too."""
     for workload in ("matmul", "memory_copy", "idle"):
-        rows = frame[frame["trial_workload"] == workload]
-        assert len(rows) and rows["trial_model"].isna().all() and rows["trial_batch"].isna().all()
+        rows = frame[frame["workload"] == workload]
+        assert len(rows) and rows["model"].isna().all() and rows["batch"].isna().all()
 
 
 def test_a_cpu_is_named_as_the_device_of_its_numbers(tmp_path: Path) -> None:
     put(tmp_path, "cpu", passes_of(), described(gpus=[]))
-    assert set(numbers(results_in(tmp_path, "cpu"))["device_name"]) == {"a large CPU"}
+    assert set(numbers(Recorded(results_in(tmp_path, "cpu")))["device_name"]) == {"a large CPU"}
 
 
 # ---- failures -------------------------------------------------------------------------------------------------------
 
 
 def test_a_trial_without_a_result_is_one_row_with_its_reason_and_no_number(frame: pd.DataFrame) -> None:
-    (row,) = [row for _, row in frame.iterrows() if (row["trial_model"], row["trial_batch"]) == ("vgg16", 256)]
-    assert (row["status"], row["n"], row["reason"]) == ("oom", 0, ODD)
+    (row,) = [row for _, row in frame.iterrows() if (row["model"], row["batch"]) == ("vgg16", 256)]
+    assert (row["status"], row["passes"], row["reason"]) == ("oom", 0, ODD)
     assert all(pd.isna(row[name]) for name in ("metric", "unit", "value", "low", "high", "confidence"))
 
 
@@ -268,12 +271,12 @@ def test_text_with_commas_quotes_line_ends_and_other_scripts_survives(folder: Pa
 def test_a_pass_that_failed_is_not_counted_in_n(frame: pd.DataFrame) -> None:
     row = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=64)
     whole = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=256)
-    assert (row["n"], whole["n"]) == (2, 3)
+    assert (row["passes"], whole["passes"]) == (2, 3)
 
 
 def test_a_pass_that_failed_is_not_passed_over_in_silence(frame: pd.DataFrame) -> None:
     """A failure is a row, also of a trial that other passes finished: else n is all that tells."""
-    of_trial = frame[(frame["study"] == TRAINING) & (frame["trial_model"] == "resnet50") & (frame["trial_batch"] == 64)]
+    of_trial = frame[(frame["study"] == TRAINING) & (frame["model"] == "resnet50") & (frame["batch"] == 64)]
     assert "worker died" in set(of_trial["reason"].dropna())
 
 
@@ -322,7 +325,7 @@ def test_the_records_of_a_case_are_named_line_by_line(reports: Path, folder: Pat
 
 def test_counts_are_whole_numbers_in_every_file(folder: Path) -> None:
     for name in ("numbers.csv", "claims.csv"):
-        written = {row["n"] for row in text_rows(folder / name)}
+        written = {row["n" if name == "claims.csv" else "passes"] for row in text_rows(folder / name)}
         assert written - {""} and all(text.isdigit() for text in written - {""}), name
 
 
@@ -380,7 +383,7 @@ def test_the_same_records_give_the_same_bytes(
 
 
 def test_several_profiles_stand_in_one_frame(reports: Path) -> None:
-    frame = numbers([*results_in(reports, "h100"), *results_in(reports, "h200")])
+    frame = numbers(Recorded([*results_in(reports, "h100"), *results_in(reports, "h200")]))
     assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", "a" * 12), ("h200", B)}
 
 

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from labkit.analysis.results import Results
-from labkit.analysis.verdicts.evidence import in_pass
 from labkit.cpu_limits import usable_threads
 from labkit.places import ROOT
 from labkit.records import Record
+from labkit.results.metrics import metric_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.traced import Traced
 from tests.faulty.campaign import records
 from tests.faulty.exchanging import TRACED, small, trials
@@ -46,7 +46,7 @@ def of(made: dict[str, Record]) -> Results:
 
 def sent(made: dict[str, Record], name: str) -> float:
     """Bytes that telemetry says a rank sent in a step."""
-    value = in_pass(of(made), made[name], "gradient_bytes")
+    value = metric_of(of(made), made[name], "gradient_bytes")
     assert value is not None
     return value
 
@@ -66,7 +66,7 @@ def test_gradients_in_half_precision_are_half_the_bytes(made: dict[str, Record])
 
 def test_one_rank_sends_nothing_and_that_is_no_nought(made: dict[str, Record]) -> None:
     assert "exchanged_bytes_per_step" not in made["alone"].facts
-    assert in_pass(of(made), made["alone"], "gradient_bytes") is None
+    assert metric_of(of(made), made["alone"], "gradient_bytes") is None
 
 
 def trace_of(made: dict[str, Record], name: str) -> Traced:
@@ -81,8 +81,8 @@ def test_a_trace_shows_the_exchange_beside_the_operators(made: dict[str, Record]
     assert 0 < trace.exposed_exchange_s < trace.exchange_s <= trace.elapsed_s
     assert 0 < trace.busy_s <= trace.elapsed_s
     assert trace.hidden_exchange_share is not None and 0 < trace.hidden_exchange_share < 1
-    assert in_pass(of(made), made["fp32"], "exchange_s") == trace.exchange_s / TRACED
-    assert in_pass(of(made), made["fp32"], "hidden_exchange_share") == trace.hidden_exchange_share
+    assert metric_of(of(made), made["fp32"], "exchange_s") == trace.exchange_s / TRACED
+    assert metric_of(of(made), made["fp32"], "hidden_exchange_share") == trace.hidden_exchange_share
     untraced = made["fp16"].blocks
     assert untraced is not None and untraced.trace is None, "which nobody asked for"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from labkit.analysis.results import Results
 from labkit.profile import load_profile
 from labkit.registry import STUDIES
 from labkit.report.fingerprint import write_fingerprint
+from labkit.results.study_records import StudyRecords as Results
 from labkit.shown import evidence
 from tests.unit.test_site import (
     EVIL,

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import (
     alike,
     answer,
@@ -37,6 +35,8 @@ from labkit.profile import load_profile
 from labkit.recipes import COMPILED, FRAMEWORK_ENGINES, engine_class, is_plain, of_framework
 from labkit.records import Record
 from labkit.registry import SCALES
+from labkit.results.from_result import value_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.study import OpenStudy
 from labkit.trial import ENGINES, FRAMEWORKS, Trial, grid
 from labkit.trial_label import trial_label

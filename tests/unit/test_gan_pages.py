@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from labkit.analysis import method, roofline, summary
+from labkit.analysis import method, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.observations import readings
-from labkit.analysis.results import Results
 from labkit.analysis.studies.gan import answer, curves, gate, generated, grids, sampling, seen, utilisations
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence, judge_all
@@ -24,6 +23,8 @@ from labkit.papers import load_papers
 from labkit.profile import SCALES, load_profile
 from labkit.recipes import adversarial
 from labkit.records import Record
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.traced import RULES, Kernel, Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial, grid
 from labkit.trial_label import trial_label

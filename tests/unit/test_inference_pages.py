@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import method, roofline, summary, utilisation
+from labkit.analysis import method, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results
 from labkit.analysis.studies import inference, inference_figures
 from labkit.analysis.table import Table, Text
 from labkit.recipes import PREDICTED, PREDICTED_COMPILED, PREDICTED_ON_CPU, engine_name, predicting
 from labkit.records import Queries, Record
+from labkit.results import roofline
+from labkit.results.from_result import value_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 from tests.unit.reading import row_of, said

@@ -11,8 +11,6 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.recorded import epochs_to_target
-from labkit.analysis.results import Results
 from labkit.analysis.studies.multi_gpu import answer, concurrency, figures, grids, links, plan, scaling, to_target
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence, judge_all
@@ -23,6 +21,8 @@ from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, on_devices, runs_on, traced
 from labkit.records import Record
+from labkit.results.from_result import epochs_to_target
+from labkit.results.study_records import StudyRecords as Results
 from labkit.study import OpenStudy
 from labkit.trial import ARRANGEMENTS, INTERCONNECTS, Trial, grid
 from labkit.trial_label import trial_label

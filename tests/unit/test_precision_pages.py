@@ -11,7 +11,6 @@ import pytest
 
 from labkit.analysis import engine_tables, engines, method, quality, summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results
 from labkit.analysis.studies import by_precision, convergence, key_numbers, precision, precision_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Evidence
@@ -21,6 +20,7 @@ from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import COMPILED
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, busy, failed, of_records, run
 from tests.unit.reading import said

@@ -11,7 +11,6 @@ import pytest
 from labkit.analysis import summary
 from labkit.analysis.figure import DARK, LIGHT, Figure
 from labkit.analysis.format import number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.studies import host_time, known_rates
 from labkit.analysis.studies.profile import (
     answer,
@@ -36,6 +35,7 @@ from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import CAPTURED, COMPILED, FUSED_ON_CPU
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
 from labkit.traced import Total, Traced, Untraced
 from labkit.trial import Trial, grid
 from tests.unit.made_records import NOISE, PASSES, failed, of_records

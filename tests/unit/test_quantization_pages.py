@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from labkit.analysis.figure import Figure
-from labkit.analysis.results import Results
 from labkit.analysis.studies import accuracy, by_precision, quantization, quantization_figures
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts import Evidence
@@ -16,6 +15,7 @@ from labkit.analysis.verdicts.judge import judge
 from labkit.papers import load_papers
 from labkit.recipes import engine_name, predicting, quantised
 from labkit.records import Record
+from labkit.results.study_records import StudyRecords as Results
 from labkit.scored import Scored
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records

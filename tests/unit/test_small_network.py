@@ -12,13 +12,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from labkit.analysis import roofline
 from labkit.analysis.speed import input_words
 from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data, open_documents
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
 from labkit.records import Epochs
+from labkit.results import roofline
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from tests.faulty.campaign import records, run

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure as Canvas
 
 from labkit.analysis import beside_paper, observations, quality, summary, utilisation
 from labkit.analysis.figure import DARK, LIGHT, Figure
-from labkit.analysis.results import Results
 from labkit.analysis.studies import key_numbers, power, power_engines, power_figures
 from labkit.analysis.table import Table, Text
 from labkit.observed import EnergyWindow, Flagged, Gap, Metrics, Statistic, Telemetry, Window
@@ -24,6 +23,8 @@ from labkit.recipes import COMPILED
 from labkit.record_store import Store
 from labkit.records import Blocks, Planned, Process, Record, short_hash
 from labkit.registry import find_study
+from labkit.results import from_telemetry
+from labkit.results.study_records import StudyRecords as Results
 from labkit.series import Series
 from labkit.series_store import COLUMNS, SeriesStore
 from labkit.study import OpenStudy, open_study
@@ -369,7 +370,7 @@ def test_net_energy_subtracts_the_idle_trial_of_the_same_pass() -> None:
     results = shown(
         *[made(R50, n, hopper(R50)) for n in passes], *[made(IDLE, n, idle_at(w)) for n, w in passes.items()]
     )
-    net = {r.pass_number: observations.of_pass(results, r, "net_energy_per_image_j") for r in results.ok(R50)}
+    net = {r.pass_number: from_telemetry.of_pass(results, r, "net_energy_per_image_j") for r in results.ok(R50)}
     assert net == {1: pytest.approx((400 - 100) * 5 / 1000), 2: pytest.approx((400 - 200) * 5 / 1000)}
     assert point(of(hopper), "energy_per_image_j") == pytest.approx(2.0)
     assert point(of(hopper), "net_energy_per_image_j") == pytest.approx(1.5)
@@ -429,7 +430,7 @@ def test_the_platforms_meter_is_not_added_to_the_packages_within_it() -> None:
 
 
 def test_how_energy_was_found_is_named() -> None:
-    assert observations.energy_methods(of(hopper)) == ["counter"]
+    assert from_telemetry.energy_methods(of(hopper)) == ["counter"]
     figure = power_figures.energy(of(kepler, "k40m"), [R50, VGG])
     assert isinstance(figure, Figure) and "Energy by trapezoid of power polled every 20 ms" in figure.caption
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import traced
-from labkit.analysis.verdicts.evidence import Side, in_pass
+from labkit.analysis.verdicts.evidence import Side
 from labkit.records import Record
+from labkit.results import from_trace as traced
+from labkit.results.metrics import metric_of
 from labkit.traced import ALGORITHMS_HOLD_SINCE, Copies, Kernel, Piece, Section, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records
@@ -71,7 +72,7 @@ def record(found: Trace | None, trial: Trial = TRIAL, **other: Any) -> Record:
 
 def metric(name: str, found: Trace | None, trial: Trial = TRIAL, *, hw: str = "h200", **other: Any) -> float | None:
     made = record(found, trial, **other)
-    return in_pass(of_records(STUDY, [made], hw=hw), made, name)
+    return metric_of(of_records(STUDY, [made], hw=hw), made, name)
 
 
 WHOLE = 0.032 + 0.008  # kernels and copies
@@ -203,4 +204,4 @@ def test_without_a_nominal_peak_the_measured_one_is_taken() -> None:
     ceiling = record(None, product, images_per_step=None, flop_per_step=10**9)  # in the same 10 ms
     made = record(trace(), on_cpu, flop_per_step=10**8)
     results = of_records(STUDY, [made, ceiling], hw="cpu")
-    assert in_pass(results, made, "fp32_utilisation") == pytest.approx(0.1)
+    assert metric_of(results, made, "fp32_utilisation") == pytest.approx(0.1)

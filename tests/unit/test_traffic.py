@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis import observations, traffic
 from labkit.analysis.utilisation import not_readable
-from labkit.analysis.verdicts.evidence import in_pass
 from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records import Record
+from labkit.results import from_telemetry
+from labkit.results import from_traffic as traffic
+from labkit.results.metrics import metric_of
 from labkit.sensors import rate_name
 from labkit.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
@@ -109,8 +110,8 @@ def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Te
     said = traffic.gradient_bytes(record)
     assert isinstance(said, str) and reason in said
     results = of_records("multi_gpu", [record])
-    assert in_pass(results, record, "gradient_bytes") is None
-    assert reason in observations.why_not(results, "gradient_bytes", trial.device, trial=trial)
+    assert metric_of(results, record, "gradient_bytes") is None
+    assert reason in from_telemetry.why_not(results, "gradient_bytes", trial.device, trial=trial)
 
 
 def test_training_runs_and_energy_windows_do_not_tell_their_steps() -> None:
@@ -127,8 +128,8 @@ def test_a_claim_is_told_why_of_its_own_trial_and_no_other() -> None:
     alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
     records = [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))]
     results = of_records("multi_gpu", records)
-    assert observations.why_not(results, "gradient_bytes", "cuda", trial=together).startswith("nothing went over")
-    everywhere = observations.why_not(results, "gradient_bytes")
+    assert from_telemetry.why_not(results, "gradient_bytes", "cuda", trial=together).startswith("nothing went over")
+    everywhere = from_telemetry.why_not(results, "gradient_bytes")
     assert "several devices" in everywhere and "nothing went over" in everywhere
 
 
@@ -192,9 +193,9 @@ def of_five_steps(exchange_s: float, exposed_exchange_s: float) -> Traced:
 def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
     record = traced(of_five_steps(0.01, 0.004))
     results = of_records("multi_gpu", [record])
-    found = {name: in_pass(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
+    found = {name: metric_of(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
     assert found == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
-    assert in_pass(results, record, "hidden_exchange_share") == pytest.approx(0.6)
+    assert metric_of(results, record, "hidden_exchange_share") == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -208,5 +209,5 @@ def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
 def test_a_share_that_no_trace_has_is_none_with_its_reason(trace: Trace | None, reason: str) -> None:
     record = traced(trace)
     results = of_records("multi_gpu", [record])
-    assert in_pass(results, record, "hidden_exchange_share") is None
-    assert observations.why_not(results, "hidden_exchange_share", "cuda") == reason
+    assert metric_of(results, record, "hidden_exchange_share") is None
+    assert from_telemetry.why_not(results, "hidden_exchange_share", "cuda") == reason

@@ -190,7 +190,7 @@ def test_a_record_holds_scores_and_refuses_damaged_ones() -> None:
 
 
 def test_blocks_carry_scores_as_accuracies(digits: DataSet) -> None:
-    from labkit.analysis.recorded import value_of
+    from labkit.results.from_result import value_of
 
     one = blocks("08", TRAINED, 1, 100.0)
     assert isinstance(one.result, Blocks) and value_of(one, "top1") is None

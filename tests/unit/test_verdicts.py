@@ -16,7 +16,6 @@ from bs4 import BeautifulSoup
 from scipy import stats
 
 from labkit import claims
-from labkit.analysis.results import Results
 from labkit.analysis.verdicts import evidence as rooms
 from labkit.analysis.verdicts.evidence import Evidence, Side
 from labkit.analysis.verdicts.findings import COLUMNS, MARKS, Findings, finding_html
@@ -29,8 +28,9 @@ from labkit.profile import Profile, load_profile
 from labkit.record_store import Store
 from labkit.records import Blocks, Planned, Process, Record, short_hash
 from labkit.registry import STUDIES, find_study
+from labkit.results import reports_folder
+from labkit.results.study_records import StudyRecords as Results
 from labkit.shown import evidence as evidence_of_reports
-from labkit.shown import reports_folder
 from labkit.trial import NO_DATA, Trial
 
 HOST, OTHER_HOST = "0123456789ab", "ba9876543210"

@@ -9,13 +9,13 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import MISSING, listing, number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.by_image import ByImage, compare_images, of_passes
 from labkit.analysis.verdicts.evidence import Side
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import engines, roofline
+from labkit.analysis import engines
 from labkit.analysis.draw import ENGINES, legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
 from labkit.analysis.table import Text
 from labkit.models import MODELS
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 BOUND_DASHES = {"FP32": (0, (1, 1.5)), "BF16": (0, (5, 2)), "TF32": (0, (3, 2)), "FP16": (0, (6, 3))}

@@ -8,12 +8,12 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import least_to_most, listing, number, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import convergence
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name, is_plain
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, ratio_interval
 from labkit.trial import Trial
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
 from labkit.analysis.studies import against_batch
 from labkit.analysis.table import Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 TUNED_IS = "Tuned and plain differ in precision too (07_precision separates the two)."

@@ -9,13 +9,13 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing, number, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
 from labkit.recipes import engine_name
 from labkit.registry import METRICS
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

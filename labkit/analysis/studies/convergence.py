@@ -12,10 +12,10 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title, word
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, difference_interval, linear_interval, share_interval
 from labkit.trial import Trial
 

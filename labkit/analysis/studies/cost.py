@@ -8,14 +8,15 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.format import listing, number, with_interval
-from labkit.analysis.observations import energy_methods, mean_interval, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval
 from labkit.analysis.speed import DEVICES
 from labkit.analysis.studies.sides import SIDES, Setting, best_on, how, plain_on, settings
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.profile import Profile
 from labkit.registry import METRICS
+from labkit.results.from_telemetry import energy_methods, why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from labkit.analysis import engines, roofline, summary
+from labkit.analysis import engines, summary
 from labkit.analysis.format import least_to_most, listing, number, percent, with_interval
-from labkit.analysis.observations import mean_interval, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval
 from labkit.analysis.speed import DEVICES, OF_MODELS, threads_word
 from labkit.analysis.studies.cost import COST, joules, per_million_images
 from labkit.analysis.studies.sides import (
@@ -32,6 +31,9 @@ from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import is_plain
 from labkit.registry import METRICS, Metric
+from labkit.results import roofline
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -11,7 +11,6 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import DEVICES, NOTHING
 from labkit.analysis.studies.sides import (
     SIDES,
@@ -25,6 +24,7 @@ from labkit.analysis.studies.sides import (
     thread_scaling,
 )
 from labkit.analysis.table import Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 COLOURS = {"cpu": 1, "cuda": 0}  # places in the palette

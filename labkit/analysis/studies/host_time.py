@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from labkit.analysis.format import number
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results
-from labkit.analysis.traced import trace_of
+from labkit.results.from_result import value_of
+from labkit.results.from_trace import trace_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 WORTH = 0.1  # of the fastest step: less that passes lie apart is not worth a sentence

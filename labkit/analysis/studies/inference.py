@@ -10,13 +10,13 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import MISSING, least_to_most, listing, number, percent, with_interval
-from labkit.analysis.recorded import PERCENTILES
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name, is_plain
 from labkit.registry import METRICS
+from labkit.results.from_result import PERCENTILES
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -11,12 +11,12 @@ from labkit.analysis import engines
 from labkit.analysis.draw import ENGINES, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of
 from labkit.analysis.studies import against_batch
 from labkit.analysis.studies.inference import PERCENTILE_NAMES, percentile
 from labkit.analysis.table import Text
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 MARKS = {"p50": "o", "p90": "d", "p99": "s", "p99.9": "|"}

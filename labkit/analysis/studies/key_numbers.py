@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.analysis import engines, roofline
+from labkit.analysis import engines
 from labkit.analysis.format import number, percent, with_interval
 from labkit.analysis.observations import mean_interval, spread
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.batch_size import LARGE, SMALL, large_over_small
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

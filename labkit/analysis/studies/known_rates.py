@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labkit.analysis import roofline
 from labkit.analysis.format import listing, percent
-from labkit.analysis.results import Results
 from labkit.analysis.verdicts.evidence import Side
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 
 
 def sentence(results: Results) -> str:

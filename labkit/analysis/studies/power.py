@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from labkit.analysis import roofline
 from labkit.analysis.engines import conditions
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import energy_methods, idle_power, mean_interval, power_kind, spread, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval, power_kind, spread
 from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.studies import power_engines
 from labkit.analysis.table import Table, Text
 from labkit.models import MODELS
 from labkit.profile import Profile, Sourced
 from labkit.recipes import engine_name, is_plain
+from labkit.results import roofline
+from labkit.results.from_telemetry import energy_methods, idle_power, why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -9,11 +9,11 @@ import pandas as pd
 from labkit.analysis.engines import conditions, over_plain, ratio
 from labkit.analysis.format import quantity
 from labkit.analysis.observations import mean_interval, mean_ratio
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -11,14 +11,15 @@ import pandas as pd
 from labkit.analysis.engines import conditions
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import energy_methods, mean_interval, mean_ratio, power_kind, spread, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval, mean_ratio, power_kind, spread
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies.power import power_table, sensor_sentence
 from labkit.analysis.table import Text
 from labkit.models import count
 from labkit.recipes import is_plain
 from labkit.records import short_hash
+from labkit.results.from_telemetry import energy_methods, why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.sensors import GPU, HOST, KINDS
 from labkit.trial import Trial
 

@@ -9,12 +9,12 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import least_to_most, listing, number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title, word
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.by_precision import throughput_table
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

@@ -11,12 +11,12 @@ from labkit.analysis import engines, utilisation
 from labkit.analysis.draw import ENGINES, legend_above, no_result, panels, points, thousands, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
 from labkit.analysis.studies import by_precision, precision
 from labkit.analysis.table import Text
 from labkit.papers import Paper
 from labkit.profile import load_profile
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import PRECISIONS, Trial
 
 COLUMNS = 3

@@ -9,7 +9,6 @@ import pandas as pd
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import least_to_most, listing
-from labkit.analysis.results import Results
 from labkit.analysis.speed import name_of, title
 from labkit.analysis.studies import accuracy
 from labkit.analysis.studies.by_precision import PublishedRatio, published_words, throughput_table
@@ -17,6 +16,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.papers import Paper
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 BYTES = ("u8", "i8")  # as engines name what multiplies bytes

@@ -11,12 +11,12 @@ from labkit.analysis import engines
 from labkit.analysis.draw import ENGINES, legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING, title
 from labkit.analysis.studies import accuracy, quantization
 from labkit.analysis.studies.by_precision import PublishedRatio, published_words
 from labkit.analysis.table import Text
 from labkit.papers import Paper
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import PRECISIONS
 
 COLUMNS = 2

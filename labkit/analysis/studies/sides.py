@@ -10,11 +10,11 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.draw import ENGINES
-from labkit.analysis.results import Results
 from labkit.analysis.speed import OF_MODELS, threads_word, title
 from labkit.papers import load_papers
 from labkit.profile import load_profile
 from labkit.recipes import engine_name, is_plain
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import PRECISIONS, Trial
 

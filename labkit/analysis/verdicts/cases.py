@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from labkit.analysis.format import MISSING, listing, quantity
-from labkit.analysis.observations import why_not
 from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
 from labkit.analysis.verdicts.reaching import is_one_sided, judged, least_ratio
@@ -14,6 +13,7 @@ from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
 from labkit.analysis.verdicts.words import Kind, metric_name, shown_value, within_sentence
 from labkit.claims import Published, Test
 from labkit.registry import find_metric
+from labkit.results.from_telemetry import why_not
 from labkit.statistics import Interval
 
 NO_INTERVAL = "one pass has no interval"

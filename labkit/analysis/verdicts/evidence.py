@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from labkit.analysis import roofline, traced
-from labkit.analysis.observations import of_pass
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results, without_data_identity
 from labkit.claims import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
-from labkit.records import Record
 from labkit.registry import find_metric
+from labkit.results import from_trace as traced
+from labkit.results.metrics import metric_of
+from labkit.results.study_records import StudyRecords as Results
+from labkit.results.study_records import without_data_identity
 from labkit.statistics import (
     Interval,
     difference_interval,
@@ -30,8 +29,6 @@ from labkit.statistics import (
 )
 from labkit.trial import ASKED_AFTER, Trial
 
-IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
-HOUR_S = 3600.0
 # What a trial of several devices has and one of a single device can't have.
 BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
@@ -46,7 +43,7 @@ class Side:
 
     def values(self, metric: str) -> dict[int, float]:
         """Pass number -> value in SI units; passes without one are left out."""
-        found = {record.pass_number: in_pass(self.results, record, metric) for record in self.results.ok(self.trial)}
+        found = {record.pass_number: metric_of(self.results, record, metric) for record in self.results.ok(self.trial)}
         return {number: value for number, value in found.items() if value is not None}
 
     def labels(self, name: str) -> list[str]:
@@ -116,69 +113,6 @@ class Evidence:
         names = self.profiles if across or self.profile is None else (self.profile,)
         found = [self.results(name, study) for name in names]
         return [Side(results, trial) for results in found for trial in results.by_trial]
-
-
-def in_pass(results: Results, record: Record, metric: str) -> float | None:
-    """A metric of one record in SI units, from its blocks, its facts, its telemetry, or derived from these."""
-    derived = _DERIVED.get(metric)
-    if derived:
-        return derived(results, record)
-    value = value_of(record, metric)
-    return value if value is not None else of_pass(results, record, metric)
-
-
-def _power_fraction(results: Results, record: Record) -> float | None:
-    power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
-    if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
-        return None
-    return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
-
-
-def _late_over_early(_: Results, record: Record) -> float | None:
-    """Images/s of the second half of the timed blocks over the first; an odd one in the middle is left out."""
-    times = record.blocks.host_s if record.blocks else []
-    half = len(times) // 2
-    return sum(times[:half]) / sum(times[-half:]) if half else None
-
-
-def _training_90_epochs_s(_: Results, record: Record) -> float | None:
-    rate = value_of(record, "images_per_s")
-    return IMAGES_OF_90_EPOCHS / rate if rate else None
-
-
-def _cost_per_million_images(results: Results, record: Record) -> float | None:
-    """In the profile's currency; a trial on some of its devices pays its share of the hour."""
-    device = results.profile.device
-    price, rate = results.profile.price_of(record.trial["device"]), value_of(record, "images_per_s")
-    if price is None or not rate:
-        return None
-    share = record.devices_used / device.count if record.trial["device"] == device.kind else 1.0
-    return 1e6 / rate * share * price.value / HOUR_S
-
-
-def _roofline_fraction(results: Results, record: Record) -> float | None:
-    rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
-    limit = roofline.bound(work, roofline.measured(results, record.trial["device"])) if work else None
-    return rate / limit.images_per_s if rate is not None and limit else None
-
-
-def _fp32_utilisation(results: Results, record: Record) -> float | None:
-    """FLOP done over peak FLOP/s and elapsed time (CERN, 3.2), in FP32. The peak is nominal, else measured."""
-    rate, trial = value_of(record, "flop_per_s"), record.as_trial
-    if rate is None or trial.precision != "fp32":
-        return None
-    peak, _ = roofline.fp32_peak(results, trial)
-    return rate / (peak * record.devices_used) if peak else None
-
-
-_DERIVED: dict[str, Callable[[Results, Record], float | None]] = {
-    "power_fraction": _power_fraction,
-    "late_over_early": _late_over_early,
-    "training_90_epochs_s": _training_90_epochs_s,
-    "roofline_fraction": _roofline_fraction,
-    "cost_per_million_images": _cost_per_million_images,
-    "fp32_utilisation": _fp32_utilisation,
-}
 
 
 MAY_BE_NONE = frozenset({"steps_before"})  # sizes of which 0 is one

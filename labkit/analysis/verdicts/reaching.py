@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from labkit.analysis.format import percent
-from labkit.analysis.recorded import epochs_to_target
 from labkit.analysis.verdicts.evidence import Side
 from labkit.analysis.verdicts.verdict import Bounds, Case
 from labkit.records import Record
+from labkit.results.from_result import epochs_to_target
 from labkit.statistics import Interval, ratio_interval, unpaired_ratio
 
 METRIC = "epochs_to_target"

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from labkit.analysis.format import MISSING, listing
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import Setting, framework, how
 from labkit.analysis.table import Table, Text
 from labkit.registry import FRAMEWORK_TITLES
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 
 EAGER_LOOP = "the eager loop in the same precision"  # what the gate of native PyTorch's engines compares with

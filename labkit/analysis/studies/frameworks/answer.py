@@ -8,7 +8,6 @@ from typing import NamedTuple
 from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, percent
 from labkit.analysis.observations import spread
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import holding, lacking
 from labkit.analysis.studies.frameworks.compared import (
     NATIVE,
@@ -28,6 +27,7 @@ from labkit.analysis.studies.frameworks.compared import (
 from labkit.analysis.studies.frameworks.plan import ON_A_GPU_ONLY
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

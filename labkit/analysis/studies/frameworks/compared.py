@@ -14,10 +14,10 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing
-from labkit.analysis.results import Results
 from labkit.analysis.speed import input_words, title
 from labkit.recipes import engine_class, engine_name
 from labkit.registry import FRAMEWORK_TITLES
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 

@@ -10,12 +10,12 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing, percent, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import grids, table_2
 from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
 from labkit.analysis.studies.multi_gpu.scaling import counted, speed_up
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import FRAMEWORKS, Trial
 
 

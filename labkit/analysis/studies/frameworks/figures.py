@@ -11,7 +11,6 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, no_result, panels, points, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import (
     conditions,
     contested,
@@ -22,6 +21,7 @@ from labkit.analysis.studies.frameworks.compared import (
 )
 from labkit.analysis.studies.frameworks.lacking import failures_sentence
 from labkit.analysis.table import Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import FRAMEWORKS, PRECISIONS, Trial
 
 COLUMNS = 2

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from labkit.analysis.format import number, percent
 from labkit.analysis.observations import spread
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import how
 from labkit.analysis.table import Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 # Shares of time with a kernel on the device: less, and the device mostly waits; more, and it is what the step takes.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks.compared import Setting, engine, framework
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

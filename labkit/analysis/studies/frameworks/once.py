@@ -10,13 +10,14 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import mean_interval, why_not
-from labkit.analysis.recorded import compiler_state, preparing_s
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval
 from labkit.analysis.studies.frameworks.compared import Setting, conditions, how
 from labkit.analysis.studies.frameworks.figures import SHAPES, Mark, by_framework
 from labkit.analysis.table import Text
 from labkit.registry import find_metric
+from labkit.results.from_result import compiler_state, preparing_s
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.studies.frameworks import grids
 from labkit.analysis.studies.frameworks.compared import conditions, framework, is_own
 from labkit.analysis.studies.multi_gpu.scaling import counted, speed_up
@@ -16,6 +15,7 @@ from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.models import MODELS
 from labkit.papers import PublishedRun
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from labkit.analysis import engines, roofline
+from labkit.analysis import engines
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import energy_methods, mean_interval, power_kind, readings, spread, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import mean_interval, power_kind, readings, spread
 from labkit.analysis.studies.frameworks.compared import (
     Setting,
     conditions,
@@ -20,6 +19,9 @@ from labkit.analysis.studies.frameworks.compared import (
 from labkit.analysis.studies.frameworks.holding import by_whom
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results import roofline
+from labkit.results.from_telemetry import energy_methods, why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from labkit.analysis import engines, roofline, summary, traced
+from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, percent, quantity, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.studies import host_time
 from labkit.analysis.studies.gan import sampling
 from labkit.analysis.studies.gan.seen import named, of, plain
 from labkit.analysis.studies.gan.utilisations import launches_a_step, peak_words
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results import from_trace as traced
+from labkit.results import roofline
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.traced import Traced
 from labkit.trial import Trial

@@ -11,14 +11,14 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, no_result, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.speed import NOTHING
 from labkit.analysis.studies.gan.seen import named, of, plain, series_of
 from labkit.analysis.studies.gan.utilisations import ACTIVITIES, launches_a_step, meanings
 from labkit.analysis.studies.profile.limits import STANDS_STILL
 from labkit.analysis.table import Text
-from labkit.analysis.traced import trace_of
 from labkit.registry import METRICS
+from labkit.results.from_trace import trace_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 FULL = 103.0  # percent: the end of an axis of shares

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis.results import Results
 from labkit.analysis.studies.gan.seen import named
 from labkit.analysis.table import Table, Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

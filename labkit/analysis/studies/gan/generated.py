@@ -12,11 +12,11 @@ import pandas as pd
 from labkit.analysis.draw import tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.studies.gan.seen import series_of
 from labkit.analysis.table import Text
 from labkit.records import Record
 from labkit.registry import SCALES
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 ENOUGH = 500  # iterations after which digits became legible on a CPU, at mini-batch 64 with clipped weights in BF16

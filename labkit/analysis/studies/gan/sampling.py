@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.analysis import engines, traced
+from labkit.analysis import engines
 from labkit.analysis.format import listing, number, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.studies.gan.seen import Sample, of, samples, traced_after
 from labkit.analysis.studies.gan.utilisations import share_words
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import Side
 from labkit.registry import METRICS
+from labkit.results import from_trace as traced
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.traced import KernelClass
 from labkit.trial import Trial

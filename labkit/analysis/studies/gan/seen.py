@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from labkit.analysis import traced
-from labkit.analysis.results import Results
 from labkit.analysis.speed import word
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.recipes import engine_name
+from labkit.results import from_trace as traced
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import PRECISIONS, Trial
 

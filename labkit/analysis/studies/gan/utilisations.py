@@ -7,15 +7,18 @@ from statistics import fmean
 
 import pandas as pd
 
-from labkit.analysis import engines, roofline, traced
+from labkit.analysis import engines
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.observations import readings, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import readings
 from labkit.analysis.studies import known_rates
 from labkit.analysis.studies.gan.seen import of, series_of
 from labkit.analysis.table import Table, Text
 from labkit.recipes import CRITIC_STEPS
 from labkit.registry import METRICS
+from labkit.results import from_trace as traced
+from labkit.results import roofline
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from labkit.analysis import engines, summary
 from labkit.analysis.format import percent
-from labkit.analysis.results import Results
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.multi_gpu import concurrency, links, plan, scaling, to_target
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 KeyNumbers = list[list[str]]

@@ -14,11 +14,11 @@ from labkit.analysis.draw import legend_above, log_axis, points, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import number, percent, with_interval
 from labkit.analysis.observations import spread
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.multi_gpu.scaling import counted
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import ARRANGEMENTS, Trial
 

@@ -9,9 +9,9 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, no_result, panels, points, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.studies.multi_gpu.scaling import rows
 from labkit.analysis.table import Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import SCALINGS, Trial
 
 LINES = {"weak": "-", "strong": "--"}

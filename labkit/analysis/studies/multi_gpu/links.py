@@ -11,7 +11,6 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, panels, points, sizes_axis, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import listing, number, quantity, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.multi_gpu.scaling import (
     best_rate,
@@ -23,11 +22,12 @@ from labkit.analysis.studies.multi_gpu.scaling import (
     wire_rate,
 )
 from labkit.analysis.table import Table, Text
-from labkit.analysis.traced import why_no_trace
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import exchanged_in
 from labkit.registry import METRICS
+from labkit.results.from_trace import why_no_trace
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import GRADIENT_PRECISIONS, INTERCONNECTS, Trial
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.analysis import roofline
 from labkit.analysis.format import listing, percent
 from labkit.analysis.speed import input_words, takes_words, title
 from labkit.analysis.studies.multi_gpu.concurrency import WORDS
@@ -17,6 +16,7 @@ from labkit.analysis.studies.multi_gpu.to_target import named
 from labkit.analysis.table import Table, Text
 from labkit.profile import Profile
 from labkit.recipes import engine_name
+from labkit.results import roofline
 from labkit.trial import Trial
 
 ALONE = "what several would be compared with"  # where there is one device

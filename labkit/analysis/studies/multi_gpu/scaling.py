@@ -13,12 +13,12 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.format import listing, number, percent, with_interval
 from labkit.analysis.observations import spread
-from labkit.analysis.results import Results
 from labkit.analysis.speed import input_words, takes_words, title
 from labkit.analysis.table import Table, Text
 from labkit.analysis.verdicts.evidence import BETWEEN_DEVICES, Side, level
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.recipes import engine_name, exchanged_in
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -14,8 +14,6 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent, with_interval
-from labkit.analysis.recorded import epochs_to_target
-from labkit.analysis.results import Results
 from labkit.analysis.studies import convergence
 from labkit.analysis.studies.multi_gpu.scaling import counted
 from labkit.analysis.table import Table, Text
@@ -23,6 +21,8 @@ from labkit.analysis.verdicts.evidence import Side
 from labkit.analysis.verdicts.reaching import least, least_ratio, short
 from labkit.analysis.verdicts.words import shown_effect
 from labkit.records import Record
+from labkit.results.from_result import epochs_to_target
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 

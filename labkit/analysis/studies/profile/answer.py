@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from labkit.analysis import engines, summary, traced
+from labkit.analysis import engines, summary
 from labkit.analysis.format import listing, percent
-from labkit.analysis.observations import why_not
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies import host_time
 from labkit.analysis.studies.profile import gpus, limits, memory, removed, sample, seen
@@ -27,6 +25,9 @@ from labkit.analysis.studies.profile.limits import (
 from labkit.analysis.table import Text
 from labkit.analysis.verdicts import Findings
 from labkit.recipes import is_plain
+from labkit.results import from_trace as traced
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 KeyNumbers = list[list[str]]

@@ -11,11 +11,11 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, panels, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.traced import SECTIONS, CallClass, Section, Traced
 from labkit.trial import Trial
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.analysis import engines, traced
+from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.studies.profile.figures import frame_of
 from labkit.analysis.table import Table, Text
-from labkit.analysis.traced import trace_of
 from labkit.records import Record
+from labkit.results import from_trace as traced
+from labkit.results.from_trace import trace_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.traced import ALGORITHMS_HOLD_SINCE, Algorithm, Traced
 from labkit.trial import Trial

@@ -12,12 +12,12 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import listing, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.studies.profile.roofs import picture as roofline
 from labkit.analysis.table import Text
 from labkit.recipes import engine_name
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -6,10 +6,10 @@ import pandas as pd
 
 from labkit.analysis import engines
 from labkit.analysis.format import listing, percent, quantity, with_interval
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 

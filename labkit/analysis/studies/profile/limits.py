@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from labkit.analysis import engines, roofline
+from labkit.analysis import engines
 from labkit.analysis.format import listing, percent, with_interval
-from labkit.analysis.observations import label, readings, why_not
-from labkit.analysis.results import Results
+from labkit.analysis.observations import label, readings
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
+from labkit.results import roofline
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval
 from labkit.trial import Trial
 

@@ -10,13 +10,13 @@ import pandas as pd
 from labkit.analysis import engines
 from labkit.analysis.figure import Figure
 from labkit.analysis.format import counted, listing, number, percent, quantity
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.studies.profile.bars import Bars, Look
 from labkit.analysis.table import Table, Text
 from labkit.recipes import engine_name
 from labkit.registry import METRICS
+from labkit.results.study_records import StudyRecords as Results
 from labkit.traced import Direction, Memory
 from labkit.trial import Trial
 

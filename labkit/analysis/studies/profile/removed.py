@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from labkit.analysis import engines
 from labkit.analysis.format import number
-from labkit.analysis.results import Results
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.verdicts.words import shown_effect
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 WORTH = 0.01  # of the step: less waiting explains nothing

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from labkit.analysis import engines, roofline
+from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, log_axis, tidy
 from labkit.analysis.figure import Figure, Theme
 from labkit.analysis.format import listing, number
-from labkit.analysis.observations import why_not
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.studies.profile import limits, seen
 from labkit.analysis.studies.profile.grids import SMALL_PX
 from labkit.analysis.summary import ceilings_sentence
 from labkit.analysis.table import Text
+from labkit.results import roofline
+from labkit.results.from_telemetry import why_not
+from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
 
 MARKS = {

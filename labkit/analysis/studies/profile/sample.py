@@ -11,9 +11,9 @@ from labkit.analysis import engines
 from labkit.analysis.draw import legend_above, tidy
 from labkit.analysis.figure import MARKERS, Figure, Theme
 from labkit.analysis.format import counted, number, percent
-from labkit.analysis.results import Results
 from labkit.analysis.studies.profile import seen
 from labkit.analysis.table import Table, Text
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, difference_interval
 from labkit.traced import Piece, Traced
 from labkit.trial import Trial

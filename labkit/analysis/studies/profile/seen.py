@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from labkit.analysis import engines, traced
+from labkit.analysis import engines
 from labkit.analysis.format import listing, percent
-from labkit.analysis.recorded import value_of
-from labkit.analysis.results import Results
 from labkit.analysis.speed import title
 from labkit.analysis.verdicts.evidence import Side, level
 from labkit.models import MODELS, count
 from labkit.recipes import engine_name, is_plain
 from labkit.records import Record
+from labkit.results import from_trace as traced
+from labkit.results.from_result import value_of
+from labkit.results.study_records import StudyRecords as Results
 from labkit.statistics import Interval, share_interval
 from labkit.traced import KernelClass, Traced
 from labkit.trial import ASKED_AFTER, Trial

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from labkit.analysis import traced
 from labkit.records import Blocks, Epoch, Record
+from labkit.results import from_trace as traced
 from labkit.scored import Accuracy
 
 

@@ -1,4 +1,4 @@
-"""The records that a page shows, as values by trial and pass, and as one tidy table."""
+"""The records of one study and host that belong together, as a page shows them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
-
-from labkit.analysis.recorded import value_of
 from labkit.profile import Profile
+from labkit.record_store import Store
 from labkit.records import Record
 from labkit.registry import Study, find_metric
+from labkit.results.from_result import value_of
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
 
-METRICS_OF_RESULT = ("images_per_s", "flop_per_s", "bytes_per_s", "step_s", "epoch_s", "loss", "top1", "top5")
-
 
 @dataclass(frozen=True)
-class Results:
+class StudyRecords:
     """The latest records of one study, host and scale that belong together. Empty when there are none."""
 
     study: Study
@@ -32,6 +29,7 @@ class Results:
     measured_here: bool = False
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
     file_name: str = ""  # of the file of records, which may be packed
+    store: Store | None = None  # where they were read
     asked: tuple[Trial, ...] = ()  # by today's plan at this scale; () where nobody said
 
     def __bool__(self) -> bool:
@@ -105,28 +103,6 @@ class Results:
     def again(self) -> str:
         """The command that makes this study's page, and every figure on it, again from the records."""
         return f"make render HW={self.profile.name} STUDY={self.study.name}"
-
-    def frame(self) -> pd.DataFrame:
-        """One row a trial and pass: the trial's fields, status, reason, metrics in SI units."""
-        rows = []
-        for record in self.records:
-            metrics = {name: value_of(record, name) for name in METRICS_OF_RESULT}
-            rows.append(
-                {
-                    "study": record.study,
-                    "scale": record.scale,
-                    "host": record.host,
-                    "pass": record.pass_number,
-                    **record.trial,
-                    "status": record.status,
-                    "reason": record.reason,
-                    **metrics,
-                    "memory_bytes": record.facts.get("memory_bytes"),
-                    "started_at": record.started_at,
-                    "wall_s": record.wall_s,
-                }
-            )
-        return pd.DataFrame(rows)
 
     @property
     def device_name(self) -> str:

@@ -1,0 +1,20 @@
+"""Records in, tables out: the registry's metrics, the tidy table of results, and the arithmetic on it.
+
+load, Results                  recorded results as DataFrames
+estimate, ratio, difference    the only arithmetic on them
+"""
+
+from labkit.results.estimates import difference, estimate, ratio
+from labkit.results.load import load, records_of_host, reports_folder, study_records
+from labkit.results.table import Results
+
+__all__ = [
+    "Results",
+    "difference",
+    "estimate",
+    "load",
+    "ratio",
+    "records_of_host",
+    "reports_folder",
+    "study_records",
+]

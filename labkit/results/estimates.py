@@ -1,0 +1,177 @@
+"""The arithmetic on tables of results: a value with its 95 % interval, ratios and differences.
+
+`data` is a table with one row per trial, host and pass, as `Results.frame()` gives it. Each function returns one row
+per group with the columns `value`, `low`, `high`, `passes` and `hosts`. `low` and `high` are NaN with a single pass.
+
+Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.registry import METRICS
+from labkit.results.columns import ASKED_AFTER, RECORDS, WHAT_RAN
+from labkit.statistics import (
+    Interval,
+    difference_interval,
+    linear_interval,
+    log_interval,
+    paired_share_difference,
+    paired_share_ratio,
+    ratio_interval,
+    share_interval,
+    unpaired_difference,
+    unpaired_ratio,
+)
+
+ESTIMATED = ["value", "low", "high", "passes", "hosts"]
+# What tells two configurations apart. What is asked of a trial after its timed part makes no other configuration.
+IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
+Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
+Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
+
+
+def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.DataFrame:
+    """The mean of a metric over passes with its 95 % interval, one row per group of `by`.
+
+    Positive values have a geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an
+    arithmetic mean. A group without a value is left out. UserError where a group mixes configurations: the message
+    names the columns that `by` lacks.
+
+    >>> import labkit
+    >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
+    >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
+    """
+    rows = []
+    for key, group in _groups(data.dropna(subset=[metric]), by):
+        _check_one_configuration(group, by)
+        rows.append({**key, **_estimated(interval_of(_passes(group, metric).values(), metric), group)})
+    return pd.DataFrame(rows, columns=[*by, *ESTIMATED])
+
+
+def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
+    """A metric over that of the rows which have the values of `over`, one row per group of `by`.
+
+    Two groups are compared where they agree in all other columns of `by`. Where both ran in the same passes of a study
+    and host, the ratio is formed within each pass; else it is unpaired (Welch 1947, on the logarithm). UserError as
+    `estimate` raises it.
+
+    >>> import labkit
+    >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
+    >>> labkit.ratio(frame, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])  # doctest: +SKIP
+    """
+    return _compared(data, metric, over, by, _ratio)
+
+
+def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
+    """A metric minus that of the rows which have the values of `over`, one row per group of `by`.
+
+    Paired as `ratio` pairs. Of `Results.hits()` the accuracies `top1` and `top5` are compared image by image: half an
+    answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
+    """
+    return _compared(data, metric, over, by, _difference)
+
+
+def interval_of(values: Sequence[float] | Any, metric: str) -> Interval | None:
+    """The interval of a metric's values over passes; None without a value."""
+    known = list(values)
+    if not known:
+        return None
+    about = METRICS.get(metric)
+    if about is not None and about.share and min(known) >= 0 and max(known) <= 1:
+        return share_interval(known)
+    return log_interval(known) if min(known) > 0 else linear_interval(known)
+
+
+def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
+    shared = [name for name in by if name not in over]
+    known = data.dropna(subset=[metric])
+    is_base = pd.Series(True, index=known.index)
+    for name, value in over.items():
+        is_base &= known[name] == value
+    bases = {tuple(key.values()): group for key, group in _groups(known[is_base], shared)}
+    rows = []
+    for key, group in _groups(known[~is_base], by):
+        base = bases.get(tuple(key[name] for name in shared))
+        if base is None:
+            continue
+        _check_one_configuration(group, by)
+        _check_one_configuration(base, [*shared, *over])
+        rows.append({**key, **_estimated(form(group, base, metric), group)})
+    return pd.DataFrame(rows, columns=[*by, *ESTIMATED])
+
+
+def _ratio(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
+    if "image" in above:
+        return paired_share_ratio(*_answers(above, below, metric))
+    first, second = _passes(above, metric), _passes(below, metric)
+    if min(*first.values(), *second.values()) <= 0:
+        return None
+    if _same_records(above, below):
+        return ratio_interval(first, second)
+    return unpaired_ratio(list(first.values()), list(second.values()))
+
+
+def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
+    if "image" in above:
+        return paired_share_difference(*_answers(above, below, metric))
+    first, second = _passes(above, metric), _passes(below, metric)
+    if _same_records(above, below):
+        return difference_interval(first, second)
+    return unpaired_difference(list(first.values()), list(second.values()))
+
+
+def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
+    """Which images each of two configurations got right, in the same order: of the first pass that both have."""
+    shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
+    if not shared:
+        raise UserError("no pass scored the images of both configurations: compare configurations of one study.")
+    sides = [side[side["pass_number"] == shared[0]].set_index("image")[metric].astype(bool) for side in (above, below)]
+    first, second = sides[0].align(sides[1], join="inner")
+    return first.to_numpy(), second.to_numpy()
+
+
+def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
+    """Whether both sides ran in the same passes: of one profile, study and host."""
+    return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
+
+
+def _passes(group: pd.DataFrame, metric: str) -> Passes:
+    hosts = group["host"] if "host" in group else [""] * len(group)
+    return dict(zip(zip(hosts, group["pass_number"], strict=True), group[metric].astype(float), strict=True))
+
+
+def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    if not by:
+        if len(data):
+            yield {}, data
+        return
+    for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False):
+        yield dict(zip(by, key, strict=True)), group
+
+
+def _check_one_configuration(group: pd.DataFrame, by: Sequence[str]) -> None:
+    """UserError where rows of a group are of different configurations, hosts or studies."""
+    mixed = [name for name in IDENTITY if name in group and name not in by and group[name].nunique(dropna=False) > 1]
+    if mixed:
+        values = "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in mixed)
+        raise UserError(
+            f"the mean would mix configurations that differ in {', '.join(mixed)} ({values}). Add these columns to "
+            f"`by`, or choose one value of each with `query`."
+        )
+    if "image" not in group and group.duplicated(["host", "pass_number"]).any():
+        raise UserError("the mean would count a pass twice: two trials differ only in what was asked after timing.")
+
+
+def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
+    """An interval as columns of a row; NaN where there is none."""
+    nan = float("nan")
+    if found is None:
+        return {"value": nan, "low": nan, "high": nan, "passes": 0, "hosts": group["host"].nunique()}
+    low, high = (nan if end is None else end for end in (found.low, found.high))
+    return {"value": found.point, "low": low, "high": high, "passes": found.n, "hosts": group["host"].nunique()}

@@ -1,0 +1,64 @@
+"""`numbers.csv` and `numbers.parquet`: the table of results aggregated over passes, unrounded and in SI units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from labkit.profile import load_profile
+from labkit.registry import METRICS
+from labkit.results.columns import WHAT_RAN
+from labkit.results.estimates import interval_of
+from labkit.results.table import Results
+from labkit.statistics import CONFIDENCE
+
+_ABOUT = ["profile", "device_name", "host", "study", "scale", "protocol"]
+COLUMNS = [
+    *(*_ABOUT, "commit", *WHAT_RAN),
+    *("metric", "unit", "value", "low", "high", "confidence", "passes", "status", "reason", "records"),
+]
+
+
+def numbers(results: Results) -> pd.DataFrame:
+    """The mean of every metric of every trial with its 95 % interval: one row per trial and metric.
+
+    A trial that failed in some pass has a row with its reason, also where other passes have a result.
+    """
+    frame = results.frame()
+    groups = frame.groupby([*_ABOUT, "key_hash"], sort=False, dropna=False)
+    rows = [row for _, passes in groups for row in _of_trial(passes)]
+    return pd.DataFrame(rows, columns=COLUMNS).astype(frame.dtypes[WHAT_RAN].to_dict())
+
+
+def _of_trial(passes: pd.DataFrame) -> list[dict[str, Any]]:
+    first = passes.iloc[0]
+    common = {
+        **{name: first[name] for name in (*_ABOUT, *WHAT_RAN)},
+        "commit": " ".join(sorted(set(passes["commit"]))),
+        "records": _records(passes["record"]),
+    }
+    rows = []
+    for metric in METRICS.values():
+        interval = interval_of(passes[metric.name].dropna(), metric.name)
+        if interval is not None:
+            ends = {"value": interval.point, "low": interval.low, "high": interval.high, "passes": interval.n}
+            about = {"metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}
+            rows.append({**common, **about, **ends, "confidence": CONFIDENCE, "status": "ok"})
+    failed = passes[passes["status"] != "ok"]
+    if failed.empty:
+        return rows
+    reasons = "; ".join(dict.fromkeys(filter(None, failed["reason"])))
+    status = "; ".join(dict.fromkeys(failed["status"]))
+    return [*rows, {**common, "passes": 0, "status": status, "reason": reasons or None}]
+
+
+def _unit(unit: str, si_unit: str, profile: str) -> str:
+    cost = load_profile(profile).cost if unit == "currency" else None
+    return cost.currency if cost else si_unit
+
+
+def _records(places: pd.Series) -> str:
+    """`h200/records/<host>/01_training.jsonl.gz:3,40,77` of the places of each pass."""
+    file = places.iloc[0].rpartition(":")[0]
+    return f"{file}:{','.join(sorted((place.rpartition(':')[2] for place in places), key=int))}"

@@ -1,0 +1,179 @@
+"""Metrics of one record's telemetry, and why a metric is missing.
+
+A metric of several devices is their sum (power, energy, memory) or their mean (shares, clocks, temperature). Of several
+nodes only the first is watched: such a trial has no sums.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from labkit.observed import Metrics, Telemetry
+from labkit.records import Record
+from labkit.results import from_trace, from_traffic
+from labkit.results.from_result import value_of
+from labkit.results.study_records import StudyRecords
+from labkit.sensors import GPU, HOST, RAPL
+from labkit.trial import Trial
+
+SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
+OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
+
+
+def of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
+    """(mean, low, high) of a metric over the record's devices; None too where one of them did not tell it."""
+    of_sources = _sources(record.telemetry, metric, window)
+    statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
+    part = _over_nodes(record) and metric in SUMMED
+    if not statistics or part or (metric not in OF_HOST and len(statistics) < _devices(record.telemetry)):
+        return None
+    join = sum if metric in SUMMED else fmean
+    low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
+    high = join([one.high for one in statistics]) if metric in SUMMED else max(one.high for one in statistics)
+    return float(join([one.mean for one in statistics])), float(low), float(high)
+
+
+def _over_nodes(record: Record) -> bool:
+    return bool(record.trial.get("nodes", 1) > 1)
+
+
+def _sources(telemetry: Telemetry | None, metric: str, window: str) -> list[Metrics]:
+    if telemetry is None:
+        return []
+    if window == "polled":
+        by_source = telemetry.polled
+    elif window in telemetry.windows:
+        by_source = telemetry.windows[window].sources
+    else:
+        return []
+    return [found for source, found in by_source.items() if source.startswith(HOST if metric in OF_HOST else GPU)]
+
+
+def _devices(telemetry: Telemetry | None) -> int:
+    """How many devices were sampled, those of which nothing could be read among them."""
+    if telemetry is None:
+        return 0
+    told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.missing)
+    return len({source for source in told if source.startswith(GPU)})
+
+
+def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
+    """A metric of telemetry in one pass, in SI units; None where it was not read."""
+    on_gpu = record.trial["device"] == "cuda"
+    if metric == "energy_per_image_j":
+        return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
+    if metric == "net_energy_per_image_j":
+        idle_w = idle_power(results, record.pass_number, record.trial["device"])
+        return None if idle_w is None else _energy_per_image(record, above_w=idle_w, on_gpu=on_gpu)
+    if metric == "images_per_s_per_w":
+        rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
+        return rate / power if rate is not None and power else None
+    if metric == "power_w" and not on_gpu:
+        return None if record.telemetry is None or _over_nodes(record) else _rapl_power(record.telemetry)
+    if metric in from_traffic.FIGURES:
+        return from_traffic.value(record, metric)
+    if metric == "cpu_cores_used":
+        return value_of(record, metric)
+    found = of_record(record, metric, "timed")
+    return None if found is None else found[0]
+
+
+def idle_power(results: StudyRecords, pass_number: int, device: str | None = None) -> float | None:
+    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do.
+
+    `device` is `cuda` or `cpu`, without it what the profile is of.
+    """
+    for trial in results.trials(workload="idle", device=device or results.profile.device.kind):
+        for record in results.ok(trial):
+            if record.pass_number == pass_number:
+                return of_pass(results, record, "power_w")
+    return None
+
+
+def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float | None:
+    """Joules an image over all long windows of a pass; None when one of them has no energy."""
+    telemetry = record.telemetry
+    if telemetry is None or not telemetry.energy or _over_nodes(record):
+        return None
+    joules, images = 0.0, 0
+    for window in telemetry.energy:
+        meters = _meters(window.energy_j, on_gpu=on_gpu)
+        if not meters or window.images is None or any(value is None for value in meters.values()):
+            return None
+        joules += sum(value for value in meters.values() if value is not None) - above_w * window.length_s
+        images += window.images
+    return joules / images if images else None
+
+
+def _meters(energy_j: dict[str, float | None], *, on_gpu: bool) -> dict[str, float | None]:
+    """The meters of what a trial ran on: its GPUs, or the processor packages (without their memory)."""
+    return {name: joules for name, joules in energy_j.items() if _is_meter(name, on_gpu=on_gpu)}
+
+
+def _is_meter(source: str, *, on_gpu: bool) -> bool:
+    return source.startswith(GPU) if on_gpu else _is_package(source)
+
+
+def _is_package(source: str) -> bool:
+    """A processor package as a whole: its parts (`package-0/dram`) are within it, and it is within `psys`."""
+    return source.startswith(f"{RAPL}package") and "/" not in source
+
+
+def _rapl_power(telemetry: Telemetry) -> float | None:
+    seconds = sum(window.length_s for window in telemetry.energy)
+    joules = [value for window in telemetry.energy for value in _meters(window.energy_j, on_gpu=False).values()]
+    return sum(v for v in joules if v is not None) / seconds if joules and None not in joules and seconds else None
+
+
+def energy_methods(results: StudyRecords) -> list[str]:
+    """How the energy of what each trial ran on was found, as the records name it."""
+    methods = {
+        method
+        for record in results.records
+        if record.telemetry
+        for source, method in record.telemetry.energy_method.items()
+        if _is_meter(source, on_gpu=record.trial["device"] == "cuda")
+    }
+    return sorted(methods)
+
+
+def missing(results: StudyRecords) -> dict[tuple[str, str], str]:
+    """What this machine cannot tell, by (source, metric), with the reason."""
+    found: dict[tuple[str, str], str] = {}
+    for record in results.records:
+        if record.telemetry:
+            for source, reasons in record.telemetry.missing.items():
+                for metric, reason in reasons.items():
+                    found.setdefault((source, metric), reason)
+    return found
+
+
+def why_not(results: StudyRecords, metric: str, device: str | None = None, *, trial: Trial | None = None) -> str:
+    """Why a metric is not shown, in a few words; of trials on `device` (`cuda`, `cpu`), else on the profile's.
+
+    What depends on the trial is said of `trial`, or else of all.
+    """
+    records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
+    if records and metric in from_traffic.FIGURES:
+        return _listing(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
+    if records and metric in from_trace.METRICS:
+        return _listing(sorted({from_trace.why_no_trace(record, metric) for record in records}))
+    told = [record.telemetry for record in results.records if record.telemetry]
+    lost = {one.reason or "unknown" for one in told if one.status == "lost"}
+    if lost and all(one.status == "lost" for one in told):
+        return _listing(sorted(lost))
+    on_gpu = (device or results.profile.device.kind) == "cuda"
+    meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
+    names = {metric, "*"} | ({"power_w"} if metric == "energy_j" else set())
+    reasons = {why for (source, name), why in missing(results).items() if name in names and source.startswith(meter)}
+    if reasons or lost:
+        return _listing(sorted(reasons or lost))
+    if results and all(record.telemetry is None for record in results.records):
+        return "these records hold no telemetry"
+    if not on_gpu and metric not in OF_HOST:
+        return "a CPU has no such sensor"
+    return "nothing was read" if results else "nothing was measured"
+
+
+def _listing(reasons: list[str]) -> str:
+    return "; ".join(reasons)

@@ -1,0 +1,103 @@
+"""Recorded results from `reports/`, ready to be asked. Nothing is measured and nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from labkit.errors import UserError
+from labkit.host import read_host
+from labkit.places import ROOT
+from labkit.profile import Profile, load_profile
+from labkit.record_store import Store
+from labkit.registry import STUDIES, Study, find_study
+from labkit.results.study_records import StudyRecords
+from labkit.results.table import Results
+from labkit.selection import at_scale, host_to_show, scale_to_show
+
+
+def reports_folder() -> Path:
+    """Where reports stand: `reports/` beside the package, or LABKIT_REPORTS."""
+    return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
+
+
+def load(hw: str = "", study: str = "") -> Results:
+    """The recorded results of a profile (empty: of all) and a study (empty: of all). It only reads.
+
+    UserError for a profile or study that does not exist or has no records.
+
+    >>> import labkit
+    >>> labkit.load("h200", "training")  # doctest: +SKIP
+    >>> labkit.load()  # all profiles and studies  # doctest: +SKIP
+    """
+    recorded = sorted(path.parent.name for path in reports_folder().glob("*/records"))
+    profiles = [load_profile(hw)] if hw else [load_profile(name) for name in recorded]
+    studies = [find_study(study)] if study else list(STUDIES.values())
+    pairs = [(profile, about, Store(reports_folder() / profile.name)) for profile in profiles for about in studies]
+    selected = [study_records(profile, about, store=store) for profile, about, store in pairs if store.hosts(about.id)]
+    if not selected:
+        what = f"{find_study(study).id} of " if study else ""
+        raise UserError(
+            f"there are no records of {what}{hw or 'any profile'}. Profiles with records: {', '.join(recorded)}."
+        )
+
+    def others() -> list[StudyRecords]:
+        chosen = {(records.profile.name, records.study.id): records.host_id for records in selected}
+        return [
+            records_of_host(profile, about, store=store, host_id=host)
+            for profile, about, store in pairs
+            for host in store.hosts(about.id)
+            if host != chosen.get((profile.name, about.id))
+        ]
+
+    return Results(selected, others)
+
+
+def study_records(
+    profile: Profile,
+    study: Study,
+    *,
+    store: Store,
+    here: str | None = None,
+    asked: tuple[str, Sequence[str] | None] = ("quick", None),
+) -> StudyRecords:
+    """The records of a study that pages of a profile show.
+
+    This host's (`here`), else the newest complete host's; at the largest complete scale. `asked` is the scale of this
+    call with the keys of its trials: at that scale the records are those of these trials.
+    """
+    host_id = host_to_show(store, study.id, here)
+    if host_id is None:
+        nothing = StudyRecords(study=study, profile=profile, scale=asked[0], host_id=None, host={}, records=[])
+        return replace(nothing, store=store)
+    return records_of_host(profile, study, store=store, host_id=host_id, here=here, asked=asked)
+
+
+def records_of_host(
+    profile: Profile,
+    study: Study,
+    *,
+    store: Store,
+    host_id: str,
+    here: str | None = None,
+    asked: tuple[str, Sequence[str] | None] = ("quick", None),
+) -> StudyRecords:
+    """The records of a study on one host that belong together, at the largest complete scale."""
+    records = store.read(study.id, host_id)
+    scale = scale_to_show(records) or asked[0]
+    shown = at_scale(records, scale, asked[1] if scale == asked[0] else None)
+    number = {id(record): line for line, record in enumerate(records, start=1)}
+    return StudyRecords(
+        study=study,
+        profile=profile,
+        scale=scale,
+        host_id=host_id,
+        host=read_host(store.report, host_id),
+        records=shown,
+        measured_here=host_id == here,
+        lines={(record.key, record.pass_number): number[id(record)] for record in shown},
+        file_name=store.path(host_id, study.id).name,
+        store=store,
+    )

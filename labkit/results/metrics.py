@@ -1,0 +1,85 @@
+"""The registry's metrics, read from a record: the only way to a number on a page, in a table or in a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from labkit.records import Record
+from labkit.results import roofline
+from labkit.results.from_result import value_of
+from labkit.results.from_telemetry import of_pass, why_not
+from labkit.results.study_records import StudyRecords
+
+IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
+HOUR_S = 3600.0
+
+
+def metric_of(results: StudyRecords, record: Record, metric: str) -> float | None:
+    """A metric of one record in SI units, from its blocks, facts or telemetry, or derived; None where it has none."""
+    if record.status != "ok" or record.result is None:
+        return None
+    if metric in _DERIVED:
+        return _DERIVED[metric](results, record)
+    value = value_of(record, metric)
+    return value if value is not None else of_pass(results, record, metric)
+
+
+def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
+    """Why a record has no value of a metric."""
+    if record.status != "ok":
+        return f"{record.status}: {record.reason}" if record.reason else record.status
+    return why_not(results, metric, record.trial["device"], trial=record.as_trial)
+
+
+def _power_fraction(results: StudyRecords, record: Record) -> float | None:
+    power_w, limit = of_pass(results, record, "power_w"), results.profile.device.board_power_w
+    if power_w is None or limit is None or record.trial["device"] != results.profile.device.kind:
+        return None
+    return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
+
+
+def _late_over_early(_: StudyRecords, record: Record) -> float | None:
+    """Images/s of the second half of the timed blocks over the first; an odd one in the middle is left out."""
+    times = record.blocks.host_s if record.blocks else []
+    half = len(times) // 2
+    return sum(times[:half]) / sum(times[-half:]) if half else None
+
+
+def _training_90_epochs_s(_: StudyRecords, record: Record) -> float | None:
+    rate = value_of(record, "images_per_s")
+    return IMAGES_OF_90_EPOCHS / rate if rate else None
+
+
+def _cost_per_million_images(results: StudyRecords, record: Record) -> float | None:
+    """In the profile's currency; a trial on some of its devices pays its share of the hour."""
+    device = results.profile.device
+    price, rate = results.profile.price_of(record.trial["device"]), value_of(record, "images_per_s")
+    if price is None or not rate:
+        return None
+    share = record.devices_used / device.count if record.trial["device"] == device.kind else 1.0
+    return 1e6 / rate * share * price.value / HOUR_S
+
+
+def _roofline_fraction(results: StudyRecords, record: Record) -> float | None:
+    rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
+    limit = roofline.bound(work, roofline.measured(results, record.trial["device"])) if work else None
+    return rate / limit.images_per_s if rate is not None and limit else None
+
+
+def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
+    """FLOP done over peak FLOP/s and elapsed time (CERN, 3.2), in FP32. The peak is nominal, else measured."""
+    rate, trial = value_of(record, "flop_per_s"), record.as_trial
+    if rate is None or trial.precision != "fp32":
+        return None
+    peak, _ = roofline.fp32_peak(results, trial)
+    return rate / (peak * record.devices_used) if peak else None
+
+
+_DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
+    "power_fraction": _power_fraction,
+    "late_over_early": _late_over_early,
+    "training_90_epochs_s": _training_90_epochs_s,
+    "roofline_fraction": _roofline_fraction,
+    "cost_per_million_images": _cost_per_million_images,
+    "fp32_utilisation": _fp32_utilisation,
+}

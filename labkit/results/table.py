@@ -1,0 +1,241 @@
+"""Results as tidy tables: everything that is shown or judged comes from here.
+
+    frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
+    reasons()   the same rows: why a metric has no value
+    blocks(), epochs(), queries(), hits(), labels(), series()   what is not one value per row, in long form
+
+Values are in SI units. A trial that failed is a row with its status and reason, and without values.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.recipes import mode_name
+from labkit.records import Record, short_hash
+from labkit.registry import LABELS, METRICS
+from labkit.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
+from labkit.results.from_trace import label
+from labkit.results.metrics import metric_of, why_missing
+from labkit.results.study_records import StudyRecords, measured_gpus
+from labkit.scored import Accuracy
+from labkit.series_store import COLUMNS as SERIES
+from labkit.series_store import SeriesStore
+from labkit.trial import NO_DATA, OF_NETWORKS, Trial
+
+_OF_TRIAL = [field.name for field in fields(Trial)]
+# Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
+_OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
+_COUNTS = ("batch", "image_px", "classes")  # of them whole numbers, which a missing one must not make fractions
+COLUMNS = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, *METRICS]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Recorded results of one or several studies. Printed in a notebook, they show a short summary.
+
+    `selected` are the records that a page shows: of each study one host. `others` gives those of the other hosts.
+    """
+
+    selected: Sequence[StudyRecords]
+    others: Callable[[], Sequence[StudyRecords]] = tuple
+
+    def frame(self, *, hosts: str = "selected") -> pd.DataFrame:
+        """One row per trial, host and pass. `hosts` is "selected" (those that the pages show) or "all".
+
+        >>> import labkit
+        >>> frame = labkit.load("h200", "training").frame()
+        >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
+        """
+        if hosts == "selected":
+            return self._selected.copy()
+        if hosts != "all":
+            raise UserError(f"hosts is 'selected' or 'all', not {hosts!r}.")
+        return _frame([*self.selected, *self.others()])
+
+    def reasons(self) -> pd.DataFrame:
+        """The rows and columns of `frame()`: why a metric has no value, and an empty text where it has one."""
+        reasons = self.frame()
+        for metric in METRICS:
+            missing = reasons[metric].isna()
+            values = pd.Series("", index=reasons.index, dtype=object)
+            rows = [self._rows[place] for place in reasons.index[missing]]
+            values[missing] = [why_missing(records, record, metric) for records, record in rows]
+            reasons[metric] = values
+        return reasons
+
+    def blocks(self) -> pd.DataFrame:
+        """One row per timed block: `block`, `start_s`, `steps`, `step_s`, `device_step_s`, `loss`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            if (blocks := record.blocks) is None:
+                return
+            for number, host_s in enumerate(blocks.host_s):
+                yield {
+                    "block": number,
+                    "start_s": blocks.at_s[number] if blocks.at_s else None,
+                    "steps": blocks.steps_per_block,
+                    "step_s": host_s / blocks.steps_per_block,
+                    "device_step_s": blocks.device_s[number] / blocks.steps_per_block if blocks.device_s else None,
+                    "loss": blocks.loss[number] if blocks.loss else None,
+                }
+
+        return self._long(of, ["block", "start_s", "steps", "step_s", "device_step_s", "loss"])
+
+    def epochs(self) -> pd.DataFrame:
+        """One row per epoch of a training run: `epoch`, `train_s`, `train_loss`, `val_loss`, `top1`, `top5`, …"""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for number, epoch in enumerate(record.epochs.epochs if record.epochs else [], start=1):
+                yield {"epoch": number, **epoch.model_dump()}
+
+        return self._long(of, ["epoch"])
+
+    def queries(self) -> pd.DataFrame:
+        """One row per query of an inference trial: `query`, `latency_of_query_s`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            queries = record.blocks.queries if record.blocks else None
+            for number, latency_ns in enumerate(queries.latency_ns if queries else []):
+                yield {"query": number, "latency_of_query_s": latency_ns / 1e9}
+
+        return self._long(of, ["query", "latency_of_query_s"])
+
+    def hits(self) -> pd.DataFrame:
+        """One row per scored image: `image` and whether it was classified rightly (`top1`, `top5`)."""
+        scored = [record.blocks.scored if record.blocks else None for _, record in self._rows]
+        answers = [scores for scores in scored if scores is not None]
+        keys = self._selected[self._keys].astype(dict.fromkeys(self._keys, "category"))
+        images = [scores.images if scores else 0 for scores in scored]
+        hits = keys.loc[np.repeat(keys.index, images)].reset_index(drop=True)
+        hits["image"] = np.concatenate([np.arange(scores.images) for scores in answers]) if answers else []
+        accuracy: Accuracy
+        for accuracy in ("top1", "top5"):
+            hits[accuracy] = np.concatenate([scores.hits(accuracy) for scores in answers]) if answers else []
+        return hits
+
+    def labels(self) -> pd.DataFrame:
+        """One row per fact in words: `label` (such as `convolution_kernel`) and `text`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for name in LABELS:
+                if (text := label(record, name)) is not None:
+                    yield {"label": name, "text": text}
+
+        return self._long(of, ["label", "text"])
+
+    def series(self) -> pd.DataFrame:
+        """Telemetry over time: `source`, `metric`, `time_s` from the first timed block, `value`. A row is a change.
+
+        UserError for a file that cannot be read.
+        """
+        parts = []
+        for records in self.selected:
+            if records.host_id is None or records.store is None:
+                continue
+            try:
+                kept = SeriesStore(records.store.report, records.host_id, records.study.id).read()
+            except OSError as error:
+                raise UserError(f"{error}.") from error
+            kept = kept[kept["scale"] == records.scale].rename(columns={"pass": "pass_number", "t_s": "time_s"})
+            keys = self._selected[self._selected["study"] == records.study.id][[*self._keys, "key_hash"]]
+            parts.append(keys.merge(kept, left_on=["key_hash", "pass_number"], right_on=["key", "pass_number"]))
+        empty = pd.DataFrame(columns=[*self._keys, "source", "metric", "time_s", "value"])
+        whole = pd.concat(parts, ignore_index=True) if parts else empty
+        return whole[[*self._keys, "source", "metric", "time_s", "value"]]
+
+    def __bool__(self) -> bool:
+        return any(self.selected)
+
+    @cached_property
+    def _rows(self) -> list[tuple[StudyRecords, Record]]:
+        return [(records, record) for records in self.selected for record in _in_order(records)]
+
+    @cached_property
+    def _selected(self) -> pd.DataFrame:
+        return _frame(self.selected)
+
+    @property
+    def _keys(self) -> list[str]:
+        """The columns that tell the rows of a long table apart: those of what ran that vary, host, study and pass."""
+        frame = self._selected
+        varying = [name for name in WHAT_RAN if name in frame and frame[name].nunique(dropna=False) > 1]
+        return [*varying, *RECORDS, "pass_number", "record"]
+
+    def _records(self) -> Iterator[tuple[dict[str, Any], Record]]:
+        keys = self._selected[self._keys].to_dict("records")
+        for row, (_, record) in zip(keys, self._rows, strict=True):
+            yield row, record
+
+    def _long(self, of: Callable[[Record], Iterable[dict[str, Any]]], columns: list[str]) -> pd.DataFrame:
+        rows = [{**row, **part} for row, record in self._records() for part in of(record)]
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*self._keys, *columns])
+
+    def _repr_html_(self) -> str:
+        lines = [
+            f"<tr><th scope=row>{html.escape(records.study.title)}</th><td>{html.escape(records.describe())}</td>"
+            f"<td>{len(records.by_trial)}</td><td>{len(records.failures())}</td></tr>"
+            for records in self.selected
+        ]
+        head = "".join(f"<th scope=col>{name}</th>" for name in ("study", "machine", "trials", "failed runs"))
+        return (
+            f'<table class="lk-table"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+            "<p><code>frame()</code> gives every value as a DataFrame.</p>"
+        )
+
+    def __repr__(self) -> str:
+        lines = [f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials" for part in self.selected]
+        return "\n".join([*lines, "frame() gives every value as a DataFrame."])
+
+
+def _in_order(records: StudyRecords) -> list[Record]:
+    """A study's records: trials in reading order, passes ascending."""
+    return [record for passes in records.by_trial.values() for record in passes]
+
+
+def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
+    rows = [_row(records, record) for records in groups for record in _in_order(records)]
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, "key_hash"])
+    return frame.astype({**dict.fromkeys(METRICS, float), **dict.fromkeys(_COUNTS, "Int64")})
+
+
+def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
+    trial = record.as_trial
+    gpus = measured_gpus(records.profile, records.host)
+    line = records.lines.get((record.key, record.pass_number))
+    return {
+        "mode": mode_name(trial),
+        **{name: _field(trial, name) for name in _OF_TRIAL},
+        "profile": records.profile.name,
+        "study": records.study.id,
+        "host": record.host,
+        "device_name": gpus[0] if gpus and trial.device == "cuda" else records.host.get("cpu"),
+        "pass_number": record.pass_number,
+        "process": record.process.id,
+        "protocol": record.protocol,
+        "scale": record.scale,
+        "started_at": record.started_at,
+        "commit": record.versions.get("commit", "unknown"),
+        "record": f"{records.file()}:{line}",
+        "status": record.status,
+        "reason": record.reason or "",
+        **{metric: metric_of(records, record, metric) for metric in METRICS},
+        "key_hash": short_hash(record.key),
+    }
+
+
+def _field(trial: Trial, name: str) -> Any:
+    """A field of a trial; None of a ceiling's or an idle trial's, which have no network and no images."""
+    has_network = trial.workload in OF_NETWORKS or trial.data != NO_DATA
+    return getattr(trial, name) if has_network or name not in _OF_NETWORKS else None
+
+
+__all__ = ["COLUMNS", "SERIES", "Results"]
