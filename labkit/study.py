@@ -27,8 +27,8 @@ from labkit.profile import Profile, SweepValue, load_profile
 from labkit.record_store import Store
 from labkit.records import short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
-from labkit.results import reports_folder, study_records
-from labkit.results.study_records import StudyRecords as Results
+from labkit.results import Results, records_of_host, reports_folder, study_records
+from labkit.results.study_records import StudyRecords
 from labkit.run import Outcome, measure, nodes_here
 from labkit.selection import host_to_show
 from labkit.series_store import COLUMNS, SeriesStore
@@ -247,7 +247,7 @@ class OpenStudy:
         ]
 
     def measure(self, trials: Sequence[Trial]) -> Results:
-        """Measure what is missing (if this call may) and give the records that the page shows."""
+        """Measure what is missing (if this call may) and give the results that the page shows."""
         if self.mode == "plan":
             raise LabkitError("a plan measures nothing: the cells up to the one tagged `trials` are its input.")
         if self.measures_here:
@@ -259,10 +259,17 @@ class OpenStudy:
                 host=self.host,
                 store=self.store,
             )
-        found = self.results(trials if self.measures_here else None)
-        return replace(found, asked=tuple(trials)) if found.scale == self.scale else found
+        records = self._records(trials if self.measures_here else None)
+        records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
+        return Results([records], self._other_hosts)
 
-    def series(self, results: Results) -> pd.DataFrame:
+    def _other_hosts(self) -> list[StudyRecords]:
+        """The same study on the other hosts of this profile."""
+        about, shown = self.study.id, host_to_show(self.store, self.study.id, self.host.id)
+        hosts = [host for host in self.store.hosts(about) if host != shown]
+        return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
+
+    def series(self, results: StudyRecords) -> pd.DataFrame:
         """The telemetry series behind the records shown: a row a change, seconds from the first timed block."""
         if results.host_id is None:
             return pd.DataFrame(columns=list(COLUMNS))
@@ -275,12 +282,13 @@ class OpenStudy:
         keys = {short_hash(record.key) for record in results.records}
         return kept[(kept["scale"] == results.scale) & kept["key"].isin(keys)]
 
-    def verdicts(self, results: Results) -> Findings:
+    def verdicts(self, results: Results | StudyRecords) -> Findings:
         """What the records shown, and those of other studies that a claim needs, say of this study's claims."""
-        seen = evidence(self.profile.name, self.host.id, known=[results])
+        shown = results.selected if isinstance(results, Results) else [results]
+        seen = evidence(self.profile.name, self.host.id, known=shown)
         return Findings(judge_all(load_papers(), seen, self.study.id))
 
-    def results(self, trials: Sequence[Trial] | None = None) -> Results:
+    def _records(self, trials: Sequence[Trial] | None = None) -> StudyRecords:
         """The records to show: this host's, else the newest complete host's; at the largest complete scale.
 
         At the scale of this call those of `trials`, where they are given: the ones asked for now.

@@ -2,17 +2,16 @@
 
     python -m tests [pytest's arguments]
 
-Tests in `tests/gpu` measure time, energy and memory, so nothing else runs beside them. All others see no GPU: they test
-what every machine does. Without a GPU all run together, and those that need one are skipped with the reason.
+Tests in `tests/gpu` measure time, energy and memory, so nothing else runs beside them. Without a GPU all run together,
+and those that need one are skipped with the reason.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -27,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tests; the exit code of the part that failed, else 0."""
     if not Path("/dev/nvidia0").exists():
         return _pytest([*_side_by_side(), *arguments])
-    apart = _pytest([*_side_by_side(), "--ignore=tests/gpu", *arguments], {"CUDA_VISIBLE_DEVICES": ""})
+    apart = _pytest([*_side_by_side(), "--ignore=tests/gpu", *arguments])
     return _pytest(["tests/gpu", *arguments]) or apart
 
 
@@ -39,9 +38,8 @@ def _side_by_side() -> list[str]:
     return ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
-def _pytest(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
-    command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}).returncode
+def _pytest(arguments: Sequence[str]) -> int:
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

@@ -6,6 +6,6 @@ import sys
 # for a check that no notebook's schema asks for. It does without when there is no such module.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
-from labkit.report.scraps import publish  # noqa: E402 - after the line above
+from labkit.report.scraps import answer, publish  # noqa: E402 - after the line above
 
-__all__ = ["publish"]
+__all__ = ["answer", "publish"]

@@ -14,7 +14,6 @@ from labkit.papers import load_papers
 from labkit.places import ROOT
 from labkit.records import utc_now
 from labkit.registry import COMPARISON, STUDIES
-from labkit.report import scraps
 from labkit.report.exchange import write_exchange
 from labkit.report.execute import atomic_copy, execute
 from labkit.report.html import render_notebook
@@ -61,8 +60,8 @@ def make_compare(baseline: str = "") -> int:
     notebook = folder / f"{COMPARISON}.ipynb"
     if notebook.is_file():
         there = [(address, text) for address, text in links if (folder / address).is_file()]
-        short = scraps.in_short(notebook)
-        render_notebook(notebook, folder / "index.html", title="Comparison", strip=strip, links=there, short=short)
+        page = folder / "index.html"
+        render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=there)
     if outcome.reason:
         print(f"labkit: the comparison failed: {outcome.reason.splitlines()[0]}", flush=True)
         return 1

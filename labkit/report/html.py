@@ -11,7 +11,6 @@ import binascii
 import html
 import os
 import re
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -51,16 +50,17 @@ def render_notebook(
     page: Path,
     *,
     title: str,
+    device: str,
+    profile: str,
     strip: dict[str, str],
     links: list[tuple[str, str]],
-    short: Sequence[str] = (),
 ) -> None:
     """Write the page of an executed notebook, also of one that failed or never ran.
 
-    `title` names the study, `strip` is the provenance under it (label -> value), `links` stand in the head, (address,
-    text) each; one to index.html names the breadcrumb. `short` stands under the question: the answer before anything of
-    how it was found, unless the page begins with it anyway. Texts are escaped; only text/html outputs and the
-    notebook's own Markdown are markup.
+    Its parts are cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more`; all other
+    cells fold under "Method and checks". `title` names the study and `device` the profile, `strip` is the provenance
+    (label -> value), `links` stand in the head, (address, text) each. Texts are escaped; only text/html outputs and
+    the notebook's own Markdown are markup.
     LabkitError when the notebook can't be read, or when the page would load a URL: then nothing is written.
     """
     import nbformat
@@ -81,15 +81,17 @@ def render_notebook(
     environment = exporter.environment
     environment.autoescape = True  # nbconvert leaves it off; this template relies on it
     environment.filters |= {"plain": plain, "headings": headings.mark, "focusable": focusable}
-    shown = {
+    about_page = {
         "title": title,
+        "device": device,
+        "profile": profile,
+        "notebook": notebook.name,
         "strip": strip,
         "home": dict(links).get("index.html", ""),
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node),
-        "short": [] if not short or _begins_with(node, short[0]) else list(short),
     }
-    environment.globals |= {"page": shown, "headings": headings}
+    environment.globals |= {"page": about_page, "headings": headings}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
     try:
         text, _ = exporter.from_notebook_node(node, about)
@@ -178,18 +180,6 @@ def plain(text: str) -> str:
     """What a terminal would show: no colours or control characters, and of an overwritten line only the last state."""
     lines = _TERMINAL.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
-
-
-def _begins_with(node: Any, answer: str) -> bool:
-    """Whether a notebook shows its answer under its first heading."""
-    headings = 0
-    for cell in node.cells:
-        headings += cell.cell_type == "markdown" and cell.source.startswith("## ")
-        if headings > 1:
-            break
-        if any(answer in "".join(output.get("data", {}).get("text/plain", "")) for output in cell.get("outputs", ())):
-            return True
-    return False
 
 
 def _notice(node: Any) -> dict[str, str] | None:

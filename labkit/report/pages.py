@@ -56,9 +56,10 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         notebook,
         report / f"{study}.html",
         title=title,
+        device=profile.title,
+        profile=profile.name,
         strip=strip,
-        links=[("index.html", "Report"), *LINKS],
-        short=scraps.in_short(notebook),
+        links=[("index.html", "Results"), *LINKS],
     )
 
 

@@ -6,6 +6,9 @@ Records are the truth; scraps are the exchange format.
 
 from __future__ import annotations
 
+import html
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +24,30 @@ def publish(**values: str | float | int | list[str] | list[list[str]] | None) ->
             scrapbook.glue(PREFIX + name, value)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a study: at most three short sentences. Text between ** is bold."""
+
+    bullets: tuple[str, ...]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        items = "".join(f"<li>{_bold(bullet)}</li>" for bullet in self.bullets)
+        return {"text/plain": "\n".join(self.bullets), "text/html": f'<div class="lk-answer"><ul>{items}</ul></div>'}
+
+
+def answer(*bullets: str, short: str = "", number: str = "") -> Answer:
+    """Show a study's answer, and publish it for the index: `short` (at most 20 words) and the `number` beside it."""
+    publish(headline="\n\n".join(bullets), short=short or None, number=number or None)
+    return Answer(bullets)
+
+
+def _bold(text: str) -> str:
+    return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+
+
 def first_answer(said: dict[str, Any]) -> str:
     """The first paragraph of the answer that a notebook has published; the rest is on its page."""
     return str(said.get("headline") or "").split("\n\n")[0]
-
-
-def in_short(notebook: Path) -> list[str]:
-    """What its page says first: that paragraph, and how many claims held; [] where nothing was published."""
-    try:
-        said = read(notebook)
-    except Exception:  # noqa: BLE001 - whatever nbformat raises; the page itself says what is wrong with its notebook
-        return []
-    return [text for text in (first_answer(said), str(said.get("verdicts") or "")) if text]
 
 
 def read(notebook: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
     frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
     reasons()   the same rows: why a metric has no value
     blocks(), epochs(), queries(), hits(), labels(), series()   what is not one value per row, in long form
+    flags(), phases(), checks()   how the numbers came about, in long form
 
 Values are in SI units. A trial that failed is a row with its status and reason, and without values.
 """
@@ -151,6 +152,38 @@ class Results:
         empty = pd.DataFrame(columns=[*self._keys, "source", "metric", "time_s", "value"])
         whole = pd.concat(parts, ignore_index=True) if parts else empty
         return whole[[*self._keys, "source", "metric", "time_s", "value"]]
+
+    def flags(self) -> pd.DataFrame:
+        """One row per timed block that ran throttled or below its clock: `block`, `source`, `why`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for flag in record.telemetry.flagged if record.telemetry else []:
+                for block in flag.blocks:
+                    yield {"block": block, "source": flag.source, "why": flag.why}
+
+        return self._long(of, ["block", "source", "why"])
+
+    def phases(self) -> pd.DataFrame:
+        """One row per phase of a trial in a pass, such as `build`, `compile`, `warmup`, `timed`: `phase`, `seconds`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for phase, seconds in record.phases_s.items():
+                yield {"phase": phase, "seconds": seconds}
+
+        return self._long(of, ["phase", "seconds"])
+
+    def checks(self) -> pd.DataFrame:
+        """One row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            gate = record.facts.get("gate")
+            gate = gate if isinstance(gate, dict) else {}
+            for name, difference in gate.items():
+                check = name.removesuffix("_difference")
+                if check != name and f"{check}_tolerance" in gate:
+                    yield {"check": check, "difference": difference, "tolerance": gate[f"{check}_tolerance"]}
+
+        return self._long(of, ["check", "difference", "tolerance"])
 
     def __bool__(self) -> bool:
         return any(self.selected)

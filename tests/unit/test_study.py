@@ -140,5 +140,5 @@ def test_records_of_an_earlier_plan_are_said_to_be_and_other_images_are_no_other
         store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": more})}))
     cut_off = method.sentence(lab.measure([Trial(), gone, Trial(batch=32)]), "").body
     assert told not in cut_off, "the records' own plan had it too, and nobody came to it"
-    nobody_said = method.sentence(lab.results(None), "").body
+    nobody_said = method.sentence(lab._records(None), "").body
     assert told not in nobody_said

@@ -1020,7 +1020,7 @@ def test_a_study_without_records_or_without_a_file_gives_an_empty_series(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = opened(tmp_path, monkeypatch)
-    for results in (shown(), of(hopper), lab.results()):
+    for results in (shown(), of(hopper), lab._records()):
         series = lab.series(results)
         assert not len(series) and list(series.columns) == list(COLUMNS)
         assert isinstance(power_figures.over_time(results, results.trials(), series), Text)

@@ -1,0 +1,53 @@
+"""The devices that a helper works on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from labkit.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose_device(device: torch.device | str | None) -> torch.device:
+    """The device of that name; None is CUDA where PyTorch sees a device, else the CPU.
+
+    UserError for another name, or for a CUDA device that is not here.
+    """
+    import torch
+
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    try:
+        chosen = torch.device(device if device is not None else "cuda" if devices else "cpu")
+    except (RuntimeError, TypeError):
+        chosen = torch.device("meta")
+    if chosen.type not in ("cpu", "cuda"):
+        raise unknown("device", str(device), ("cpu", "cuda", "cuda:0"))
+    if chosen.type == "cuda" and (chosen.index or 0) >= devices:
+        raise UserError(
+            f"device {str(device)!r} was asked for, and PyTorch sees {devices} CUDA devices here; use device='cpu', or "
+            "leave device out."
+        )
+    return chosen
+
+
+def visible_gpus() -> tuple[list[int], str]:
+    """NVML's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; why there is none, or an empty text."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        return [], f"the driver says: {error}"
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not uuids or chosen is None:
+        return list(range(len(uuids))), "" if uuids else "the driver shows no GPU"
+    names = {name.strip() for name in chosen.split(",")}
+    texts = [uuid.decode() if isinstance(uuid, bytes) else str(uuid) for uuid in uuids]
+    visible = [index for index, uuid in enumerate(texts) if {str(index), uuid} & names]
+    return visible, "" if visible else f"CUDA_VISIBLE_DEVICES={chosen} hides every GPU"

@@ -1,0 +1,49 @@
+"""Whether the numbers of a study can be trusted: what failed, what was not steady, what ran throttled."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit.results import Results
+from labkit.results.columns import WHAT_RAN
+
+
+def failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """The configurations that failed in some pass: the columns in which they differ, `passes`, `status`, `reason`."""
+    failed = frame[frame["status"] != "ok"]
+    varying = [name for name in WHAT_RAN if frame[name].nunique(dropna=False) > 1]
+    grouped = failed.groupby([*varying, "status", "reason"], sort=False, dropna=False)["pass_number"]
+    return grouped.agg(passes=lambda numbers: ", ".join(map(str, sorted(numbers)))).reset_index()
+
+
+def throttled(results: Results) -> pd.DataFrame:
+    """The share of a configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
+    flags, blocks = results.flags(), results.blocks()
+    keys = [name for name in flags.columns if name in WHAT_RAN]
+    counted = blocks.groupby(keys, sort=False, dropna=False).size().rename("of").reset_index()
+    flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
+    share = flagged.size().rename("blocks").reset_index().merge(counted, on=keys)
+    return share.assign(share=share["blocks"] / share["of"])
+
+
+def summary(results: Results) -> pd.DataFrame:
+    """The checks of a study in one table: `check`, `result`. A check that the records do not hold is left out."""
+    frame, blocks, flags, checks = results.frame(), results.blocks(), results.flags(), results.checks()
+    rows = {
+        "Runs with a result": f"{(frame['status'] == 'ok').sum()} of {len(frame)}",
+        "Runs per configuration": _ends(frame.groupby("key_hash").size()),
+    }
+    if len(checks):
+        worst = (checks["difference"] / checks["tolerance"]).max()
+        rows["Correctness checks, largest difference"] = f"{worst:.0%} of what is tolerated"
+    if len(blocks):
+        seconds = blocks["step_s"] * blocks["steps"]
+        timed_s = seconds.groupby(blocks["record"]).sum()
+        flagged = len(flags.drop_duplicates(["record", "block"]))
+        rows["Timed part of a run"] = f"{timed_s.min():.1f} s to {timed_s.max():.1f} s"
+        rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
+    return pd.DataFrame(rows.items(), columns=["check", "result"])
+
+
+def _ends(counts: pd.Series) -> str:
+    return " to ".join(dict.fromkeys(str(count) for count in (counts.min(), counts.max()))) if len(counts) else "0"
