@@ -33,6 +33,9 @@ _PLACES = {
     "ratio": "labkit.results",
     "difference": "labkit.results",
     "table": "labkit.show",
+    "setup_line": "labkit.show",
+    "label": "labkit.show",
+    "number": "labkit.show.quantities",
     "plots": "labkit.show",
     "open_study": "labkit.study",
 }

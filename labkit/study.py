@@ -24,16 +24,21 @@ from labkit.matching import detect, mismatch, require_match
 from labkit.models import MODELS
 from labkit.papers import load_papers
 from labkit.profile import Profile, SweepValue, load_profile
+from labkit.recipes import mode_name
 from labkit.record_store import Store
 from labkit.records import short_hash
 from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.results import Results, records_of_host, reports_folder, study_records
+from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
 from labkit.run import Outcome, measure, nodes_here
-from labkit.selection import host_to_show
+from labkit.run.plan import estimate_s, lacked
+from labkit.run.progress import duration
+from labkit.selection import done, host_to_show
 from labkit.series_store import COLUMNS, SeriesStore
+from labkit.show import Table, heading, label
 from labkit.shown import evidence
-from labkit.trial import DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
+from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -83,6 +88,10 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
         f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(others)} "
         f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
     )
+
+
+# What a plan's table leaves out: the batches share a cell, and an execution mode's parts are in its name.
+_IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
 class Cpu(NamedTuple):
@@ -245,6 +254,26 @@ class OpenStudy:
             *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind),
             *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA, device=kind),
         ]
+
+    def plan(self, trials: Sequence[Trial]) -> Table:
+        """What `measure` is about to do with these trials: the configurations, and how long it takes here."""
+        passes, caption = self.profile.passes(self.scale), "Shown from records; nothing is measured."
+        if self.measures_here:
+            timing, records = (
+                self.profile.timing_at(self.scale, self.study.id),
+                self.store.read(self.study.id, self.host.id),
+            )
+            finished = done(records, scale=self.scale, versions=self.host.framework_versions(), again=lacked)
+            missing = [[t for t in trials if (t.key, number) not in finished] for number in range(1, passes + 1)]
+            seconds = sum(estimate_s(part, timing, records, self.scale) for part in missing)
+            caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
+        frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
+        keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
+        batches = frame.groupby(keys, sort=False)["batch"].agg(lambda sizes: ", ".join(map(str, dict.fromkeys(sizes))))
+        shown = batches.reset_index().rename(columns=heading)
+        for name in keys:
+            shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
+        return Table(shown, shown, f"{len(frame)} configurations, {passes} runs each. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
         """Measure what is missing (if this call may) and give the results that the page shows."""

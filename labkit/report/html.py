@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from labkit.errors import LabkitError
+from labkit.show import theme_css
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 
@@ -91,7 +92,7 @@ def render_notebook(
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node),
     }
-    environment.globals |= {"page": about_page, "headings": headings}
+    environment.globals |= {"page": about_page, "headings": headings, "theme_css": theme_css()}
     about = {"metadata": {"name": notebook.stem, "path": str(notebook.resolve().parent)}}
     try:
         text, _ = exporter.from_notebook_node(node, about)
@@ -111,6 +112,7 @@ def write_template(page: Path, template: str, **values: Any) -> None:
         loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["duration"] = duration_text
+    environment.globals["theme_css"] = theme_css()
     write_page(page, environment.get_template(template).render(**values))
 
 

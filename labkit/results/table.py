@@ -185,6 +185,12 @@ class Results:
 
         return self._long(of, ["check", "difference", "tolerance"])
 
+    @property
+    def command(self) -> str:
+        """The command that makes the page of these results again."""
+        profile, study = self.selected[0].profile.name, self.selected[0].study.name
+        return f"make render HW={profile} STUDY={study}"
+
     def __bool__(self) -> bool:
         return any(self.selected)
 

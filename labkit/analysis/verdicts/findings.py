@@ -15,7 +15,7 @@ import pandas as pd
 
 from labkit.analysis.format import MISSING, listing
 from labkit.analysis.verdicts.verdict import VERDICTS, Case, Finding, Judged, Verdict
-from labkit.analysis.verdicts.words import metric_label, shown_bound
+from labkit.analysis.verdicts.words import metric_label, shown_bound, shown_value
 
 MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
 BAR_PX = (110, 16)
@@ -57,11 +57,44 @@ class Findings:
             return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
         first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
         lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in first]
-        body = "".join(finding_html(one) for one in first)
+        body = "".join(_summary_html(one) for one in first)
+        head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "The paper", "Here", "Verdict"))
         return {
             "text/plain": "\n".join([self.sentence(), *lines]),
-            "text/html": f'<div class="lk-claims"><p>{html.escape(self.sentence())}</p>{body}</div>',
+            "text/html": (
+                '<div class="lk-scroll" role="region" tabindex="0" aria-label="What the papers said">'
+                f'<table class="lk-table lk-verdicts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+            ),
         }
+
+
+def _summary_html(finding: Finding) -> str:
+    """One claim in a line, with a link to its tests on the claims page; of its tests the one that decides."""
+    judged = min(finding.tests, key=_decides)
+    paper = next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test)
+    here = _span(judged) or finding.reason
+    return (
+        f'<tr><th scope="row"><a href="claims.html#claim-{html.escape(finding.claim.id)}">'
+        f"{html.escape(finding.claim.statement)}</a> <small>{html.escape(finding.paper.name)}</small></th>"
+        f'<td class="lk-words">{html.escape(paper)}</td><td class="lk-words">{html.escape(here)}</td>'
+        f'<td class="lk-short">{badge(finding.verdict)}</td></tr>'
+    )
+
+
+def _decides(judged: Judged) -> int:
+    """Tests with a case against the claim come first, then those with an open case, then those with any."""
+    verdicts = {case.verdict for case in judged.cases}
+    return next((place for place, one in enumerate(_DECIDING) if one in verdicts), len(_DECIDING))
+
+
+_DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
+
+
+def _span(judged: Judged) -> str:
+    """The effects of a test from the least to the largest: `1.6x to 4.0x`."""
+    effects = sorted(((case.effect.point, case) for case in judged.cases if case.effect), key=lambda pair: pair[0])
+    ends = [shown_value(point, case.metric, case.kind) for point, case in (*effects[:1], *effects[-1:])]
+    return " to ".join(dict.fromkeys(ends))
 
 
 COLUMNS = [

@@ -1,0 +1,224 @@
+"""What drawings have in common: colours by meaning, panels, axes with plain numbers, labels that do not overlap."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, new_drawing
+from labkit.show.frames import NOT_MEASURED
+from labkit.show.labels import heading, in_order, label, role
+from labkit.show.quantities import metric_of
+
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+_MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}
+_LINE_CHARACTERS = 52  # that fit in a row of a legend
+_TICK_GAP = 4.0  # points between two numbers of an axis
+_MOST_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one value of a column is drawn."""
+
+    colour: str
+    marker: str
+
+
+def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
+    """One colour one meaning: baseline, CUDA graph and compiled have theirs, all else the series colours in turn."""
+    chosen: dict[Any, Look] = {}
+    taken: set[str] = set()
+    for value in in_order(values, column):
+        meaning = role(column, value)
+        if meaning is None or meaning in taken:
+            number_of_others = sum(look.colour in map(colour, SERIES) for look in chosen.values())
+            name, marker = SERIES[number_of_others % len(SERIES)], MARKERS[number_of_others % len(MARKERS)]
+        else:
+            name, marker = meaning, _MARKER_OF_ROLE[meaning]
+        taken.add(name)
+        chosen[value] = Look(colour(name), marker)
+    return chosen
+
+
+def panels(
+    ax: Any, count: int = 1, *, columns: int = 2, width_in: float = WIDTH_IN, height_in: float = 3.3, share: str = "xy"
+) -> tuple[Any, list[Any]]:
+    """The drawing and its axes: the one that is given, or new ones in rows of `columns`."""
+    if ax is not None:
+        return ax.figure, [ax] * max(count, 1)
+    drawing = new_drawing(width_in, height_in)
+    columns = min(columns, max(count, 1))
+    grid = drawing.subplots(
+        -(-max(count, 1) // columns), columns, squeeze=False, sharex="x" in share, sharey="y" in share
+    ).ravel()
+    for spare in grid[max(count, 1) :]:
+        spare.set_axis_off()
+    return drawing, list(grid[: max(count, 1)])
+
+
+def nothing(ax: Any, reason: str, height_in: float = 0.9) -> Any:
+    """A drawing that says why it shows no values."""
+    drawing, (axes, *_) = panels(ax, height_in=height_in)
+    axes.set_axis_off()
+    text = reason if reason == NOT_MEASURED else f"{NOT_MEASURED} ({reason})"
+    lines = textwrap.wrap(text, 56)[:4]
+    for place, line in enumerate(lines):
+        height = 0.5 + (len(lines) - 1) / 2 * 0.22 - place * 0.22
+        axes.text(0.5, height, line, ha="center", va="center", color=colour("soft"), transform=axes.transAxes)
+    return drawing
+
+
+def axis_title(column: str, *, log: bool = False) -> str:
+    """What an axis shows, with its unit."""
+    unit = metric_of(column).unit
+    text = f"{heading(column)}, %" if unit == "%" else heading(column)
+    return f"{text} (log)" if log else text
+
+
+def may_be_log(values: Any) -> bool:
+    """Whether all values that there are have a logarithm."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return bool(len(finite)) and bool((finite > 0).all())
+
+
+def value_axis(axes: Any, along: str, *, log: bool, most: int = 5) -> None:
+    """Plain numbers on the axis of values, once everything is drawn; on a log axis at 1, 2, 5 or powers of ten."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+    axis = getattr(axes, f"{along}axis")
+    axis.set_major_locator(MaxNLocator(most))
+    if log:
+        low, high = axis.get_view_interval()
+        places = _log_ticks(low, high)
+        axis.set_major_locator(FixedLocator(places) if len(places) > 1 else MaxNLocator(4))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = [step * 10.0**decade for decade in decades for step in (1, 2, 5) if low <= step * 10.0**decade <= high]
+    tens = [10.0**decade for decade in decades if low <= 10.0**decade <= high]
+    if len(every) <= _MOST_TICKS:
+        return every
+    return tens[:: -(-len(tens) // _MOST_TICKS)] if len(tens) > 1 else every[::2]
+
+
+def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str) -> None:
+    """Ticks at the measured values, as many as fit beside each other; to be called once the drawing has its layout."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    axis = getattr(axes, f"{along}axis")
+    side = "xy".index(along)
+    texts: dict[float, str] = {}
+    spans: list[tuple[float, float]] = []
+    for value in sorted(set(values), reverse=True):  # the largest keeps its number
+        text = label(column, value).removesuffix(" px")
+        place = axes.transData.transform((value, value))[side]
+        half = (len(text) * 0.63 if along == "x" else 1.2) * SMALL_PT / 2 + _TICK_GAP / 2
+        fits = all(place + half <= low or high <= place - half for low, high in spans)
+        texts[value] = text if fits else ""
+        spans += [(place - half, place + half)] if fits else []
+    axis.set_major_locator(FixedLocator(list(texts)))
+    axis.set_major_formatter(FixedFormatter(list(texts.values())))
+    axis.set_minor_locator(NullLocator())
+
+
+def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> None:
+    """Coloured names above everything; `owned`: the drawing belongs to this plot, so it may use all its width."""
+    from matplotlib.lines import Line2D
+
+    if not entries:
+        return
+    handles = [
+        Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=name) for name, look in entries
+    ]
+    widest = max(len(name) for name, _ in entries) + 4
+    columns = min(len(entries), max(1, _LINE_CHARACTERS // widest))
+    words: dict[str, Any] = {"ncols": columns, "labelcolor": "linecolor", "handletextpad": 0.2, "columnspacing": 1.2}
+    words |= {"handles": handles, "borderaxespad": 0.2, "handlelength": 1.2, "borderpad": 0.1}
+    if owned:
+        axes.figure.legend(loc="outside upper left", **words)
+    else:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), **words)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A text beside a point of the data. `places` are offsets in points with alignment, the best one first.
+
+    One that is not `needed` is left out where it would overlap.
+    """
+
+    x: float
+    y: float
+    text: str
+    colour: str
+    places: Sequence[tuple[float, float, str, str]]
+    needed: bool = True
+
+
+RIGHT = [(7.0, float(shift), "left", "center") for shift in (0, 6, -6, 12, -12, 18, -18, 24, -24, 32, -32, 40, -40)]
+ABOVE: list[tuple[float, float, str, str]] = [(0, 6, "center", "bottom"), (-3, 6, "right", "bottom")]
+BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, "left", "top")]
+
+
+def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = ()) -> None:
+    """Write each note where it covers no other note and as little as possible of what is drawn (polylines)."""
+    figure = axes.figure
+    texts = [
+        axes.annotate(
+            note.text,
+            (note.x, note.y),
+            xytext=note.places[0][:2],
+            textcoords="offset points",
+            ha=note.places[0][2],
+            va=note.places[0][3],
+            color=note.colour,
+            annotation_clip=False,
+        )
+        for note in notes
+    ]
+    figure.draw_without_rendering()  # the layout, with room for these texts
+    covered = _sampled(axes, obstacles)
+    boxes: list[Any] = []
+    for note, text in zip(notes, texts, strict=True):
+        best = (math.inf, note.places[0], None)
+        for place in note.places:
+            text.set(position=place[:2], ha=place[2], va=place[3])
+            box = text.get_window_extent()
+            overlaps = sum(box.overlaps(other) for other in boxes)
+            crossed = int(_within(box, covered).sum())
+            outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
+            score = 1000.0 * overlaps + 100.0 * outside + crossed
+            if score < best[0]:
+                best = (score, place, box)
+        if not note.needed and best[0] >= 1000:
+            text.remove()
+            continue
+        text.set(position=best[1][:2], ha=best[1][2], va=best[1][3])
+        boxes.append(best[2])
+
+
+def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:
+    """Points along polylines of the data, and around their corners, where markers are."""
+    parts = [np.empty((0, 2))]
+    for x, y in obstacles:
+        points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])
+        corners = axes.transData.transform(points[np.isfinite(points).all(axis=1)])
+        parts += [corners + shift for shift in ((0, 0), (3, 0), (-3, 0), (0, 3), (0, -3))]
+        for first, second in pairwise(corners):
+            parts.append(np.linspace(first, second, max(2, int(np.hypot(*(second - first)) / 3))))
+    return np.concatenate(parts)
+
+
+def _within(box: Any, points: Any) -> Any:
+    return (points[:, 0] > box.x0) & (points[:, 0] < box.x1) & (points[:, 1] > box.y0) & (points[:, 1] < box.y1)

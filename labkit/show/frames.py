@@ -1,0 +1,121 @@
+"""DataFrames on their way to a figure or table: estimates in order, reasons where there is none, cells as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from labkit.errors import UserError
+from labkit.results.estimates import estimate
+from labkit.show.labels import heading, in_order, is_missing, label, phrase
+from labkit.show.quantities import MISSING, NAN, metric_of, number
+
+INTERVAL = ("value", "low", "high")
+NOT_MEASURED = "not measured"
+NUMBER_DIGITS = 4  # of the tables behind figures, which are there to be exact
+
+
+def unique(*names: str | Sequence[str] | None) -> list[str]:
+    """Column names, each once, without those that are not given."""
+    flat = [part for name in names if name for part in ([name] if isinstance(name, str) else name)]
+    return list(dict.fromkeys(flat))
+
+
+def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """One row per group of `by`, in the order of a page: `value`, `low`, `high`, …, and a `reason` where value is NaN.
+
+    `data` is a table of results, or has been aggregated already (columns `value` and `by`). UserError where a column is
+    missing, and as `estimate` raises it.
+    """
+    aggregated = "value" in data and metric not in data
+    absent = [name for name in (*by, "value" if aggregated else metric) if name not in data]
+    if data.empty:
+        nothing = pd.DataFrame({name: [] for name in (*by, *INTERVAL, "reason")})
+        nothing.attrs = dict(data.attrs)
+        return nothing
+    if absent:
+        raise UserError(f"the table has no column {', '.join(absent)}. Its columns: {', '.join(map(str, data))}.")
+    if aggregated:
+        frame = data.reset_index(drop=True).assign(reason=[_reason(row) for row in data.to_dict("records")])
+        frame = frame.assign(**{end: NAN for end in ("low", "high") if end not in frame})
+    else:
+        frame = _with_failures(data, estimate(data, metric, by), by)
+    frame["reason"] = frame["reason"].where(frame["value"].isna(), "")
+    frame = sorted_rows(frame.astype(dict.fromkeys(INTERVAL, float)), by)
+    frame.attrs = dict(data.attrs)
+    return frame
+
+
+def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Rows in the order that `labels.in_order` gives each column."""
+    if not by or frame.empty:
+        return frame
+    frame = frame.reset_index(drop=True)
+    places = {name: {value: place for place, value in enumerate(in_order(frame[name], name))} for name in by}
+    ranks = frame[list(by)].apply(lambda column: column.map(lambda value: places[column.name].get(value, NAN)))
+    return frame.loc[ranks.sort_values(list(by), kind="stable").index].reset_index(drop=True)
+
+
+def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Every group of the data: with its estimate, or with the reason for which it has none."""
+    if not by:
+        estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
+        return estimated.assign(reason=_reason(_first_failure(data)))
+    reasons = [
+        {**dict(zip(by, key, strict=True)), "reason": _reason(_first_failure(group))}
+        for key, group in data.groupby(list(by), sort=False, observed=True, dropna=False)
+    ]
+    return pd.DataFrame(reasons).merge(estimated, on=list(by), how="left")
+
+
+def _first_failure(group: pd.DataFrame) -> dict[str, Any]:
+    failed = group[group["status"] != "ok"] if "status" in group else group
+    rows: list[dict[str, Any]] = failed.head(1).to_dict("records")
+    return rows[0] if rows else {}
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    """`out of memory: 80 GiB were asked for`; what is not known is left out."""
+    status, reason = (row.get(name) for name in ("status", "reason"))
+    words = [] if is_missing(status) or status in ("ok", "") else [label("status", status)]
+    words += [] if is_missing(reason) or not reason else [str(reason)]
+    return ": ".join(words) or NOT_MEASURED
+
+
+def why_nothing(frame: pd.DataFrame) -> str:
+    """Why a table has no value: the reasons in its column, or that of the whole table in `attrs`."""
+    if frame.attrs.get("reason"):
+        return str(frame.attrs["reason"])
+    reasons = [] if "reason" not in frame else list(dict.fromkeys(map(str, frame["reason"].dropna())))
+    return "; ".join([reason for reason in reasons if reason not in ("", NOT_MEASURED)][:3]) or NOT_MEASURED
+
+
+def configuration(row: Mapping[str, Any]) -> str:
+    """What a row is registered: `ResNet-50, batch 256`."""
+    names = [name for name in row if name not in (*INTERVAL, "reason", "passes", "hosts", "status")]
+    return ", ".join(phrase(name, row[name]) for name in names if not is_missing(row[name])) or "this"
+
+
+def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The numbers behind a figure as text, in the unit of display; columns without a value are left out."""
+    registered = metric_of(metric) if metric else None
+    columns: dict[str, list[str]] = {}
+    for name in data:
+        cells = data[name].tolist()
+        if all(is_missing(cell) or cell == "" for cell in cells):
+            continue
+        if name in INTERVAL:
+            scale = registered.scale if registered else 1.0
+            columns[name] = [number(cell * scale, NUMBER_DIGITS) for cell in cells]
+        elif isinstance(cells[0], float) and name not in ("passes", "hosts"):
+            columns[name] = [number(cell, NUMBER_DIGITS) for cell in cells]
+        else:
+            columns[name] = [label(name, cell) for cell in cells]
+    headings = {name: heading(name) for name in columns}
+    if registered and registered.label:
+        headings["value"] = (
+            f"{heading(metric)}, {registered.unit}" if registered.unit in ("%", "x") else heading(metric)
+        )
+    return pd.DataFrame(columns).rename(columns=headings).replace("", MISSING)

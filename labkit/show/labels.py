@@ -1,0 +1,158 @@
+"""The words of pages for columns and their values, in the field's terms; and the order in which values are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from numbers import Real
+from types import MappingProxyType
+from typing import Any
+
+from labkit.models import MODELS
+from labkit.registry import FRAMEWORK_TITLES, METRICS
+from labkit.show.quantities import MISSING, number
+from labkit.trial import PRECISIONS
+
+_HEADINGS = MappingProxyType(
+    {
+        "model": "network",
+        "mode": "execution mode",
+        "engine": "execution mode",
+        "image_px": "input",
+        "devices": "GPUs",
+        "device": "processor",
+        "device_name": "processor",
+        "pass_number": "run",
+        "passes": "runs",
+        "host": "machine",
+        "hosts": "machines",
+        "profile": "device",
+        "learning_rate": "learning rate",
+        "memory_format": "layout",
+        "gradient_precision": "gradients",
+        "copies": "copies to and from the GPU",
+        "time_s": "time, s",
+        "value": "value",
+        "low": "95 % interval from",
+        "high": "to",
+        "images_per_s": "images/s",
+    }
+)
+_VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
+    {
+        ("device", "cuda"): "GPU",
+        ("device", "cpu"): "CPU",
+        ("memory_format", "contiguous"): "NCHW",
+        ("memory_format", "channels_last"): "NHWC",
+        ("optimizer", "sgd"): "SGD",
+        ("optimizer", "sgd_fused"): "fused SGD",
+        ("optimizer", "sgd_master"): "SGD, FP32 master weights",
+        ("loader", "device"): "GPU data loader",
+        ("loader", "indexed"): "host data loader",
+        ("updates", "asynchronous"): "asynchronous SGD",
+        ("updates", "synchronous"): "synchronous SGD",
+        ("arrangement", "at_once"): "concurrent",
+        ("arrangement", "in_sequence"): "sequential",
+        ("status", "oom"): "out of memory",
+        ("status", "timeout"): "timed out",
+        ("status", "unsupported"): "not run",
+        ("parallel", "ranks"): "process per GPU",
+        ("parallel", "one_process"): "DataParallel",
+        **{("framework", name): title for name, title in FRAMEWORK_TITLES.items()},
+        **{("model", name): entry.title for name, entry in MODELS.items()},
+    }
+)
+# A value of these says nothing without its column: `256` is a batch or a number of pixels.
+_PHRASES = MappingProxyType(
+    {"batch": "batch {}", "devices": "{} GPUs", "threads": "{} threads", "nodes": "{} nodes", "epochs": "{} epochs"}
+)
+_SINGULAR = MappingProxyType({"1 GPUs": "1 GPU", "1 threads": "1 thread", "1 nodes": "1 node", "1 epochs": "1 epoch"})
+
+
+_LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
+    {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
+)
+_STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the plainest on
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a table holds nothing: None, NaN, pandas' NA."""
+    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
+
+
+def heading(column: str) -> str:
+    """A column's heading; a metric's has its unit, unless that stands at each value (`%`, `x`).
+
+    >>> heading("devices"), heading("images_per_s"), heading("energy_per_image_j"), heading("sm_activity")
+    ('GPUs', 'images/s', 'energy per image, mJ', 'SM activity')
+    """
+    if column in _HEADINGS:
+        return _HEADINGS[column]
+    if column not in METRICS:
+        return column.replace("_", " ")
+    metric = METRICS[column]
+    title = metric.label if metric.label[1].isupper() else metric.label[0].lower() + metric.label[1:]
+    return title if metric.unit in ("%", "x", "") else f"{title}, {metric.unit}"
+
+
+def label(column: str, value: Any) -> str:
+    """A value of a column as pages show it.
+
+    >>> label("model", "resnet50"), label("precision", "bf16"), label("batch", 2048), label("image_px", 32)
+    ('ResNet-50', 'BF16', '2,048', '32 px')
+    """
+    if is_missing(value):
+        return MISSING
+    if column in ("precision", "gradient_precision"):
+        return str(value).upper()
+    if isinstance(value, str):
+        return _VALUES.get((column, value), value)
+    if column == "image_px":
+        return f"{value:.0f} px"
+    if type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
+    if isinstance(value, Real):
+        return f"{value:,.0f}" if float(value).is_integer() else number(float(value))
+    return str(value)
+
+
+def phrase(column: str, value: Any) -> str:
+    """A value that explains itself, for rows and sentences.
+
+    >>> phrase("batch", 256), phrase("devices", 1), phrase("model", "vgg16")
+    ('batch 256', '1 GPU', 'VGG-16')
+    """
+    text = _PHRASES.get(column, "{}").format(label(column, value))
+    return _SINGULAR.get(text, text)
+
+
+def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
+    """The different values, in the order of a page: modes from the plainest on, networks as listed, numbers by size.
+
+    Records are in random order. Other words keep the order of their first appearance.
+
+    >>> in_order(["compiled", "baseline", "CUDA graph"], "mode"), in_order([256, 64])
+    (['baseline', 'CUDA graph', 'compiled'], [64, 256])
+    """
+    distinct = [value for value in dict.fromkeys(values) if not is_missing(value)]
+    if column in ("mode", "engine"):
+        return sorted(distinct, key=lambda mode: _STAGES.index(role(column, mode) or ""))
+    listed = _LISTED.get(column, ())
+    if listed:
+        return sorted(distinct, key=lambda value: listed.index(value) if value in listed else len(listed))
+    return sorted(distinct) if all(isinstance(value, Real) for value in distinct) else distinct
+
+
+def role(column: str, value: Any) -> str | None:
+    """What an execution mode stands for in every figure: `baseline`, `between` or `optimised`; None of anything else.
+
+    >>> role("mode", "baseline"), role("mode", "compiled + CUDA graph"), role("model", "resnet50")
+    ('baseline', 'optimised', None)
+    """
+    if column not in ("mode", "engine") or not isinstance(value, str):
+        return None
+    if value.startswith("baseline"):
+        return "baseline"
+    if "compiled" in value:
+        return "optimised"
+    return "between" if value.startswith("CUDA graph") else None

@@ -1,0 +1,109 @@
+"""Numbers for people. Rounding happens here only: at most 3 digits, and 2 where the 95 % interval exceeds ±10 %."""
+
+from __future__ import annotations
+
+import math
+
+from labkit.registry import METRICS, Metric
+
+MISSING = "–"
+DIGITS = 3
+VAGUE_DIGITS = 2
+VAGUE = 0.10  # half width of an interval over its point above which the third digit says nothing
+WIDE = 0.05  # ... above which the interval stands beside the number
+INVERTED_BELOW = 0.5  # a ratio of 0.143 is read as 1/7.0
+NAN = float("nan")
+
+
+def metric_of(name: str) -> Metric:
+    """The registry's metric, or one without unit and scale for any other column of numbers."""
+    return METRICS.get(name) or Metric(name, name.replace("_", " "), "", "neither")
+
+
+def half_width(value: float, low: float, high: float) -> float:
+    """Half the interval over its point (0.02 = ±2 %); NaN without an interval or around 0.
+
+    >>> half_width(100, 98, 102)
+    0.02
+    """
+    return (high - low) / 2 / abs(value) if value and math.isfinite(high - low) else NAN
+
+
+def digits_of(value: float, low: float, high: float) -> int:
+    """How many digits a number is shown with.
+
+    >>> digits_of(14_700, 14_600, 14_800), digits_of(14_700, 7_900, 27_100)
+    (3, 2)
+    """
+    return VAGUE_DIGITS if half_width(value, low, high) > VAGUE else DIGITS
+
+
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """Significant digits with thousands separated; a dash for a missing value, never 0.
+
+    >>> number(14_733), number(0.0345678), number(float("nan")), number(0.0)
+    ('14,700', '0.0346', '–', '0')
+    >>> number(14_733, 2), number(1.2e-7)
+    ('15,000', '1.20e-07')
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits}g}")
+    size = abs(rounded)
+    if not 1e-3 <= size < 1e15:
+        return f"{rounded:.{digits - 1}e}"
+    decimals = digits - 1 - math.floor(math.log10(size))
+    return f"{rounded:,.{max(decimals, 0)}f}"
+
+
+def amount(value: float, metric: str, digits: int = DIGITS) -> str:
+    """A stored SI value in the unit of display. Only `%` and `x` are written: headings and axes name other units.
+
+    >>> amount(0.0208, "energy_per_image_j"), amount(0.613, "utilisation"), amount(7.16, "speedup")
+    ('20.8', '61.3 %', '7.2x')
+    """
+    unit = metric_of(metric).unit
+    if unit == "x":
+        return factor(value, digits)
+    text = number(value * metric_of(metric).scale, digits)
+    return f"{text} %" if unit == "%" and text != MISSING else text
+
+
+def quantity(value: float, metric: str, digits: int = DIGITS) -> str:
+    """A stored SI value with its unit, for sentences.
+
+    >>> quantity(0.0208, "energy_per_image_j"), quantity(14_733, "images_per_s", 2)
+    ('20.8 mJ', '15,000 images/s')
+    """
+    text, unit = amount(value, metric, digits), metric_of(metric).unit
+    return text if text == MISSING or unit in ("%", "x", "") else f"{text} {unit}"
+
+
+def factor(value: float, digits: int = DIGITS) -> str:
+    """A ratio: two decimals below 2, one below 10, none above; a small one as its inverse.
+
+    >>> factor(7.16), factor(1.9846), factor(29.1), factor(0.1434), factor(0.904)
+    ('7.2x', '1.98x', '29x', '1/7.0', '0.90x')
+    """
+    if not math.isfinite(value):
+        return MISSING
+    if value <= 0:
+        return f"{number(value, digits)}x"
+    if value < INVERTED_BELOW:
+        return f"1/{factor(1 / value, digits).removesuffix('x')}"
+    if value < 1.995 and digits > VAGUE_DIGITS:
+        return f"{value:.2f}x"
+    return f"{value:.1f}x" if value < 9.95 else f"{number(value, VAGUE_DIGITS if value < 100 else digits)}x"
+
+
+def points(value: float, digits: int = VAGUE_DIGITS) -> str:
+    """A difference of shares in percentage points, with its sign.
+
+    >>> points(-0.0016), points(0.123), points(0.0)
+    ('−0.16', '+12', '0')
+    """
+    text = number(abs(value) * 100, digits)
+    sign = "+" if value > 0 else "−"
+    return text if text in (MISSING, "0") else f"{sign}{text}"

@@ -1,0 +1,289 @@
+"""Plots with a row per configuration: dots with intervals, bars, stacked bars."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from labkit.show.draw import Look, Note, axis_title, legend, looks, may_be_log, nothing, panels, place_notes, value_axis
+from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, slug, styled
+from labkit.show.frames import estimates, unique, why_nothing
+from labkit.show.labels import in_order, label, phrase
+from labkit.show.quantities import NAN, amount, digits_of, factor, metric_of
+
+Order = Literal["ascending", "descending"]
+_ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # a row whose name has one line, and two; a bar of several in a row
+_ENDS_IN = 0.75  # of the axis below and the legend
+_LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
+_REASON_CHARACTERS = 38
+_BESIDE_DOT = [
+    (0.0, 5.0, "center", "bottom"),
+    (4.0, 5.0, "right", "bottom"),
+    (-4.0, 5.0, "left", "bottom"),
+    (0.0, -5.0, "center", "top"),
+]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Estimates of a metric: a row of the plot per value of the columns `names`."""
+
+    frame: pd.DataFrame
+    names: list[str]
+    metric: str
+    hue: str | None
+
+    @property
+    def keys(self) -> list[dict[str, Any]]:
+        """The columns and values that each row of the plot stands for."""
+        keys: list[dict[str, Any]] = self.frame[self.names].drop_duplicates().to_dict("records")
+        return keys
+
+    def at(self, key: Mapping[str, Any], frame: pd.DataFrame | None = None) -> pd.DataFrame:
+        """The estimates of a row of the plot, or what another table has for it in the columns that both have."""
+        frame = self.frame if frame is None else frame
+        chosen = np.ones(len(frame), dtype=bool)
+        for name in set(key) & set(frame.columns):
+            same = frame[name].isna() if pd.isna(key[name]) else frame[name] == key[name]
+            chosen &= same.to_numpy(dtype=bool)
+        return frame[chosen]
+
+    def axes(self, ax: Any, size_in: tuple[float, float] | None, bars: int = 1) -> tuple[Any, Any]:
+        """Axes with the rows named at the left, the first on top."""
+        row_in = max(_TALL_ROW_IN if len(self.names) > 1 else _ROW_IN, bars * _BAR_IN)
+        width_in, height_in = size_in or (WIDTH_IN, row_in * len(self.keys) + _ENDS_IN)
+        drawing, (axes, *_) = panels(ax, width_in=width_in, height_in=height_in)
+        axes.set_ylim(len(self.keys) - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.grid(visible=False, axis="y")
+        for place, key in enumerate(self.keys):
+            first, *others = [phrase(name, value) for name, value in key.items()]
+            texts = [first, ", ".join(others)] if others else [first]
+            for line, text in enumerate(texts):  # a text per line: each ends exactly at the axis, in any font
+                up = ((len(texts) - 1) / 2 - line) * (SMALL_PT + 2)
+                _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
+        return drawing, axes
+
+    def figure(self, drawing: Any, kind: str, name: str, alt: str, title: str, caption: str) -> Figure:
+        """The figure with its words; an alternative text that was not given says what is drawn."""
+        alt = alt or f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
+        return Figure(drawing, name or slug(self.metric, *self.names), alt, self.frame, title, caption, self.metric)
+
+
+def dots(
+    data: pd.DataFrame,
+    *,
+    y: str | Sequence[str],
+    x: str,
+    hue: str | None = None,
+    sort: Order | None = None,
+    log: bool | None = None,
+    pair: bool = True,
+    ratio: pd.DataFrame | None = None,
+    ticks: pd.DataFrame | None = None,
+    title: str = "",
+    caption: str = "",
+    alt: str = "",
+    name: str = "",
+    ax: Any = None,
+    size_in: tuple[float, float] | None = None,
+) -> Figure:
+    """A row per `y` with dots at the metric `x` and whiskers for the 95 % interval; `pair` joins the dots of a row.
+
+    `log` follows from the range of values where it is not given. `ratio` (as `labkit.ratio` gives it) stands at the
+    right end. `ticks` are reference values: columns of `y`, `value` (SI) and, for the legend, `label`. A row without a
+    value shows its reason.
+
+    >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
+    >>> dots(frame, y="model", x="images_per_s").alt
+    'Dots: images/s by model'
+    """
+    rows = _rows(data, y, x, hue, sort)
+    with styled():
+        values, scale = rows.frame["value"].dropna(), metric_of(x).scale
+        if values.empty:
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Dots", name, alt, title, caption)
+        drawing, axes = rows.axes(ax, size_in)
+        is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
+        is_log = may_be_log(values) and (is_wide if log is None else log)
+        axes.set_xscale("log" if is_log else "linear")
+        chosen = _looks(rows, "ink")
+        notes = []
+        for place, key in enumerate(rows.keys):
+            points = rows.at(key).dropna(subset=["value"])
+            if points.empty:
+                _reason(axes, place, why_nothing(rows.at(key)))
+            elif pair and len(points) > 1:
+                ends = points["value"].min() * scale, points["value"].max() * scale
+                axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
+            for row in points.to_dict("records"):
+                look, point = chosen[row[hue] if hue else None], row["value"] * scale
+                _whisker(axes, row, place, scale, look.colour, floor=values.min() * scale / 3 if is_log else None)
+                axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
+                notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
+            for value in [] if ticks is None else rows.at(key, ticks)["value"].dropna() * scale:
+                axes.vlines(value, place - 0.3, place + 0.3, color=colour("ink"), linewidth=1.6, zorder=3)
+            if ratio is not None:
+                for row in rows.at(key, ratio).dropna(subset=["value"]).head(1).to_dict("records"):
+                    text = factor(row["value"], digits_of(row["value"], row.get("low", NAN), row.get("high", NAN)))
+                    _write(axes, (1, place), (6, 0), text, fontweight="bold")
+        marks = ["reference"] if ticks is not None and "label" not in ticks else []
+        marks += [] if ticks is None or marks else list(ticks["label"].dropna().unique())
+        legend(axes, _entries(rows, chosen) + [(mark, Look(colour("ink"), "|")) for mark in marks], owned=ax is None)
+        axes.margins(x=0.1)
+        value_axis(axes, "x", log=is_log)
+        axes.set_xlabel(axis_title(x, log=is_log))
+        place_notes(axes, notes)
+    return rows.figure(drawing, "Dots", name, alt, title, caption)
+
+
+def bars(
+    data: pd.DataFrame,
+    *,
+    y: str | Sequence[str],
+    x: str,
+    hue: str | None = None,
+    sort: Order | None = None,
+    title: str = "",
+    caption: str = "",
+    alt: str = "",
+    name: str = "",
+    ax: Any = None,
+    size_in: tuple[float, float] | None = None,
+) -> Figure:
+    """A row per `y` with a bar from 0 to the metric `x`, one below the other per `hue`; whiskers: 95 % interval.
+
+    >>> frame = pd.DataFrame({"model": ["vgg16"], "value": [0.31], "low": [0.30], "high": [0.32]})
+    >>> bars(frame, y="model", x="sm_activity").alt
+    'Bars: SM activity, % by model'
+    """
+    rows = _rows(data, y, x, hue, sort)
+    with styled():
+        if rows.frame["value"].isna().all():
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Bars", name, alt, title, caption)
+        chosen = _looks(rows, "between")
+        kinds, scale = list(chosen), metric_of(x).scale
+        drawing, axes = rows.axes(ax, size_in, bars=len(kinds))
+        thick = 0.76 / len(kinds)
+        for place, key in enumerate(rows.keys):
+            for row in rows.at(key).to_dict("records"):
+                kind = row[hue] if hue else None
+                level = place + (kinds.index(kind) - (len(kinds) - 1) / 2) * thick if kind in chosen else place
+                if np.isnan(row["value"]):
+                    _reason(axes, level, row["reason"])
+                    continue
+                end = max(row["value"], 0.0, row["value"] if np.isnan(row["high"]) else row["high"]) * scale
+                axes.barh([level], [row["value"] * scale], height=thick * 0.86, color=chosen[kind].colour)
+                _whisker(axes, row, level, scale, colour("ink"))
+                axes.annotate(_value(row, x), (end, level), (5, 0), textcoords="offset points", va="center")
+        legend(axes, _entries(rows, chosen, marker="s"), owned=ax is None)
+        axes.margins(x=0.12)
+        value_axis(axes, "x", log=False)
+        axes.set_xlabel(axis_title(x))
+    return rows.figure(drawing, "Bars", name, alt, title, caption)
+
+
+def stack(
+    data: pd.DataFrame,
+    *,
+    y: str | Sequence[str],
+    part: str,
+    value: str,
+    hatched: Sequence[str] = (),
+    title: str = "",
+    caption: str = "",
+    alt: str = "",
+    name: str = "",
+    ax: Any = None,
+    size_in: tuple[float, float] | None = None,
+) -> Figure:
+    """A row per `y` whose bar is made of the parts in column `part`; the total stands at its end.
+
+    `value` is a metric. Parts in `hatched`, such as "waiting", are drawn hatched. A bar that lacks a part says so.
+
+    >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
+    >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
+    'step-s-model'
+    """
+    rows = _Rows(estimates(data, value, unique(y, part)), unique(y), value, part)
+    with styled():
+        if rows.frame["value"].isna().all():
+            return rows.figure(nothing(ax, why_nothing(rows.frame)), "Stacked bars", name, alt, title, caption)
+        drawing, axes = rows.axes(ax, size_in)
+        parts = in_order(rows.frame[part], part)
+        solid = [kind for kind in parts if kind not in hatched]
+        fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
+        hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
+        for place, key in enumerate(rows.keys):
+            mine = rows.at(key)
+            points, left = mine.dropna(subset=["value"]), 0.0
+            for row in points.to_dict("records"):
+                width = row["value"] * metric_of(value).scale
+                axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
+                left += width
+            if points.empty:
+                _reason(axes, place, why_nothing(mine))
+                continue
+            total = amount(points["value"].sum(), value) + (" without missing parts" if len(points) < len(mine) else "")
+            axes.annotate(total, (left, place), (5, 0), textcoords="offset points", va="center")
+        axes.margins(x=0.12)
+        value_axis(axes, "x", log=False)
+        axes.set_xlabel(axis_title(value))
+        shades = {kind: fills[kind]["color"] if kind in fills else colour("soft") for kind in parts}
+        legend(axes, [(label(part, kind), Look(shades[kind], "s")) for kind in parts], owned=ax is None)
+    return rows.figure(drawing, "Stacked bars", name, alt, title, caption)
+
+
+def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, sort: Order | None) -> _Rows:
+    """Estimates in the order of a page, or by the largest value of each row; rows without one are last."""
+    frame, names = estimates(data, x, unique(y, hue)), unique(y)
+    if sort is not None and len(frame):
+        largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
+        frame = frame.loc[largest.sort_values(ascending=sort == "ascending", kind="stable").index]
+    return _Rows(frame.reset_index(drop=True), names, x, hue)
+
+
+def _looks(rows: _Rows, alone: str) -> dict[Any, Look]:
+    return looks(rows.frame[rows.hue], rows.hue) if rows.hue else {None: Look(colour(alone), "o")}
+
+
+def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[tuple[str, Look]]:
+    """The legend: of each value of hue that has been drawn."""
+    if rows.hue is None:
+        return []
+    drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
+    return [
+        (label(rows.hue, kind), Look(look.colour, marker or look.marker))
+        for kind, look in chosen.items()
+        if kind in drawn
+    ]
+
+
+def _value(row: Mapping[str, Any], metric: str) -> str:
+    return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
+
+
+def _whisker(
+    axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str, floor: float | None = None
+) -> None:
+    """The interval of a row, if it has one; on a log axis it ends at `floor`."""
+    low, high = row["low"] * scale, row["high"] * scale
+    if np.isfinite(high - low):
+        axes.hlines(place, low if floor is None else max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
+
+
+def _reason(axes: Any, place: float, reason: str) -> None:
+    """In place of a value: why there is none."""
+    text = textwrap.shorten(reason, _REASON_CHARACTERS, placeholder=" …")
+    _write(axes, (0, place), (4, 0), text, color=colour("soft"), style="italic")
+
+
+def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:
+    """A text beside a row; `at` is a share of the width of the axes and a row."""
+    words = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center", **looks_of_text}
+    axes.annotate(text, at, offset_pt, **words)

@@ -1,0 +1,56 @@
+"""The line at the top of a page: what was measured, on which device, how often."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from labkit.show.labels import label
+
+MOST_NAMES = 5
+_TASKS = {"train": "training", "infer": "inference", "gan": "WGAN training"}
+
+
+@dataclass(frozen=True)
+class SetupLine:
+    """The set-up of a study in one line; it shows itself in a notebook."""
+
+    text: str
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/plain": self.text, "text/html": f'<p class="lk-setup">{html.escape(self.text)}</p>'}
+
+
+def setup_line(frame: pd.DataFrame) -> SetupLine:
+    """The set-up that a table of results has: networks, task, images, device, runs.
+
+    >>> import labkit
+    >>> labkit.setup_line(labkit.load("h200", "inference").frame())  # doctest: +SKIP
+    """
+    networks = frame[frame["workload"].isin(list(_TASKS))]
+    if networks.empty:
+        return SetupLine("not measured on this device")
+    models = list(dict.fromkeys(networks["model"]))
+    named = ", ".join(label("model", model) for model in models)
+    sizes = " and ".join(f"{size} px" for size in sorted(networks["image_px"].dropna().unique()))
+    parts = [
+        named if len(models) <= MOST_NAMES else f"{len(models)} networks",
+        " and ".join(_TASKS[task] for task in dict.fromkeys(networks["workload"])),
+        f"{sizes} {_data(networks['data'].unique())}",
+        " and ".join(dict.fromkeys(networks["device_name"].dropna())),
+        _runs(networks),
+    ]
+    return SetupLine(" · ".join(parts))
+
+
+def _data(names: Iterable[str]) -> str:
+    known = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
+    return " and ".join(known.get(name, name.replace("_", " ")) for name in names)
+
+
+def _runs(frame: pd.DataFrame) -> str:
+    runs = int(frame["pass_number"].max())
+    return f"{runs} fresh processes" if runs > 1 else "one process"
