@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit import __version__
-from labkit.analysis import between_hosts, printed
-from labkit.analysis.engines import conditions
-from labkit.analysis.format import MISSING, listing
-from labkit.analysis.rooflines import nominal_roofline
-from labkit.analysis.verdicts import MARKS, Findings, judge_all
+from labkit.analysis.verdicts import Finding, Findings, judge_all
 from labkit.errors import LabkitError
 from labkit.host import Host, read_host
 from labkit.papers import load_papers
-from labkit.profile import Profile
+from labkit.profile import Profile, load_profile, profile_names
 from labkit.record_store import Store
 from labkit.records import utc_now
 from labkit.registry import COMPARISON, STUDIES
@@ -21,14 +18,15 @@ from labkit.report import scraps
 from labkit.report.claims_page import write_claims
 from labkit.report.exchange import FILES, write_exchange
 from labkit.report.fingerprint import write_fingerprint
+from labkit.report.headlines import figures
 from labkit.report.html import render_notebook
-from labkit.report.machine import device_name, hardware_rows, host_rows
-from labkit.report.site import Headline, Published, Site, StudyRow, write_index
+from labkit.report.machine import device_name
+from labkit.report.site import PaperRow, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
-from labkit.results.study_records import StudyRecords as Results
+from labkit.results import Results
+from labkit.results.study_records import StudyRecords
 from labkit.selection import at_scale, host_to_show, scale_to_show
 from labkit.shown import evidence, notebook_of
-from labkit.trial import OF_NETWORKS
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -46,8 +44,8 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         "Profile": profile.title,
         "Host": f"{shown} ({device_name(profile, read_host(report, shown))})" if shown else "none: no records",
         "Scale": scale or "no records",
-        "Measured": max((record.started_at[:10] for record in shown_records), default=MISSING),
-        "By commit": ", ".join(commits) or MISSING,
+        "Measured": max((record.started_at[:10] for record in shown_records), default="–"),
+        "By commit": ", ".join(commits) or "–",
         "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
         "Again": run.command,
     }
@@ -69,11 +67,9 @@ LINKS = [("claims.html", "Published claims"), ("fingerprint.html", "Fingerprint"
 def write_site(report: Path, profile: Profile, host: Host) -> None:
     """Write the index, the claims, the fingerprint and the files for other programs from what there is now."""
     runs = read_runs(report)
-    store = Store(report)
     seen = evidence(profile.name, host.id)
     shown = [results for study in STUDIES if (results := seen.results(profile.name, study))]
-    papers = load_papers()
-    findings = Findings(judge_all(papers, seen))
+    findings = Findings(judge_all(load_papers(), seen))
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, shown, findings)
@@ -85,116 +81,95 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         "Again": command,
     }
     write_fingerprint(report / "fingerprint.html", profile, shown, rendered=rendered, links=LINKS[:1])
-    roofline = nominal_roofline(profile)
     site = Site(
-        profile_name=profile.name,
-        profile_title=profile.title,
-        description=profile.description,
-        runnable=profile.runnable,
-        reason=profile.reason,
-        hardware=hardware_rows(profile),
-        published=[
-            Published(title=title, headers=list(frame.columns), rows=frame.astype(str).values.tolist(), where=where)
-            for study in STUDIES
-            for title, frame, where in printed.tables(papers, study, device=profile.name)
-        ],
-        host=_hosts(profile, shown),
-        between_hosts=between_hosts.sentence(shown),
-        headline=[
-            found
-            for study in runs
-            if study in STUDIES
-            and (found := _headline(report, study, next((one for one in shown if one.study.id == study), None)))
-        ],
-        verdicts=findings.sentence(),
-        counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
-        judged=[
-            (one.claim.id, one.claim.statement, MARKS[one.verdict], one.verdict, one.scope) for one in findings.tested()
-        ],
-        studies=[_study_row(study, report, store, host, runs.get(study)) for study in STUDIES],
-        roofline=roofline._repr_mimebundle_()["text/html"] if roofline else None,
-        links=_links(report),
+        title=f"Five GPU papers of 2016–2019, measured again on {profile.title}",
+        setup=_setup(shown),
+        device=profile.title,
+        devices=_devices(report),
+        figures=figures(Results(shown)) if shown else [],
+        verdicts=_verdicts(findings),
+        papers=_papers(findings),
+        studies=[_study_row(study, report, host, runs.get(study)) for study in STUDIES],
+        links=LINKS,
         downloads=list(FILES.items()),
+        reason="" if profile.runnable else profile.reason,
         version=__version__,
-        commit=host.commit or MISSING,
+        commit=host.commit or "",
         generated=utc_now(),
         command=command,
     )
     write_index(report / "index.html", site)
 
 
-def _hosts(profile: Profile, shown: list[Results]) -> list[tuple[str, str]]:
-    """The first host in a few lines, and which studies are of others."""
+def _setup(shown: Sequence[StudyRecords]) -> str:
+    """Device, framework, days, runs and machines in a sentence."""
     if not shown:
-        return []
-    others = other_hosts(shown)
-    return [*host_rows(profile, shown[0].host), *([("Other hosts", listing(others))] if others else [])]
+        return "No machine has records for this device yet."
+    records = [record for results in shown for record in results.records]
+    days = sorted({record.started_at[:10] for record in records})
+    torch = sorted({record.versions["torch"] for record in records if "torch" in record.versions})
+    machines = len({results.host_id for results in shown})
+    passes = max(len(results.passes()) for results in shown)
+    parts = [
+        shown[0].device_name,
+        f"PyTorch {' and '.join(torch)}" if torch else "",
+        " to ".join(dict.fromkeys([days[0], days[-1]])),
+        f"{passes} fresh process{'es' if passes > 1 else ''} per number",
+        f"{machines} machine{'s' if machines > 1 else ''}",
+    ]
+    return f"{', '.join(filter(None, parts))}."
 
 
-def other_hosts(shown: list[Results]) -> list[str]:
-    """Which studies are of other hosts than the first one's, with the device where that is another too."""
-    first = shown[0]
+def _devices(report: Path) -> list[tuple[str, str]]:
+    """The indexes of other profiles beside this one, and the comparison."""
+    others = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
+    titles = {name: load_profile(name).title for name in others if name in profile_names()}
+    compared = [("../comparison/index.html", "compare")] if "comparison" in others else []
+    return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
+
+
+def _verdicts(findings: Findings) -> str:
+    counts = findings.counts()
+    tested = sum(count for verdict, count in counts.items() if verdict != "not testable here")
+    return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
+
+
+def _papers(findings: Findings) -> list[PaperRow]:
+    by_paper: dict[str, list[Finding]] = {}
+    for finding in findings.findings:
+        by_paper.setdefault(finding.paper.id, []).append(finding)
     return [
-        f"{one.study.id} on {one.host_id}" + (f" ({one.device_name})" if one.device_name != first.device_name else "")
-        for one in shown
-        if one.host_id != first.host_id
+        PaperRow(of[0].paper.citation.title, of[0].paper.name, list(Findings(of).counts().items()))
+        for of in by_paper.values()
     ]
 
 
-def _links(report: Path) -> list[tuple[str, str]]:
-    """The other pages of the site; the comparison when there is one."""
-    comparison = report.parent / "comparison" / "index.html"
-    return [*LINKS, *([("../comparison/index.html", "Comparison")] if comparison.is_file() else [])]
-
-
-def _headline(report: Path, study: str, results: Results | None) -> Headline | None:
-    notebook = report / f"{study}.ipynb"
-    if not notebook.is_file():
-        return None
-    try:
-        said = scraps.read(notebook)
-    except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' headlines stand
-        return Headline(STUDIES[study].title, None, f"Its notebook can't be read back: {error}")
-    if not said.get("headline"):
-        return None
-    page = f"{study}.html" if (report / f"{study}.html").is_file() else None
-    trials = [trial for trial in results.by_trial if trial.workload in OF_NETWORKS] if results else []
-    of = f"Of: {conditions(results, trials)}." if results and trials else ""
-    return Headline(STUDIES[study].title, page, scraps.first_answer(said), said.get("key_numbers") or [], of)
-
-
-def _study_row(study: str, report: Path, store: Store, host: Host, run: StudyRun | None) -> StudyRow:
-    about = STUDIES[study]
-    page = f"{study}.html" if (report / f"{study}.html").is_file() else None
-    status, reason = "not measured", "not measured on this profile yet"
-    scale, broken = None, ""
-    try:
-        shown = host_to_show(store, study, host.id)
-        scale = scale_to_show(store.read(study, shown)) if shown else None
-    except (LabkitError, OSError) as error:
-        broken = str(error)
+def _study_row(study: str, report: Path, host: Host, run: StudyRun | None) -> StudyRow:
+    question = STUDIES[study].question
     if study == COMPARISON:
-        compared = (report.parent / "comparison" / "index.html").is_file()
-        page = "../comparison/index.html" if compared else None
-        status, reason = ("ok", "") if compared else ("not measured", "made from the records of all profiles together")
-    elif not notebook_of(study).is_file():
-        status, reason = "not in this version", "this version of the workbook has no notebook for it"
-    elif broken:
-        status, reason = "failed", broken
-    elif run and run.status == "failed":
-        status, reason = "failed", run.reason or "unknown"
-    elif run and scale:
-        status, reason = "ok", ""
-    elif scale:
-        status, reason = "not rendered", f"it has records; `make render HW={report.name}` makes its page"
-    return StudyRow(
-        id=study,
-        title=about.title,
-        question=about.question,
-        status=status,  # type: ignore[arg-type]
-        reason=reason,
-        page=page,
-        duration_s=run.duration_s if run else None,
-        scale=scale,
-        command=run.command if run else "make compare" if study == COMPARISON else "",
-    )
+        page = "../comparison/index.html"
+        if (report.parent / "comparison" / "index.html").is_file():
+            return StudyRow(question, "ok", page=page, answer="All recorded devices side by side.")
+        return StudyRow(question, "not measured", "It is made from the records of all devices.", "make compare")
+    if not notebook_of(study).is_file():
+        return StudyRow(question, "not in this version")
+    page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
+    again = f"HW={report.name} STUDY={STUDIES[study].name}"
+    try:
+        store = Store(report)
+        shown = host_to_show(store, study, host.id)
+        measured = bool(shown and store.read(study, shown))
+    except (LabkitError, OSError) as error:
+        return StudyRow(question, "failed", str(error), page=page or None)
+    if run and run.status == "failed":
+        return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page or None)
+    if not measured:
+        return StudyRow(question, "not measured", "", f"make report {again}", page or None)
+    if not run or not page:
+        return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
+    try:
+        published = scraps.read(report / f"{study}.ipynb")
+    except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' answers stand
+        return StudyRow(question, "failed", f"Its notebook can't be read back: {error}", page=page)
+    answer = str(published.get("short") or scraps.first_answer(published))
+    return StudyRow(question, "ok", page=page, answer=answer, number=str(published.get("number") or ""))

@@ -1,6 +1,5 @@
 """A study's page: complete from disk, loads nothing, hides the code, shows the failure, and escapes what data says."""
 
-import ast
 import json
 import re
 
@@ -9,11 +8,10 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from labkit.analysis.figure import Figure
-from labkit.analysis.table import Table, Text
 from labkit.errors import LabkitError
-from labkit.places import ROOT
 from labkit.report.html import TEMPLATE, Headings, external_urls, plain, render_notebook
+from labkit.report.scraps import Answer
+from labkit.show import plots, table
 
 EVIL = """<script>alert(1)</script><img src=x onerror=alert(2)></style>" onload='alert(3)'"""
 STRIP = {"Profile": "H200 SXM", "Host": "3fa9c1", "Scale": "quick"}
@@ -29,10 +27,11 @@ def shown(thing):
 
 @pytest.fixture
 def render(tmp_path):
-    def page_of(*cells, title="Training", strip=STRIP, links=(), short=()):
+    def page_of(*cells, title="Training", strip=STRIP, links=()):
         notebook, page = tmp_path / "01_training.ipynb", tmp_path / "01_training.html"
         notebook.write_text(json.dumps(new_notebook(cells=list(cells))), encoding="utf-8")
-        render_notebook(notebook, page, title=title, strip=dict(strip), links=list(links), short=short)
+        about = {"title": title, "device": "H200 SXM", "profile": "h200"}
+        render_notebook(notebook, page, **about, strip=dict(strip), links=list(links))
         return page.read_text(encoding="utf-8")
 
     return page_of
@@ -52,69 +51,61 @@ def assert_nothing_was_injected(page):
     assert page.count("</style>") == page.count("<style>")
 
 
-FRAME = pd.DataFrame({"model": ["resnet50"], "images/s": [19170.0]})
-EVIL_FRAME = pd.DataFrame({"model": [EVIL], EVIL: [19170.0]})
+EVIL_RATES = pd.DataFrame(
+    {"mode": [EVIL] * 2, "batch": [1, 2], "value": [1.0, 2.0], "low": [0.9, 1.9], "high": [1.1, 2.1]}
+)
 
 
-def test_the_answer_stands_under_the_question_before_how_it_was_found(render):
-    said = Text("Twice as fast.\n\nAnd more.")
-    cells = [
-        new_markdown_cell("# Training\n\nHow fast?"),
-        new_markdown_cell("## Method"),
-        code("method()"),
-        new_markdown_cell("## The answer"),
-        code("answer()", shown(said)),
+RATES = {EVIL: (EVIL_RATES, "images_per_s")}
+PARTS = ("setup", "answer", "figure", "table", "verdicts", "limits", "more")
+
+
+def test_a_page_is_assembled_from_tagged_cells_and_folds_all_others(render):
+    cells = [code("1", shown(Answer((tag,))), tags=[tag]) for tag in reversed(PARTS)]
+    page = BeautifulSoup(render(new_markdown_cell("# How fast?"), *cells, code("rest = 2")), "html.parser")
+    assert page.h1.get_text() == "How fast?"
+    assert [item.get_text() for item in page.select(".lk-answer li")] == list(PARTS)
+    assert [summary.get_text() for summary in page.select("details.lk-fold > summary")] == [
+        "Every number and further figures",
+        "Method and checks",
+        "Reproduce or change it in JupyterLab",
     ]
-    page = BeautifulSoup(render(*cells, short=["Twice as fast.", EVIL]), "html.parser")
-    (box,) = page.select(".lk-in-short")
-    assert [p.get_text() for p in box.find_all("p")] == ["In short: Twice as fast.", EVIL]
-    assert box.find_previous("p").get_text() == "How fast?" and box.find_next("h2").get_text() == "Method"
-    assert not BeautifulSoup(render(*cells), "html.parser").select(".lk-in-short")
-    first = [cells[0], *cells[3:], *cells[1:3]]
-    begins = BeautifulSoup(render(*first, short=["Twice as fast."]), "html.parser")
-    assert not begins.select(".lk-in-short"), "the page begins with it anyway"
+    assert not page.select("details[open]")
+    assert "rest" in page.select("details.lk-fold")[1].get_text(), "the code of an untagged cell can be read"
+    assert not page.select_one("main > .lk-code"), "the code of a part is in the notebook"
 
 
-def test_a_page_with_figure_table_and_text_loads_nothing_and_is_small(render):
-    figure = Figure(
-        "speed", lambda canvas, _: canvas.subplots().plot([1, 2]), f"caption {EVIL}", f"alt {EVIL}", EVIL_FRAME
-    )
+def test_a_page_with_figure_and_table_loads_nothing_and_is_small(render):
+    figure = plots.lines(EVIL_RATES, x="batch", y="images_per_s", title=f"title {EVIL}", caption=f"caption {EVIL}")
     page = render(
-        code("1", shown(figure), shown(Table(EVIL_FRAME, f"table {EVIL}")), shown(Text(f"text {EVIL}"))),
-        links=[("index.html", "H200"), ("claims.html", "Claims")],
+        code(
+            "1",
+            shown(figure),
+            shown(table(EVIL_RATES, ["mode", "batch"], {EVIL: (EVIL_RATES, "images_per_s")}, caption=f"table {EVIL}")),
+        ),
+        links=[("index.html", "Results"), ("claims.html", "Claims")],
     )
     assert external_urls(page) == []
     assert "default-src 'none'" in page
-    light, dark = BeautifulSoup(page, "html.parser").select("figure.lk-figure img")
-    assert (light["class"], dark["class"]) == (["lk-light"], ["lk-dark"])
-    assert light["alt"] == dark["alt"] == f"alt {EVIL}" and light["src"] != dark["src"]
-    assert ".lk-dark{display:none}@media screen and (prefers-color-scheme:dark)" in page, "paper gets the light one"
+    (drawing,) = BeautifulSoup(page, "html.parser").select("figure.lk-figure svg")
+    assert drawing["role"] == "img" and drawing["aria-label"]
+    assert "@media screen and (prefers-color-scheme:dark)" in page and "--lk-baseline" in page
     assert_nothing_was_injected(page)
     assert 'class="lk-scroll"' in page
-    assert "text &lt;script&gt;alert(1)" in page
-    assert len(re.sub(r"data:image/[^\"]*", "", page)) < 60_000
+    assert "table &lt;script&gt;alert(1)" in page
+    assert len(page) < 80_000
     assert page.startswith("<!DOCTYPE html>")
     assert '<html lang="en">' in page
     assert 'content="width=device-width' in page
 
 
-def test_a_figure_ends_with_the_command_that_makes_it_again(render):
-    figure = Figure("speed", lambda canvas, _: canvas.subplots(), "caption", "alt", FRAME, again=f"make render {EVIL}")
-    found = BeautifulSoup(render(code("1", shown(figure))), "html.parser").select("figure.lk-figure .lk-again")
-    assert [element.get_text() for element in found] == [f"Again: make render {EVIL}"]
-
-
-def figures_made_by(path):
-    """(line, names of the arguments) of each Figure that a module makes."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Figure":
-            yield node.lineno, {argument.arg for argument in node.keywords}
-
-
-def test_no_figure_of_any_page_is_without_its_command():
-    made = [(path.name, *one) for path in (ROOT / "labkit" / "analysis").glob("*.py") for one in figures_made_by(path)]
-    assert len(made) > 10, "it finds them"
-    assert [(name, line) for name, line, arguments in made if not {"caption", "alt", "again"} <= arguments] == []
+def test_the_head_leads_to_the_other_pages_and_names_the_device(render):
+    nav = BeautifulSoup(render(links=[("claims.html", "Claims"), ("index.html", "x")]), "html.parser").nav
+    assert [(link.get_text(), link["href"]) for link in nav.find_all("a")] == [
+        ("Results", "index.html"),
+        ("Claims", "claims.html"),
+    ]
+    assert nav.select_one("[aria-current=page]").get_text() == "H200 SXM"
 
 
 def test_code_is_folded_and_has_no_prompts(render):
@@ -125,8 +116,8 @@ def test_code_is_folded_and_has_no_prompts(render):
         code("invisible = 2", tags=["remove-input"]),
         code("gone = 3", tags=["remove-cell"]),
     )
-    assert re.findall(r"<summary>(.*?)</summary>", page) == ["default parameters", "parameters of this run", "code"]
-    assert "<details open" not in page
+    folded = BeautifulSoup(page, "html.parser").select("details.lk-code > summary")
+    assert [summary.get_text() for summary in folded] == ["default parameters", "parameters of this run", "code"]
     assert "In [" not in page
     assert "Out[" not in page
     assert "[7]" not in page
@@ -134,43 +125,15 @@ def test_code_is_folded_and_has_no_prompts(render):
     assert "gone" not in page
 
 
-def test_the_notebooks_own_title_heads_the_page_and_its_h2s_make_the_contents(render):
+def test_the_notebooks_own_title_heads_the_page_and_headings_can_be_linked_to(render):
     page = render(
         new_markdown_cell("# How *fast*?\n\ntext\n\n## Method & means\n\n## Results"),
         new_markdown_cell("## Results\n\n### Detail\n\n# A second title"),
     )
-    contents = re.search(r'<nav aria-labelledby="contents".*?</nav>', page, re.DOTALL)[0]
-    assert re.findall(r'<a href="#([^"]*)">(.*?)</a>', contents) == [
-        ("Method-%26-means", "Method &amp; means"),
-        ("Results", "Results"),
-        ("Results-2", "Results"),
-        ("A-second-title", "A second title"),
-    ]
     assert re.findall(r"<h1>(.*?)</h1>", page) == ["How fast?"]
     assert '<h2 id="Method-&amp;-means">Method &amp; means</h2>' in page
-    assert '<h3 id="Detail">' in page
+    assert '<h2 id="Results-2">' in page and '<h3 id="Detail">' in page
     assert "<title>Training</title>" in page
-
-
-def breadcrumb(page):
-    """(text, address or None) of each part of the way to this page, and the links beside it."""
-    nav = BeautifulSoup(page, "html.parser").select_one('nav[aria-label="Breadcrumb"]')
-    assert nav.select_one("[aria-current=page]").find_next_sibling("a") is None, "this page ends the way"
-    links = [(link.get_text(), link["href"]) for link in nav.select(".lk-links a")]
-    for part in nav.select(".lk-links, [aria-hidden]"):
-        part.decompose()
-    return [(part.get_text(), part.get("href")) for part in nav.find_all(True)], links
-
-
-def test_the_breadcrumb_leads_home_where_there_is_a_home_and_names_it_once(render):
-    way, links = breadcrumb(render(links=[("claims.html", "Claims"), ("index.html", "H200")]))
-    assert way == [("H200", "index.html"), ("Training", None)]
-    assert links == [("Claims", "claims.html")]
-    assert breadcrumb(render(links=[("../h200/index.html", "H200 SXM")])) == (
-        [("Training", None)],
-        [("H200 SXM", "../h200/index.html")],
-    )
-    assert breadcrumb(render()) == ([("Training", None)], [])
 
 
 def test_without_a_title_of_its_own_the_page_has_the_studys(render):
@@ -259,12 +222,10 @@ def test_scripts_and_widgets_are_left_out(render):
 
 def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
     (tmp_path / "local.png").write_bytes(b"\x89PNG local")
-    attached = new_markdown_cell("![there](attachment:a.png) ![here](local.png)")
-    attached["attachments"] = {"a.png": {"image/png": "aGVsbG8="}}
     png = new_output("display_data", data={"image/png": "iVBORw0="}, metadata={"image/png": {"alt": f'a "b" {EVIL}'}})
     svg = new_output("display_data", data={"image/svg+xml": "<svg onload='alert(1)'/>"})
-    page = render(attached, code("1", png, svg))
-    assert page.count('src="data:image/png;base64,') == 3
+    page = render(new_markdown_cell("![here](local.png)"), code("1", png, svg))
+    assert page.count('src="data:image/png;base64,') == 2
     assert 'src="data:image/svg+xml;base64,' in page
     assert "onload='alert(1)'/>" not in page
     assert_nothing_was_injected(page)
@@ -273,7 +234,7 @@ def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
 
 def test_title_strip_and_links_are_escaped(render):
     page = render(title=EVIL, strip={EVIL: EVIL}, links=[('x.html" onclick="alert(3)', EVIL)])
-    assert page.count("&lt;script&gt;") == 6
+    assert page.count("&lt;script&gt;") == 5
     assert_nothing_was_injected(page)
 
 
@@ -312,7 +273,7 @@ def test_an_unreadable_notebook_is_an_error_in_words(tmp_path, text):
     if text is not None:
         notebook.write_text(text, encoding="utf-8")
     with pytest.raises(LabkitError, match="can't be read as a notebook"):
-        render_notebook(notebook, tmp_path / "n.html", title="t", strip={}, links=[])
+        render_notebook(notebook, tmp_path / "n.html", title="t", device="d", profile="p", strip={}, links=[])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""The figures of a report's index: what optimising gains, what an image costs, how much of the device works."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit.results import Results, estimate, ratio
+from labkit.show import Figure, plots
+from labkit.show.quantities import number
+
+OPTIMISED = ("compiled + CUDA graph", "CUDA graph", "eager, fused SGD")  # the first that a configuration has
+ROWS = 5
+_KEYS = ["model", "image_px", "batch"]
+
+
+def figures(results: Results) -> list[Figure]:
+    """The figures that these results can make, in the order of the page."""
+    frame = results.frame()
+    training = frame.query("workload == 'train' and epochs == 0 and devices == 1 and status == 'ok'")
+    training = training[training["device"] == training["device"].mode().get(0)]  # a GPU's study 06 holds its CPU too
+    made = [_gain(training), _energy(training), _activity(training)]
+    return [figure for figure in made if figure is not None]
+
+
+def _gain(training: pd.DataFrame) -> Figure | None:
+    rates = _pairs(training[training["study"].isin(["02_batch_size"])], "images_per_s")
+    if rates.empty:
+        return None
+    gains = rates[rates["role"] == "optimised"]["gain"]
+    return plots.dots(
+        rates,
+        y=_KEYS,
+        x="images_per_s",
+        hue="mode",
+        title=f"Optimised training is {_span(gains)} times as fast",
+        caption="Training images/s, baseline (eager, FP32) to optimised; whiskers are 95 % intervals.",
+        name="gain",
+    )
+
+
+def _energy(training: pd.DataFrame) -> Figure | None:
+    energies = _pairs(training[training["study"] == "04_power"], "energy_per_image_j")
+    if energies.empty:
+        return None
+    saved = 1 / energies[energies["role"] == "optimised"]["gain"]
+    return plots.dots(
+        energies,
+        y=_KEYS,
+        x="energy_per_image_j",
+        hue="mode",
+        title=f"… for 1/{_span(saved, digits=2)} of the energy",
+        caption="Energy per training image, board power; the same networks.",
+        name="energy",
+    )
+
+
+def _activity(training: pd.DataFrame) -> Figure | None:
+    chosen = training[training["study"] == "02_batch_size"].query("image_px == 32 and model == 'resnet50'")
+    known = chosen.dropna(subset=["utilisation", "sm_activity"])
+    if known.empty:
+        return None
+    long = pd.concat(
+        [
+            estimate(known, metric, by=["batch", "mode"]).assign(counter=name)
+            for metric, name in (("utilisation", "nvidia-smi"), ("sm_activity", "SMs with work"))
+        ]
+    )
+    return plots.dots(
+        long.sort_values(["batch", "mode"]).head(2 * ROWS),
+        y=["batch", "mode"],
+        x="utilisation",
+        hue="counter",
+        title="nvidia-smi hides idle hardware",
+        caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",
+        name="activity",
+    )
+
+
+def _pairs(training: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A metric of baseline and optimised configurations that ran in the same study, at most ROWS of them."""
+    known = training.dropna(subset=[metric])
+    known = known[known["mode"].isin(["baseline", *OPTIMISED])]
+    known = known[(known["mode"] != "baseline") | (known["precision"] == "fp32")]
+    if known.empty:
+        return known.assign(role="", gain=float("nan"))
+    values = estimate(known, metric, by=["study", *_KEYS, "mode", "precision", "loader", "threads"])
+    gains = ratio(known, metric, over={"mode": "baseline"}, by=["study", *_KEYS, "mode"]).rename(
+        columns={"value": "gain"}
+    )
+    gains["order"] = gains["mode"].map({mode: place for place, mode in enumerate(OPTIMISED)})
+    best = gains.sort_values("order").drop_duplicates(_KEYS).sort_values(["order", *_KEYS]).head(ROWS)
+    optimised = values.merge(best[[*_KEYS, "mode", "gain"]], on=[*_KEYS, "mode"]).assign(role="optimised")
+    baseline = values[values["mode"] == "baseline"].merge(best[_KEYS], on=_KEYS).assign(role="baseline")
+    columns = [*_KEYS, "mode", "value", "low", "high", "passes", "hosts", "role", "gain"]
+    return pd.concat([baseline, optimised]).reindex(columns=columns).drop_duplicates([*_KEYS, "mode"])
+
+
+def _span(values: pd.Series, digits: int = 2) -> str:
+    ends = [number(end, digits) for end in (values.min(), values.max())]
+    return " to ".join(dict.fromkeys(ends))

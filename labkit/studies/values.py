@@ -1,0 +1,74 @@
+"""Single values out of estimates, with a text where nothing was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from labkit.show.quantities import number
+
+NOT_MEASURED = "not measured"
+
+
+def value_of(estimates: pd.DataFrame, **where: Any) -> float:
+    """The value of the one row of an estimate with these column values; NaN where there is none.
+
+    >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
+    >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
+    (10.0, nan)
+    """
+    rows = estimates
+    for name, wanted in where.items():
+        rows = rows[rows[name] == wanted]
+    return float(rows["value"].iloc[0]) if len(rows) else float("nan")
+
+
+def text_of(value: float, unit: str = "", digits: int = 3) -> str:
+    """A value with its unit, or "not measured" for NaN.
+
+    >>> text_of(1234.5, "images/s"), text_of(float("nan"), "images/s")
+    ('1,230 images/s', 'not measured')
+    """
+    return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
+
+
+def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
+    """The 95 % interval of the one row with these column values; its value where a single run has none.
+
+    >>> lost = pd.DataFrame({"model": ["vgg16"], "value": [0.001], "low": [-0.0002], "high": [0.0022]})
+    >>> range_of(lost, "points", scale=100, model="vgg16")
+    '−0.020 to 0.22 points'
+    """
+    low, value, high = (
+        scale * value_of(estimates.assign(value=estimates[e]), **where) for e in ("low", "value", "high")
+    )
+    if pd.isna(low) or pd.isna(high):
+        return text_of(value, unit, 2)
+    return f"{number(low, 2)} to {number(high, 2)} {unit}".strip().replace("-", "−")
+
+
+def largest(estimates: pd.DataFrame) -> pd.Series:
+    """The row with the largest value; of no rows, one with NaN as numbers and "not measured" as texts.
+
+    >>> largest(pd.DataFrame({"mode": ["baseline", "CUDA graph"], "value": [1.0, 2.0]}))["mode"]
+    'CUDA graph'
+    """
+    return _extreme(estimates, "idxmax")
+
+
+def smallest(estimates: pd.DataFrame) -> pd.Series:
+    """The row with the smallest value, as `largest` gives its row.
+
+    >>> smallest(pd.DataFrame({"mode": ["baseline"], "value": [1.0]}).iloc[:0])["mode"]
+    'not measured'
+    """
+    return _extreme(estimates, "idxmin")
+
+
+def _extreme(estimates: pd.DataFrame, place: str) -> pd.Series:
+    known = estimates.dropna(subset=["value"])
+    if len(known):
+        return known.loc[getattr(known["value"], place)()]
+    numbers = estimates.select_dtypes("number").columns
+    return pd.Series({name: float("nan") if name in numbers else NOT_MEASURED for name in estimates.columns})

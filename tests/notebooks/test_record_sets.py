@@ -1,0 +1,99 @@
+"""Every notebook runs on no records, on one pass, on failures only and on a CPU, and shows no empty value."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bs4 import BeautifulSoup
+
+from labkit.places import ROOT
+from labkit.record_store import Store
+from labkit.records import Record
+from labkit.registry import COMPARISON, STUDIES
+from tests.committed import committed_reports
+
+NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem in STUDIES]
+EMPTY = re.compile(r"\b(nan|None|NaT|<NA>|inf)\b")
+
+
+def of_first_pass(records: list[Record]) -> list[Record]:
+    first = [record for record in records if record.pass_number == 1]
+    return [record.model_copy(update={"planned": record.planned.model_copy(update={"passes": 1})}) for record in first]
+
+
+def as_failures(records: list[Record]) -> list[Record]:
+    failure = {"status": "crashed", "reason": "worker died", "result": None, "telemetry": None, "facts": {}}
+    return [record.model_copy(update=failure) for record in records]
+
+
+RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
+    "none": ("h200", lambda _: []),
+    "one pass": ("h200", of_first_pass),
+    "all failed": ("h200", as_failures),
+    "CPU only": ("cpu", lambda records: records),
+}
+
+
+@pytest.fixture(scope="module", params=RECORD_SETS)
+def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A profile's name and a folder of reports that holds such records of it."""
+    hw, change = RECORD_SETS[request.param]
+    folder, source = tmp_path_factory.mktemp("reports"), committed_reports() / hw
+    for study in STUDIES:
+        for host in Store(source).hosts(study):
+            records = change(Store(source).read(study, host))
+            for record in records:
+                Store(folder / hw).append(record)
+            if records:
+                described = (source / "hosts" / f"{host}.json").read_text(encoding="utf-8")
+                (folder / hw / "hosts").mkdir(exist_ok=True)
+                (folder / hw / "hosts" / f"{host}.json").write_text(described, encoding="utf-8")
+    return hw, folder
+
+
+def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:
+    """What the cells show, as HTML or text, by tag; cells without a tag under ""."""
+    names: dict[str, Any] = {"__name__": "notebook"}
+    outputs: dict[str, list[str]] = {}
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        tags = cell["metadata"].get("tags", [])
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, notebook.name, "exec"), names)
+        if "parameters" in tags:
+            names |= parameters
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), notebook.name, "eval"), names)
+            outputs.setdefault(tags[0] if tags else "", []).append(_text(value))
+    return outputs
+
+
+def _text(value: Any) -> str:
+    if hasattr(value, "_repr_mimebundle_"):
+        bundle = value._repr_mimebundle_()
+        return str(bundle.get("text/html", bundle.get("text/plain", "")))
+    return value.to_html() if hasattr(value, "to_html") else "" if value is None else str(value)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_no_empty_value(
+    notebook: Path, record_set: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hw, folder = record_set
+    monkeypatch.setenv("LABKIT_REPORTS", str(folder))
+    parameters = {"baseline": ""} if notebook.stem == COMPARISON else {"hw": hw, "mode": "render"}
+    outputs = shown_by(notebook, **parameters)
+    for part in ("setup", "answer", "figure", "table", "verdicts"):
+        assert len(outputs.get(part, [])) == 1, part
+    for part in ("setup", "answer", "figure", "table", "verdicts", "more"):
+        for output in outputs.get(part, []):
+            text = BeautifulSoup(output, "html.parser").get_text(" ")
+            assert not EMPTY.search(text), f"{part}: {EMPTY.search(text)} in {text[:2000]}"
