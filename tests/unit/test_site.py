@@ -538,7 +538,7 @@ def evil_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 SAID_BY_OTHERS = {
-    "index.html": (*("profile", "NVIDIA H200", "version", "failure", "command", "title", "paper", "rendered by"),),
+    "index.html": ("profile", "NVIDIA H200", "torch", "failure", "command", "title", "paper", "rendered by"),
     "claims.html": (
         *("profile", "paper", "title", "author", "institution", "published", "framework", "data", "statement"),
         *("where", "note", "because"),
