@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from labkit.analysis.format import MISSING, listing, quantity
 from labkit.analysis.verdicts.by_image import compare_images, is_by_image
 from labkit.analysis.verdicts.evidence import Side, difference, families, level, ratio
 from labkit.analysis.verdicts.reaching import is_one_sided, judged, least_ratio
 from labkit.analysis.verdicts.verdict import Bounds, Case, Verdict
-from labkit.analysis.verdicts.words import Kind, metric_name, shown_value, within_sentence
+from labkit.analysis.verdicts.words import MISSING, Kind, listing, metric_name, shown_value, within_sentence
 from labkit.claims import Published, Test
 from labkit.registry import find_metric
 from labkit.results.from_telemetry import why_not
+from labkit.show.quantities import quantity
 from labkit.statistics import Interval
 
 NO_INTERVAL = "one pass has no interval"

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from labkit.analysis.format import MISSING, listing
 from labkit.analysis.verdicts.verdict import VERDICTS, Case, Finding, Judged, Verdict
-from labkit.analysis.verdicts.words import metric_label, shown_bound, shown_value
+from labkit.analysis.verdicts.words import MISSING, listing, metric_label, shown_bound, shown_value
 
 MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
 BAR_PX = (110, 16)

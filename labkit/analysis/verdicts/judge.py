@@ -7,16 +7,14 @@ when all its cases are, and not replicated when one of them is not. Nothing corr
 
 from __future__ import annotations
 
-from labkit.analysis.format import listing
-from labkit.analysis.speed import OF_MODELS
 from labkit.analysis.verdicts.evidence import Evidence, Side, select
 from labkit.analysis.verdicts.shapes import SHAPES
 from labkit.analysis.verdicts.verdict import Case, Finding, Judged, Verdict
-from labkit.analysis.verdicts.words import choice_words, field_name, title_of
+from labkit.analysis.verdicts.words import choice_words, field_name, listing, title_of
 from labkit.claims import ACROSS, OTHERS, Claim, Test
 from labkit.papers import Paper
 from labkit.registry import FRAMEWORK_TITLES, STUDIES
-from labkit.trial import NO_DATA
+from labkit.trial import NO_DATA, OF_NETWORKS
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
@@ -201,7 +199,7 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     listed = {str(name) for value in asked if isinstance(value, list) for name in value}
     if lacking := sorted(listed - {trial.precision for trial in trials}):
         parts.append(f"without {listing([name.upper() for name in lacking])}")
-    measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_MODELS))
+    measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_NETWORKS))
     chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
     wanted = list(dict.fromkeys(chosen)) or setup.models
     absent = [model for model in wanted if model not in measured]

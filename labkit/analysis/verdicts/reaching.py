@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labkit.analysis.format import percent
 from labkit.analysis.verdicts.evidence import Side
 from labkit.analysis.verdicts.verdict import Bounds, Case
 from labkit.records import Record
@@ -72,5 +71,5 @@ def _stands(bounds: Bounds, effect: Interval, *, up: bool) -> bool:
 
 def _said(side: Side) -> str:
     late, of = len(short(side)), len(side.results.ok(side.trial))
-    target, epochs = percent(side.trial.target_top1), side.trial.epochs
+    target, epochs = f"{side.trial.target_top1:.0%}", side.trial.epochs
     return f"{late} of {of} runs did not reach {target} in {epochs} epochs and count as {epochs}, which is their least"

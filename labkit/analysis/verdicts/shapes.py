@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from labkit.analysis.format import listing
 from labkit.analysis.verdicts.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
 from labkit.analysis.verdicts.evidence import Side, families, level, pairs, ratio
 from labkit.analysis.verdicts.trends import MORE, STEP_BACK, TRENDS
@@ -14,6 +13,7 @@ from labkit.analysis.verdicts.verdict import Case, Verdict
 from labkit.analysis.verdicts.words import (
     COMPARED,
     Kind,
+    listing,
     metric_name,
     pair_name,
     shared_name,

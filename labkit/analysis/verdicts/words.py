@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
-from labkit.analysis.format import number, quantity
-from labkit.analysis.speed import OF_MODELS, threads_word
 from labkit.analysis.verdicts.evidence import Side
 from labkit.claims import Test
 from labkit.models import MODELS
 from labkit.registry import FRAMEWORK_TITLES, LABELS, METRICS, find_metric
+from labkit.show.quantities import number, quantity
 from labkit.statistics import Interval
+from labkit.trial import OF_NETWORKS
 
 Kind = Literal["level", "ratio", "difference"]
 
+MISSING = "–"
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
+
+
+def listing(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
 
 
 def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
@@ -28,7 +34,7 @@ def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
         return f"{number(value, digits)}x"
     if kind == "difference" and about.unit == "%":
         return f"{_points(value * about.scale, digits)} points"
-    return quantity(value, about, digits)
+    return quantity(value, metric, digits)
 
 
 # Of an effect: an interval that is narrower needs a digit more for its ends to differ, up to where that is no help.
@@ -158,7 +164,7 @@ _OF_SEVERAL: dict[str, Callable[[str], str]] = {
 
 def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
     """A trial by its model and by whatever differs among those compared."""
-    has_network = side.trial.workload in OF_MODELS
+    has_network = side.trial.workload in OF_NETWORKS
     said = [title_of(side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
     for name in _NAMED[1:]:
         values = {one.field(name) for one in among}
@@ -183,7 +189,7 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
     if name == "model":
         return title_of(str(value))
     if name == "threads":
-        return threads_word(int(value or 0))
+        return f"{value} thread{'s' if value != 1 else ''}" if value else "default threads"
     if name in _OF_SEVERAL:
         return _OF_SEVERAL[name](str(value))
     if name == "learning_rate":
