@@ -70,8 +70,8 @@ plan: $(INSTALLED)  ## the trials that a report would run, and the time they sho
 pack: $(INSTALLED)  ## compress the records of HW=x, to be committed
 	@$(LABKIT) pack
 
-lab: $(INSTALLED)  ## JupyterLab on notebooks/
-	@"$$LABKIT_PYTHON" -m jupyterlab --notebook-dir=notebooks
+lab: $(INSTALLED)  ## JupyterLab on this folder, with notebooks/00_start_here.ipynb open
+	@"$$LABKIT_PYTHON" -m jupyterlab --notebook-dir=. notebooks/00_start_here.ipynb
 
 profile: $(INSTALLED)  ## write a params/<name>.yaml for the hardware found here
 	@$(LABKIT) profile

@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from labkit.analysis.trace_tables import sentence, tables
 from labkit.data import open_data
 from labkit.engines.sections import marked
 from labkit.measure import Analysis, CudaClock, HostClock, take_trace
 from labkit.recipes import CAPTURED, COMPILED
+from labkit.results.trace_tables import sentence, tables
 from labkit.trial import Trial
 from labkit.workloads import Prepared, build_workload
 
@@ -51,8 +51,8 @@ def main() -> int:
     traced = analysis.traced(asked_for=options.steps)
     print(f"{model} {image_px} px batch {batch}: step {1e3 * seconds / options.steps:.2f} ms without the profiler")
     print(sentence(traced))
-    for table in tables(traced):
-        print(f"\n{table.caption}\n{table.frame.to_string(index=False)}")
+    for title, table in tables(traced).items():
+        print(f"\n{title}\n{table.to_string(index=False, float_format='{:.4g}'.format)}")
     return 0
 
 

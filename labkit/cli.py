@@ -185,14 +185,14 @@ def trace(
     ],
 ) -> None:
     """Say what a trace of PyTorch's profiler holds: kernels by class, gaps, copies, calls, sections."""
-    from labkit.analysis.trace_tables import sentence, tables
     from labkit.measure.trace import analyse
+    from labkit.results.trace_tables import sentence, tables
 
     for number, file in enumerate(files):
         traced = analyse(file)
         print(f"{chr(10) if number else ''}{file}: {sentence(traced)}")
-        for table in tables(traced):
-            print(f"\n{table.caption}\n{table.frame.to_string(index=False)}")
+        for title, table in tables(traced).items():
+            print(f"\n{title}\n{table.to_string(index=False, float_format='{:.4g}'.format)}")
         if traced.notes:
             print("\nNotes")
         for note in traced.notes:

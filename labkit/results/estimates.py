@@ -30,6 +30,7 @@ from labkit.statistics import (
 )
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
+_NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # also of no rows
 # What tells two configurations apart. What is asked of a trial after its timed part makes no other configuration.
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
@@ -51,7 +52,7 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
     for key, group in _groups(data.dropna(subset=[metric]), by):
         _check_one_configuration(group, by)
         rows.append({**key, **_estimated(interval_of(_passes(group, metric).values(), metric), group)})
-    return pd.DataFrame(rows, columns=[*by, *ESTIMATED])
+    return _as_table(rows, data, by)
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
@@ -88,6 +89,22 @@ def interval_of(values: Sequence[float] | Any, metric: str) -> Interval | None:
     return log_interval(known) if min(known) > 0 else linear_interval(known)
 
 
+def ratio_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
+    """The ratio of two configurations from their values by pass; None where a value has no logarithm."""
+    if not above or not below or min(*above.values(), *below.values()) <= 0:
+        return None
+    return ratio_interval(above, below) if paired else unpaired_ratio(list(above.values()), list(below.values()))
+
+
+def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
+    """The difference of two configurations from their values by pass."""
+    if not above or not below:
+        return None
+    if paired:
+        return difference_interval(above, below)
+    return unpaired_difference(list(above.values()), list(below.values()))
+
+
 def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
     shared = [name for name in by if name not in over]
     known = data.dropna(subset=[metric])
@@ -103,27 +120,19 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
         _check_one_configuration(group, by)
         _check_one_configuration(base, [*shared, *over])
         rows.append({**key, **_estimated(form(group, base, metric), group)})
-    return pd.DataFrame(rows, columns=[*by, *ESTIMATED])
+    return _as_table(rows, data, by)
 
 
 def _ratio(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_ratio(*_answers(above, below, metric))
-    first, second = _passes(above, metric), _passes(below, metric)
-    if min(*first.values(), *second.values()) <= 0:
-        return None
-    if _same_records(above, below):
-        return ratio_interval(first, second)
-    return unpaired_ratio(list(first.values()), list(second.values()))
+    return ratio_of_passes(_passes(above, metric), _passes(below, metric), paired=_same_records(above, below))
 
 
 def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_difference(*_answers(above, below, metric))
-    first, second = _passes(above, metric), _passes(below, metric)
-    if _same_records(above, below):
-        return difference_interval(first, second)
-    return unpaired_difference(list(first.values()), list(second.values()))
+    return difference_of_passes(_passes(above, metric), _passes(below, metric), paired=_same_records(above, below))
 
 
 def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
@@ -166,6 +175,11 @@ def _check_one_configuration(group: pd.DataFrame, by: Sequence[str]) -> None:
         )
     if "image" not in group and group.duplicated(["host", "pass_number"]).any():
         raise UserError("the mean would count a pass twice: two trials differ only in what was asked after timing.")
+
+
+def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The rows of an estimate, with the types of the columns of `data`, also where there is no row."""
+    return pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
 
 
 def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:

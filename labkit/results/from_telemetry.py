@@ -16,6 +16,7 @@ from labkit.results.study_records import StudyRecords
 from labkit.sensors import GPU, HOST, RAPL
 from labkit.trial import Trial
 
+OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # known of a CPU where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
 
@@ -164,7 +165,7 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
         return _listing(sorted(lost))
     on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
-    names = {metric, "*"} | ({"power_w"} if metric == "energy_j" else set())
+    names = {metric, "*"} | (OF_METERS if metric in OF_METERS or metric.endswith("_per_image_j") else set())
     reasons = {why for (source, name), why in missing(results).items() if name in names and source.startswith(meter)}
     if reasons or lost:
         return _listing(sorted(reasons or lost))
@@ -172,6 +173,8 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
         return "these records hold no telemetry"
     if not on_gpu and metric not in OF_HOST:
         return "a CPU has no such sensor"
+    if trial and metric.endswith("_per_image_j") and not trial.energy_windows:
+        return "no energy windows were asked for"
     return "nothing was read" if results else "nothing was measured"
 
 

@@ -7,10 +7,21 @@ and their share is of the traced time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from labkit.records import Record
-from labkit.traced import ALGORITHMS_HOLD_SINCE, RULES, CallClass, Direction, KernelClass, Section, Traced, Untraced
+from labkit.traced import (
+    ALGORITHMS_HOLD_SINCE,
+    RULES,
+    CallClass,
+    Direction,
+    KernelClass,
+    Section,
+    Total,
+    Traced,
+    Untraced,
+)
 
 # What the NYU paper profiled as the backward pass: `zero_grad`, `backward` and the optimiser's step.
 WAY_BACK = ("backward", "optimiser")
@@ -24,6 +35,8 @@ RENAMED_SINCE = (
     "and not under convolution, and one of its engines (`convolve_common_engine`) under direct convolution and not "
     "under implicit matrix product; `FORCE=1` measures again."
 )
+# Of what a step keeps in memory, in the order of a figure.
+MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
 
@@ -47,28 +60,35 @@ def why_no_trace(record: Record, metric: str = "") -> str:
     return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
 
 
-def earlier_rules(records: Iterable[Record]) -> str:
-    """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
-    records = list(records)
-    if not algorithms_hold(records):
-        return f"K{SORTED_BEFORE[1:]}."
-    return RENAMED_SINCE if any(rules < RULES for rules in _rules(records)) else ""
+def kernels_of(record: Record) -> dict[str, tuple[float, float]]:
+    """Seconds and number of a step's kernels (of a CPU: operators) by class; empty where earlier rules sorted them."""
+    traced = trace_of(record)
+    return _in_a_step(traced, traced.kernels) if traced else {}
 
 
-def algorithms_hold(records: Iterable[Record]) -> bool:
-    """Whether no kernel was sorted by rules that told algorithms of convolutions wrongly."""
-    return all(rules >= ALGORITHMS_HOLD_SINCE for rules in _rules(records))
+def algorithms_of(record: Record) -> dict[str, tuple[float, float]]:
+    """Seconds and number of a step's convolution kernels by algorithm; empty as `kernels_of`."""
+    traced = trace_of(record)
+    return _in_a_step(traced, traced.algorithms) if traced else {}
 
 
-def _rules(records: Iterable[Record]) -> list[int]:
-    found = [trace for record in records if (trace := trace_of(record))]
-    return [trace.rules for trace in found if trace.of == "kernels"]
+def _in_a_step(traced: Traced, totals: Mapping[Any, Total]) -> dict[str, tuple[float, float]]:
+    if (traced.of == "kernels" and traced.rules < RULES) or not traced.steps:
+        return {}
+    return {kind: (total.seconds / traced.steps, total.count / traced.steps) for kind, total in totals.items()}
 
 
-def class_shares(traced: Traced) -> dict[KernelClass, float]:
-    """Each class's share of the kernels' time; of a CPU, of the operators'. They add up to 1."""
-    whole = traced.kernel_s
-    return {name: total.seconds / whole for name, total in traced.kernels.items()} if whole else {}
+def memory_of(record: Record) -> dict[str, int]:
+    """Bytes of a step by what they hold, as far as they are known.
+
+    The workspace is unknown where earlier trials of the process have left memory on the device: it is counted in it.
+    """
+    traced = trace_of(record)
+    if traced is None or traced.memory is None:
+        return {}
+    is_alone = record.trial["device"] == "cpu" or record.facts.get("memory_left_bytes") == 0
+    held = {part: getattr(traced.memory, part) for part in MEMORY if is_alone or part != "workspace"}
+    return {part: size for part, size in held.items() if size is not None}
 
 
 def _active_share(record: Record, traced: Traced, seconds: float) -> float | None:
@@ -104,6 +124,12 @@ def _launch_gap_share(record: Record, traced: Traced) -> float | None:
     return shares[0] if shares else None
 
 
+def _waiting_share(record: Record, traced: Traced) -> float | None:
+    if traced.of == "operators":
+        return max(1 - traced.busy_s / traced.elapsed_s, 0.0)
+    return _launch_gap_share(record, traced)
+
+
 def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
     whole = traced.kernel_s + sum(one.seconds for one in traced.copies.values())
     return seconds / whole if whole and traced.of == "kernels" else None
@@ -137,7 +163,7 @@ def _api_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
     return of
 
 
-def way_back(traced: Traced) -> list[Section]:
+def _way_back(traced: Traced) -> list[Section]:
     """The sections that the NYU paper profiled as the backward pass; [] where the trace has none."""
     found = [traced.sections[name] for name in WAY_BACK if name in traced.sections]
     return found if len(found) == len(WAY_BACK) else []
@@ -145,7 +171,7 @@ def way_back(traced: Traced) -> list[Section]:
 
 def _way_back_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
     def of(_: Record, traced: Traced) -> float | None:
-        sections = way_back(traced)
+        sections = _way_back(traced)
         whole = sum(one.seconds for section in sections for one in section.calls.values())
         part = sum(section.calls[kind].seconds for section in sections if kind in section.calls)
         return part / whole if whole else None
@@ -206,6 +232,7 @@ def _hidden_exchange_share(_: Record, traced: Traced) -> float | None:
 _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "compute_utilisation": _compute_utilisation,
     "launch_gap_share": _launch_gap_share,
+    "waiting_share": _waiting_share,
     "copy_share": _copy_share,
     "broadcast_share": _broadcast_share,
     "winograd_share": _winograd_share,
@@ -230,7 +257,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
 }
 METRICS = frozenset(_METRICS)
 _ON_CPUS = {
-    *("compute_utilisation", "profiled_utilisation", "maxpool_backward_share"),
+    *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
     *("busy_step_s", "traced_step_s", "trace_slowdown"),
 }
 OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}
@@ -257,3 +284,27 @@ def why_no_label(record: Record) -> str:
     if traced is not None and traced.of == "operators":
         return "on a CPU operators are traced, and an operator's name does not say what it runs"
     return why_no_trace(record)
+
+
+def earlier_rules(records: Iterable[Record]) -> str:
+    """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
+    records = list(records)
+    if not algorithms_hold(records):
+        return f"K{SORTED_BEFORE[1:]}."
+    return RENAMED_SINCE if any(rules < RULES for rules in _rules(records)) else ""
+
+
+def algorithms_hold(records: Iterable[Record]) -> bool:
+    """Whether no kernel was sorted by rules that told algorithms of convolutions wrongly."""
+    return all(rules >= ALGORITHMS_HOLD_SINCE for rules in _rules(records))
+
+
+def _rules(records: Iterable[Record]) -> list[int]:
+    found = [trace for record in records if (trace := trace_of(record))]
+    return [trace.rules for trace in found if trace.of == "kernels"]
+
+
+def class_shares(traced: Traced) -> dict[KernelClass, float]:
+    """Each class's share of the kernels' time; of a CPU, of the operators'. They add up to 1."""
+    whole = traced.kernel_s
+    return {name: total.seconds / whole for name, total in traced.kernels.items()} if whole else {}

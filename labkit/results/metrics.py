@@ -28,6 +28,8 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     """Why a record has no value of a metric."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}" if record.reason else record.status
+    if metric == "cost_per_million_images" and results.profile.price_of(record.trial["device"]) is None:
+        return f"no price in params/{results.profile.name}.yaml; params/base/*.yaml shows the form"
     return why_not(results, metric, record.trial["device"], trial=record.as_trial)
 
 

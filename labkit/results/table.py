@@ -2,8 +2,9 @@
 
     frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
     reasons()   the same rows: why a metric has no value
-    blocks(), epochs(), queries(), hits(), labels(), series()   what is not one value per row, in long form
-    flags(), phases(), checks()   how the numbers came about, in long form
+    blocks(), epochs(), queries(), hits(), labels(), series(), readings()   what is not one value per row, in long form
+    kernels(), algorithms(), memory()   what a trace says of a step, in long form
+    flags(), phases(), checks(), facts(name)   how the numbers came about, in long form
 
 Values are in SI units. A trial that failed is a row with its status and reason, and without values.
 """
@@ -21,10 +22,11 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.recipes import mode_name
-from labkit.records import Record, short_hash
+from labkit.records import Epoch, Record, short_hash
 from labkit.registry import LABELS, METRICS
 from labkit.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
-from labkit.results.from_trace import label
+from labkit.results.from_telemetry import of_record
+from labkit.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from labkit.results.metrics import metric_of, why_missing
 from labkit.results.study_records import StudyRecords, measured_gpus
 from labkit.scored import Accuracy
@@ -36,7 +38,26 @@ _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
 _COUNTS = ("batch", "image_px", "classes")  # of them whole numbers, which a missing one must not make fractions
+# The columns of long tables that hold words; all others hold numbers, also where there is no row.
+_TEXTS = frozenset(
+    {
+        "label",
+        "text",
+        "window",
+        "metric",
+        "kernel_class",
+        "algorithm",
+        "part",
+        "source",
+        "why",
+        "phase",
+        "check",
+        "field",
+    }
+)
 COLUMNS = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, *METRICS]
+# Long tables have these whether they vary or not, so that a notebook can group by them on any device.
+_ALWAYS = ("workload", "mode", "model", "image_px", "batch", "precision")
 
 
 @dataclass(frozen=True)
@@ -98,7 +119,7 @@ class Results:
             for number, epoch in enumerate(record.epochs.epochs if record.epochs else [], start=1):
                 yield {"epoch": number, **epoch.model_dump()}
 
-        return self._long(of, ["epoch"])
+        return self._long(of, ["epoch", *Epoch.model_fields])
 
     def queries(self) -> pd.DataFrame:
         """One row per query of an inference trial: `query`, `latency_of_query_s`."""
@@ -153,6 +174,53 @@ class Results:
         whole = pd.concat(parts, ignore_index=True) if parts else empty
         return whole[[*self._keys, "source", "metric", "time_s", "value"]]
 
+    def readings(self) -> pd.DataFrame:
+        """One row per metric of telemetry and window: `window`, `metric`, `mean`, `lowest`, `highest`.
+
+        Windows are `unattached` (before any process uses the device), `idle_before`, `warmup`, `timed`, `after`, and
+        `polled`: the timed part as reading once a second sees it.
+        """
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            told = record.telemetry
+            windows = (
+                {**{name: one.sources for name, one in told.windows.items()}, "polled": told.polled} if told else {}
+            )
+            for window, sources in windows.items():
+                for metric in dict.fromkeys(name for metrics in sources.values() for name in metrics):
+                    if (found := of_record(record, metric, window)) is not None:
+                        names = ("mean", "lowest", "highest")
+                        yield {"window": window, "metric": metric, **dict(zip(names, found, strict=True))}
+
+        return self._long(of, ["window", "metric", "mean", "lowest", "highest"])
+
+    def kernels(self) -> pd.DataFrame:
+        """One row per class of kernels (of a CPU: of operators): `kernel_class`, `seconds` and `count` in a step."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for kind, (seconds, count) in kernels_of(record).items():
+                yield {"kernel_class": kind, "seconds": seconds, "count": count}
+
+        return self._long(of, ["kernel_class", "seconds", "count"])
+
+    def algorithms(self) -> pd.DataFrame:
+        """One row per algorithm of a step's convolutions: `algorithm`, `seconds` and `count` of its kernels."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for algorithm, (seconds, count) in algorithms_of(record).items():
+                yield {"algorithm": algorithm, "seconds": seconds, "count": count}
+
+        return self._long(of, ["algorithm", "seconds", "count"])
+
+    def memory(self) -> pd.DataFrame:
+        """One row per part of what a step keeps in memory: `part` (`weights`, `activations`, …), `held_bytes`."""
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            for part, size in memory_of(record).items():
+                yield {"part": part, "held_bytes": size}
+
+        return self._long(of, ["part", "held_bytes"])
+
     def flags(self) -> pd.DataFrame:
         """One row per timed block that ran throttled or below its clock: `block`, `source`, `why`."""
 
@@ -185,6 +253,19 @@ class Results:
 
         return self._long(of, ["check", "difference", "tolerance"])
 
+    def facts(self, name: str) -> pd.DataFrame:
+        """One row per record and field of a fact that it notes, such as "layers" or "weights": `field`, `value`.
+
+        Fields within fields have dotted names (`Convolution.i8`).
+        """
+
+        def of(record: Record) -> Iterator[dict[str, Any]]:
+            fact = record.facts.get(name, {})
+            for field, value in _leaves(fact if isinstance(fact, dict) else {name: fact}):
+                yield {"field": field, "value": value}
+
+        return self._long(of, ["field", "value"])
+
     @property
     def command(self) -> str:
         """The command that makes the page of these results again."""
@@ -206,7 +287,7 @@ class Results:
     def _keys(self) -> list[str]:
         """The columns that tell the rows of a long table apart: those of what ran that vary, host, study and pass."""
         frame = self._selected
-        varying = [name for name in WHAT_RAN if name in frame and frame[name].nunique(dropna=False) > 1]
+        varying = [name for name in WHAT_RAN if name in _ALWAYS or frame[name].nunique(dropna=False) > 1]
         return [*varying, *RECORDS, "pass_number", "record"]
 
     def _records(self) -> Iterator[tuple[dict[str, Any], Record]]:
@@ -216,7 +297,10 @@ class Results:
 
     def _long(self, of: Callable[[Record], Iterable[dict[str, Any]]], columns: list[str]) -> pd.DataFrame:
         rows = [{**row, **part} for row, record in self._records() for part in of(record)]
-        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*self._keys, *columns])
+        if rows:
+            return pd.DataFrame(rows)
+        numbers = dict.fromkeys((name for name in columns if name not in _TEXTS), float)
+        return pd.DataFrame(columns=[*self._keys, *columns]).astype(numbers)
 
     def _repr_html_(self) -> str:
         lines = [
@@ -233,6 +317,15 @@ class Results:
     def __repr__(self) -> str:
         lines = [f"{part.study.id}: {part.describe()}, {len(part.by_trial)} trials" for part in self.selected]
         return "\n".join([*lines, "frame() gives every value as a DataFrame."])
+
+
+def _leaves(fact: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values within a fact and their dotted names."""
+    for name, value in fact.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
 
 
 def _in_order(records: StudyRecords) -> list[Record]:

@@ -89,6 +89,19 @@ def may_be_log(values: Any) -> bool:
     return bool(len(finite)) and bool((finite > 0).all())
 
 
+def fit(axes: Any, along: str, values: Iterable[float], *, log: bool, pad: float = 0.06) -> None:
+    """Limits with room around the values and around what was drawn before; also where all values are alike."""
+    finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
+    finite += list(getattr(axes, f"get_{along}lim")()) if axes.lines or axes.collections else []
+    low, high = min(finite), max(finite)
+    if log:
+        factor = max((high / low) ** pad, 1.15)
+        getattr(axes, f"set_{along}lim")(low / factor, high * factor)
+    else:
+        room = (high - low) * pad or abs(high) * pad or 1.0
+        getattr(axes, f"set_{along}lim")(low - room, high + room)
+
+
 def value_axis(axes: Any, along: str, *, log: bool, most: int = 5) -> None:
     """Plain numbers on the axis of values, once everything is drawn; on a log axis at 1, 2, 5 or powers of ten."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator

@@ -10,7 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from labkit.show.draw import Look, Note, axis_title, legend, looks, may_be_log, nothing, panels, place_notes, value_axis
+from labkit.show.draw import (
+    Look,
+    Note,
+    axis_title,
+    fit,
+    legend,
+    looks,
+    may_be_log,
+    nothing,
+    panels,
+    place_notes,
+    value_axis,
+)
 from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, slug, styled
 from labkit.show.frames import estimates, unique, why_nothing
 from labkit.show.labels import in_order, label, phrase
@@ -112,6 +124,10 @@ def dots(
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
+        floor = values.min() / 3 if is_log else -np.inf  # intervals that reach far down go off a log axis
+        lows = rows.frame["low"].clip(lower=floor).fillna(values.min())
+        references = [] if ticks is None else [ticks["value"]]
+        fit(axes, "x", pd.concat([values, lows, rows.frame["high"], *references]) * scale, log=is_log, pad=0.1)
         chosen = _looks(rows, "ink")
         notes = []
         for place, key in enumerate(rows.keys):
@@ -123,7 +139,7 @@ def dots(
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
             for row in points.to_dict("records"):
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
-                _whisker(axes, row, place, scale, look.colour, floor=values.min() * scale / 3 if is_log else None)
+                _whisker(axes, row, place, scale, look.colour, floor=floor * scale)
                 axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
                 notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
             for value in [] if ticks is None else rows.at(key, ticks)["value"].dropna() * scale:
@@ -135,7 +151,6 @@ def dots(
         marks = ["reference"] if ticks is not None and "label" not in ticks else []
         marks += [] if ticks is None or marks else list(ticks["label"].dropna().unique())
         legend(axes, _entries(rows, chosen) + [(mark, Look(colour("ink"), "|")) for mark in marks], owned=ax is None)
-        axes.margins(x=0.1)
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
         place_notes(axes, notes)
@@ -269,12 +284,12 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
 
 
 def _whisker(
-    axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str, floor: float | None = None
+    axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str, floor: float = -np.inf
 ) -> None:
     """The interval of a row, if it has one; on a log axis it ends at `floor`."""
     low, high = row["low"] * scale, row["high"] * scale
     if np.isfinite(high - low):
-        axes.hlines(place, low if floor is None else max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
+        axes.hlines(place, max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
 def _reason(axes: Any, place: float, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from labkit.errors import UserError
 from labkit.show.draw import (
     ABOVE,
     BELOW,
@@ -17,6 +18,7 @@ from labkit.show.draw import (
     Look,
     Note,
     axis_title,
+    fit,
     legend,
     looks,
     may_be_log,
@@ -36,6 +38,7 @@ _LEAST_JOINED = 3  # points of a series that are joined by a line
 _MOST_MARKED = 16  # points of a series that have a marker each
 _LONG = 16  # characters of a name that stand on one line at the end of a series
 _DASHES = ("-", "--", ":", "-.")
+_ONE_LINE = ("source", "pass_number", "host", "study")  # telemetry that differs in these is of different lines
 _LIMIT = {"linewidth": 1.2, "linestyle": (0, (4, 2))}
 
 
@@ -102,6 +105,7 @@ def lines(
             is_named = len(kinds) == 1 and len(series) <= MOST_LABELS
             if not is_named:
                 legend(grid[0], [(entry.text, entry.look) for entry in series], owned=ax is None)
+            _fit(grid[0], measured if bound is None else pd.concat([measured, bound]), x, y, is_log)
             for place, (axes, kind) in enumerate(zip(grid, kinds, strict=True)):
                 part = frame if kind is None else frame[frame[col] == kind]
                 limit = bound if bound is None or col not in bound else bound[bound[col] == kind]
@@ -111,6 +115,14 @@ def lines(
                 _sweep(axes, part, series, x, y, is_log=is_log, is_named=is_named, values_at=values_at, bound=limit)
     alt = alt or f"{title or 'Lines'}: {axis_title(y)} against {heading(x)}"
     return Figure(drawing, name or slug(y, x), alt, frame, title, caption, y)
+
+
+def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bool]) -> None:
+    """Scales and limits of all panels. On a log axis, intervals that reach far down go off it."""
+    axes.set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
+    low = frame["low"].clip(lower=float(frame["value"].min()) / 3) if is_log["y"] else frame["low"]
+    fit(axes, "x", frame[x] * metric_of(x).scale, log=is_log["x"])
+    fit(axes, "y", pd.concat([frame["value"], low, frame["high"]]) * metric_of(y).scale, log=is_log["y"])
 
 
 def _series(frame: pd.DataFrame, hue: str | None, style: str | None) -> list[_Series]:
@@ -144,7 +156,6 @@ def _sweep(
     """The series of one panel, its axes, and the names and values beside its points."""
     across, scale = metric_of(x).scale, metric_of(y).scale
     measured = frame.dropna(subset=["value", x])
-    axes.set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
     curves, ends, values = [], [], []
     if bound is not None and len(bound):
         grid = bound.sort_values(x)
@@ -158,9 +169,7 @@ def _sweep(
         is_joined = len(points) >= _LEAST_JOINED
         curve = rows[x] * across, rows["value"] * scale
         curves += [curve] if is_joined else [((at,), (value,)) for at, value in zip(*curve, strict=True)]
-        low, high = rows["low"] * scale, rows["high"] * scale
-        if is_log["y"]:  # an interval that reaches 0 goes off the axis
-            low = low.clip(lower=float(points["value"].min()) * scale / 10)
+        low, high = (rows["low"] * scale).clip(lower=axes.get_ylim()[0]), rows["high"] * scale
         if is_joined:
             axes.fill_between(rows[x] * across, low, high, color=entry.look.colour, alpha=0.18, linewidth=0)
         else:
@@ -208,12 +217,13 @@ def series(
 ) -> Figure:
     """Telemetry over time: a small panel per metric on a common time axis, a line per `hue`, dashed `limits` (SI).
 
-    A value lasts until the next row, as sensors report changes.
+    A value lasts until the next row, as sensors report changes. UserError where a line would mix runs or sensors.
 
     >>> frame = pd.DataFrame({"time_s": [0, 1, 2], "metric": "power_w", "value": [90, 400, 420]})
     >>> series(frame, limits={"power_w": 700}).axes[0].get_title(loc="left")
     'board power, W (dashed: limit 700)'
     """
+    columns = unique(x, panel, hue, y)
     measured = data.dropna(subset=[x, y]) if len(data) else data
     kinds = in_order(measured[panel], panel) if len(measured) else []
     with styled():
@@ -230,6 +240,9 @@ def series(
                 limit = (limits or {}).get(kind)
                 for value, look in chosen.items():
                     rows = (part if hue is None else part[part[hue] == value]).sort_values(x)
+                    mixed = [column for column in _ONE_LINE if column in rows and rows[column].nunique() > 1]
+                    if mixed:
+                        raise UserError(f"a line of {kind} would mix {', '.join(mixed)}: choose one with `query`.")
                     axes.step(rows[x], rows[y] * scale, where="post", color=look.colour, linewidth=1.4)
                 if limit is not None:
                     axes.axhline(limit * scale, color=colour("soft"), **_LIMIT)
@@ -240,7 +253,7 @@ def series(
                 value_axis(axes, "y", log=False, most=3)
             grid[-1].set_xlabel(axis_title(x))
     alt = alt or f"{title or 'Telemetry'}: {', '.join(map(axis_title, kinds))} against {heading(x)}"
-    return Figure(drawing, name or slug(y, "over", x), alt, data, title, caption)
+    return Figure(drawing, name or slug(y, "over", x), alt, data[columns] if kinds else data, title, caption)
 
 
 def roofline(
@@ -299,6 +312,9 @@ def roofline(
             notes.append(Note(row[x], value, text, look.colour, around))
         if hue and hue not in names:
             legend(axes, [(label(hue, value), look) for value, look in chosen.items()], owned=ax is None)
+        heights = [peak for _, roof in roofs for peak in (roof[0], roof[-1])]
+        fit(axes, "x", grid, log=True, pad=0.0)
+        fit(axes, "y", [*(measured["value"] * scale), *heights], log=True)
         value_axis(axes, "y", log=True)
         value_axis(axes, "x", log=True)
         place_notes(axes, notes, roofs)

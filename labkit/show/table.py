@@ -88,7 +88,7 @@ def table(
     """
     names = unique(rows)
     keys = _keys(data, names, values)
-    columns = [column for each in _columns(data, keys, names, values, across) for column in each]
+    columns = list(_columns(data, keys, names, values, across))
     cells: dict[str, list[str]] = {}
     amounts: dict[str, Any] = {}
     reasons: dict[tuple[int, str], str] = {}
@@ -137,7 +137,7 @@ def _specified(values: Values) -> Iterator[tuple[str, pd.DataFrame | None, str]]
 
 def _columns(
     data: pd.DataFrame, keys: pd.DataFrame, names: list[str], values: Values, across: str | None
-) -> Iterator[list[_Column]]:
+) -> Iterator[_Column]:
     specified = list(_specified(values))
     metrics = [form for _, given, form in specified if given is None]
     for title, given, form in specified:
@@ -150,13 +150,11 @@ def _columns(
         by = across if across in frame else None
         spread = in_order(frame[by], by) if by else []
         if len(spread) < 2 and not (spread and given is None):
-            yield [_Column(title, form, _beside(keys, frame, names))]
+            yield _Column(title, form, _beside(keys, frame, names))
             continue
-        yield [
-            _Column(_spread(title, label(by or "", value), form, given is None and len(metrics) == 1), form, cells)
-            for value in spread
-            for cells in [_beside(keys, frame[frame[by] == value], names)]
-        ]
+        for value in spread:
+            cells = _beside(keys, frame[frame[by] == value], names)
+            yield _Column(_spread(title, label(str(by), value), form, given is None and len(metrics) == 1), form, cells)
 
 
 def _spread(title: str, name: str, form: str, is_only_metric: bool) -> str:
@@ -205,7 +203,7 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
     ends = [_amount(end, form, digits).removesuffix(" %").removesuffix("x") for end in (low, high)]
     if intervals == "all":
         return f"{point} [{ends[0]}, {ends[1]}]"
-    return f"{point} ({ends[0]} to {ends[1]})" if low < 0 else f"{point} ({ends[0]}–{ends[1]})"
+    return f"{point} ({ends[0]} to {ends[1]})" if form == "points" or low < 0 else f"{point} ({ends[0]}–{ends[1]})"
 
 
 def _amount(value: float, form: str, digits: int) -> str:
@@ -223,9 +221,8 @@ def _best_row(
     estimated = estimates(data, best, unique(names, across)).dropna(subset=["value"])
     if estimated.empty:
         return None
-    winner = estimated.loc[
-        estimated["value"].idxmax() if metric_of(best).better == "more" else estimated["value"].idxmin()
-    ]
+    levels = estimated["value"]
+    winner = estimated.loc[levels.idxmax() if metric_of(best).better == "more" else levels.idxmin()]
     return int((keys == winner[names]).all(axis=1).to_numpy().argmax())
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from labkit.results import Results
 from labkit.results.columns import WHAT_RAN
+from labkit.show.labels import heading, label
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
@@ -16,13 +19,26 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
     return grouped.agg(passes=lambda numbers: ", ".join(map(str, sorted(numbers)))).reset_index()
 
 
+def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """Which metrics of configurations that ran have no value, and why: `metric`, `processor`, `reason`, how many.
+
+    `reasons` has a text per metric, as `Results.reasons` gives it.
+    """
+    ran = reasons.loc[reasons["status"] == "ok", ["device", "key_hash", *metrics]]
+    told = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
+    told = told[told["reason"] != ""].assign(metric=told["metric"].map(heading), device=told["device"].map(_processor))
+    grouped = told.groupby(["metric", "device", "reason"], sort=False)["key_hash"]
+    return grouped.nunique().rename("configurations").reset_index().rename(columns={"device": "processor"})
+
+
 def throttled(results: Results) -> pd.DataFrame:
     """The share of a configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
     flags, blocks = results.flags(), results.blocks()
     keys = [name for name in flags.columns if name in WHAT_RAN]
     counted = blocks.groupby(keys, sort=False, dropna=False).size().rename("of").reset_index()
     flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
-    share = flagged.size().rename("blocks").reset_index().merge(counted, on=keys)
+    types = dict.fromkeys(keys, object)  # a column of which all flagged blocks lack a value has another type
+    share = flagged.size().rename("blocks").reset_index().astype(types).merge(counted.astype(types), on=keys)
     return share.assign(share=share["blocks"] / share["of"])
 
 
@@ -43,6 +59,10 @@ def summary(results: Results) -> pd.DataFrame:
         rows["Timed part of a run"] = f"{timed_s.min():.1f} s to {timed_s.max():.1f} s"
         rows["Timed blocks throttled or below clock"] = f"{flagged:,} of {len(blocks):,}"
     return pd.DataFrame(rows.items(), columns=["check", "result"])
+
+
+def _processor(device: str) -> str:
+    return label("device", device)
 
 
 def _ends(counts: pd.Series) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.show.quantities import number
+from labkit.show.quantities import VAGUE_DIGITS, digits_of, number
 
 NOT_MEASURED = "not measured"
 
@@ -33,6 +33,31 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
     return NOT_MEASURED if pd.isna(value) else f"{number(value, digits)} {unit}".strip()
 
 
+def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
+    """The value of one row for a sentence: "about" and 2 digits where its 95 % interval is wider than ±10 %.
+
+    >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1]})
+    >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
+    ('about 4.0 times', 'not measured')
+    """
+    value, low, high = (
+        scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("value", "low", "high")
+    )
+    digits = digits_of(value, low, high)
+    return f"{'about ' if digits == VAGUE_DIGITS else ''}{text_of(value, unit, digits)}"
+
+
+def times(ratios: pd.DataFrame, **where: Any) -> str:
+    """A ratio of one row for a sentence; "no difference found" where its 95 % interval holds 1.
+
+    >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
+    >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
+    ('4.00 times', 'no difference found', 'not measured')
+    """
+    low, high = (value_of(ratios.assign(value=ratios[end]), **where) for end in ("low", "high"))
+    return "no difference found" if low <= 1 <= high else told(ratios, "times", **where)
+
+
 def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
     """The 95 % interval of the one row with these column values; its value where a single run has none.
 
@@ -40,12 +65,13 @@ def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **w
     >>> range_of(lost, "points", scale=100, model="vgg16")
     '−0.020 to 0.22 points'
     """
-    low, value, high = (
-        scale * value_of(estimates.assign(value=estimates[e]), **where) for e in ("low", "value", "high")
-    )
-    if pd.isna(low) or pd.isna(high):
-        return text_of(value, unit, 2)
-    return f"{number(low, 2)} to {number(high, 2)} {unit}".strip().replace("-", "−")
+    ends = [scale * value_of(estimates.assign(value=estimates[end]), **where) for end in ("low", "high")]
+    if any(map(pd.isna, ends)):
+        value = scale * value_of(estimates, **where)
+        text = text_of(value, unit, 2) + ("" if pd.isna(value) else " (one run)")
+    else:
+        text = f"{number(ends[0], 2)} to {number(ends[1], 2)} {unit}".strip()
+    return text.replace("-", "−")
 
 
 def largest(estimates: pd.DataFrame) -> pd.Series:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.analysis.trace_tables import sentence, tables
 from labkit.measure.trace import analyse
+from labkit.results.trace_tables import sentence, tables
 from tests.traces import ADDITION, CONVOLUTION, call, launched, operator, section, step, text, work, written
 from tests.unit.test_cli import labkit
 
@@ -23,41 +23,32 @@ ON_GPU = [
 ON_CPU = [step(0, 4), operator("aten::conv2d", 0, 3), operator("aten::relu", 3, 3.5)]
 
 
-def frames(events: list, tmp_path: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """Tables by the first word of their caption, rows by their first column."""
-    return {
-        table.caption.split(" ")[0]: {row[""]: row for row in table.frame.to_dict("records")}
-        for table in tables(analyse(written(events, tmp_path / "trace.json")))
-    }
+def shown(events: list, tmp_path: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Tables by their titles, rows by their first column."""
+    found = tables(analyse(written(events, tmp_path / "trace.json")))
+    return {title: {row[""]: row for row in table.to_dict("records")} for title, table in found.items()}
 
 
 def test_tables_give_times_a_step_and_shares(tmp_path: Path) -> None:
-    shown = frames(ON_GPU, tmp_path)
-    assert shown["Time"]["any of the kernels ran"] == {
-        "": "any of the kernels ran",
-        "ms a step": "2,000",
-        "share": "50.0 %",
-    }
-    assert shown["Time"]["only copies and fills"]["share"] == "12.5 %"
-    assert shown["What"]["convolution"] == {"": "convolution", "ms a step": "1,500", "share": "75.0 %", "a step": "0.5"}
-    assert shown["How"]["on tensor cores"]["share"] == "100 %"
-    assert shown["Copies."]["host to device"]["MB a step"] == "4.000"
-    assert shown["Copies."]["host to device"]["median bytes"] == "8,000,000"
-    assert shown["Sections"]["forward"]["kernels ms"] == "1,500"
-    assert shown["The"]["cudaDeviceSynchronize"]["a step"] == "0.5"
+    found = shown(ON_GPU, tmp_path)
+    time = found["Time of a step (parts overlap)"]
+    assert time["any of the kernels ran"] == {"": "any of the kernels ran", "ms": 2_000.0, "%": 50.0}
+    assert time["only copies and fills"]["%"] == 12.5
+    convolution = {"": "convolution", "ms": 1_500.0, "%": 75.0, "count": 0.5}
+    assert found["What the kernels do"]["convolution"] == convolution
+    assert found["Algorithms of convolutions"]["tensor core"]["%"] == 100.0
+    assert found["Copies"]["host to device"]["MB"] == 4.0
+    assert found["Copies"]["host to device"]["median bytes"] == 8_000_000
+    assert found["Sections of a step"]["forward"]["kernels ms"] == 1_500.0
+    assert found["Longest calls"]["cudaDeviceSynchronize"]["count"] == 0.5
 
 
 def test_tables_of_a_cpu_speak_of_operators_and_of_no_device(tmp_path: Path) -> None:
-    shown = frames(ON_CPU, tmp_path)
-    assert set(shown["Time"]) == {
-        "any of the operators ran",
-        "two operators or more at once",
-        "collectives",
-        "collectives alone",
-    }
-    assert shown["How"]["the library's choice"]["ms a step"] == "3,000"
-    assert "Copies." not in shown
-    assert sentence(analyse(tmp_path / "trace.json")) == "1 step of a CPU, 4,000 ms each under the profiler."
+    found = shown(ON_CPU, tmp_path)
+    assert set(found["Time of a step (parts overlap)"]) == {"any of the operators ran"}
+    assert found["Algorithms of convolutions"]["library"]["ms"] == 3_000.0
+    assert "Copies" not in found
+    assert sentence(analyse(tmp_path / "trace.json")) == "1 step of a CPU, 4000 ms each under the profiler."
 
 
 def test_the_command_prints_each_file_with_its_notes(tmp_path: Path) -> None:
@@ -67,7 +58,7 @@ def test_the_command_prints_each_file_with_its_notes(tmp_path: Path) -> None:
     done = labkit("trace", str(one), str(other))
     assert done.returncode == 0
     assert done.stderr == ""
-    assert f"{one}: 2 steps of a GPU, 4,000 ms each under the profiler." in done.stdout
+    assert f"{one}: 2 steps of a GPU, 4000 ms each under the profiler." in done.stdout
     assert f"{other}: " in done.stdout
     assert "Notes\n- The file ends in the middle: " in done.stdout
 

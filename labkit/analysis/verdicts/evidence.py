@@ -11,22 +11,17 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
+
 from labkit.claims import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
+from labkit.records import short_hash
 from labkit.registry import find_metric
+from labkit.results import Results
 from labkit.results import from_trace as traced
+from labkit.results.estimates import difference_of_passes, interval_of, ratio_of_passes
 from labkit.results.metrics import metric_of
-from labkit.results.study_records import StudyRecords as Results
-from labkit.results.study_records import without_data_identity
-from labkit.statistics import (
-    Interval,
-    difference_interval,
-    linear_interval,
-    log_interval,
-    ratio_interval,
-    share_interval,
-    unpaired_difference,
-    unpaired_ratio,
-)
+from labkit.results.study_records import StudyRecords, without_data_identity
+from labkit.statistics import Interval
 from labkit.trial import ASKED_AFTER, Trial
 
 # What a trial of several devices has and one of a single device can't have.
@@ -38,13 +33,19 @@ TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 class Side:
     """One trial as the records of one profile have it."""
 
-    results: Results
+    results: StudyRecords
     trial: Trial
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The trial's rows of the table of results: a reader can repeat a verdict on them."""
+        table = Results([self.results]).frame()
+        return table[table["key_hash"] == short_hash(self.trial.key)]
+
     def values(self, metric: str) -> dict[int, float]:
-        """Pass number -> value in SI units; passes without one are left out."""
-        found = {record.pass_number: metric_of(self.results, record, metric) for record in self.results.ok(self.trial)}
-        return {number: value for number, value in found.items() if value is not None}
+        """Pass number -> value in SI units, a column of `frame`; passes without one are left out."""
+        values = {one.pass_number: metric_of(self.results, one, metric) for one in self.results.ok(self.trial)}
+        return {number: value for number, value in values.items() if value is not None}
 
     def labels(self, name: str) -> list[str]:
         """What the passes say of a label, one for each pass that has it."""
@@ -94,14 +95,14 @@ class Evidence:
     profile: str | None
     profiles: tuple[str, ...]
     available: frozenset[str]
-    load: Callable[[str, str], Results]
+    load: Callable[[str, str], StudyRecords]
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> why, told by `load`
 
     @cached_property
-    def _loaded(self) -> dict[tuple[str, str], Results]:
+    def _loaded(self) -> dict[tuple[str, str], StudyRecords]:
         return {}
 
-    def results(self, profile: str, study: str) -> Results:
+    def results(self, profile: str, study: str) -> StudyRecords:
         """The records of a study on a profile; they are read once."""
         key = (profile, study)
         if key not in self._loaded:
@@ -111,8 +112,12 @@ class Evidence:
     def sides(self, study: str, *, across: bool) -> list[Side]:
         """Every trial of a study's records: of this profile, or of all of them."""
         names = self.profiles if across or self.profile is None else (self.profile,)
-        found = [self.results(name, study) for name in names]
-        return [Side(results, trial) for results in found for trial in results.by_trial]
+        return [
+            Side(results, trial)
+            for name in names
+            for results in [self.results(name, study)]
+            for trial in results.by_trial
+        ]
 
 
 MAY_BE_NONE = frozenset({"steps_before"})  # sizes of which 0 is one
@@ -207,29 +212,17 @@ def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
 
 def level(side: Side, metric: str) -> Interval | None:
     """A metric of one trial over its passes."""
-    values = list(side.values(metric).values())
-    if not values:
-        return None
-    if find_metric(metric).share and min(values) >= 0 and max(values) <= 1:
-        return share_interval(values)
-    return log_interval(values) if min(values) > 0 else linear_interval(values)
+    find_metric(metric)
+    return interval_of(side.values(metric).values(), metric)
 
 
 def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """One metric over another (or the same of another trial), within passes where they share them."""
     above, below = over.values(metric), under.values(metric_under or metric)
-    if not above or not below or min(*above.values(), *below.values()) <= 0:
-        return None
-    if over.same_records(under):
-        return ratio_interval(above, below)
-    return unpaired_ratio(list(above.values()), list(below.values()))
+    return ratio_of_passes(above, below, paired=over.same_records(under))
 
 
 def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """One metric minus another (or the same of another trial), within passes where they share them."""
     above, below = over.values(metric), under.values(metric_under or metric)
-    if not above or not below:
-        return None
-    if over.same_records(under):
-        return difference_interval(above, below)
-    return unpaired_difference(list(above.values()), list(below.values()))
+    return difference_of_passes(above, below, paired=over.same_records(under))

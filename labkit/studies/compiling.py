@@ -1,0 +1,35 @@
+"""What compiling and capturing cost once, and when they have paid off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+
+def caches(regions: pd.DataFrame) -> pd.DataFrame:
+    """What a compiler found on the disk: `record`, and `cache`: "cold", "partly cached" or "cached".
+
+    `regions` is `Results.facts("compiled_regions")`; records that compiled nothing are not in it.
+    """
+    found = regions.pivot_table(index="record", columns="field", values="value", aggfunc="sum")
+    found = found.reindex(columns=["compiled", "from the cache"]).fillna(0).reset_index()
+    states = [found["from the cache"] == 0, found["compiled"] > 0]
+    found["cache"] = np.select(states, ["cold", "partly cached"], "cached")
+    return found[["record", "cache"]]
+
+
+def costs(frame: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a table of results that compiled or captured a step, with two more columns.
+
+    `cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or "" where
+    nothing was compiled. `break_even_s` is how long the baseline of the same network and batch must run before the cost
+    has paid off, in seconds; NaN where the step is not faster. `regions` is `Results.facts("compiled_regions")`.
+    """
+    rows = frame.dropna(subset=["compile_s", "capture_s"], how="all").merge(caches(regions), on="record", how="left")
+    rows["cache"] = rows["cache"].fillna("")
+    same = ["model", "batch", "pass_number"]
+    baseline = frame[frame["mode"] == "baseline"][[*same, "step_s"]]
+    rows = rows.merge(baseline, on=same, how="left", suffixes=("", "_of_baseline"))
+    saved = rows["step_s_of_baseline"] - rows["step_s"]
+    once_s = rows["compile_s"].fillna(0) + rows["capture_s"].fillna(0)
+    return rows.assign(break_even_s=(once_s * rows["step_s_of_baseline"] / saved).where(saved > 0))

@@ -1,0 +1,168 @@
+"""Rules of the study of several GPUs: scaling efficiency, epochs to a target, two jobs, rates between GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from labkit.models import MODELS
+from labkit.recipes import exchanged_in
+from labkit.results import ratio
+from labkit.studies.lab import Lab
+from labkit.studies.values import times
+from labkit.trial import Trial
+
+ONE, EACH, TOTAL, STALE = "one worker", "batch of each held", "total batch held", "asynchronous SGD"
+SHOWN = (EACH, TOTAL, STALE)  # what the answer tells of
+LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
+WAYS = {"direct": "direct", "host": "through host memory", "sockets": "sockets"}
+MESSAGES = {"all_reduce": "all-reduce", "peer_copy": "copy to the next"}
+_NETWORKS = {"ethernet": "Ethernet", "infiniband": "InfiniBand", "any": "network"}
+_SETTING = ["framework", "model", "image_px", "mode", "precision", "batch"]
+_SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
+
+
+def counted(lab: Lab) -> str:
+    """All devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
+    return _counted(lab.profile.device.kind, lab.device_counts[-1])
+
+
+def placed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column `on`: on what each ran (`2 GPUs`, `2 processes`, `8 GPUs of 2 nodes`)."""
+    on = [
+        _counted(device, devices) + (f" of {nodes} nodes" if nodes > 1 else "")
+        for device, devices, nodes in frame[["device", "devices", "nodes"]].itertuples(index=False)
+    ]
+    return frame.assign(on=pd.Series(on, index=frame.index, dtype=object))
+
+
+def _counted(device: str, devices: int) -> str:
+    name, plural = ("GPU", "s") if device == "cuda" else ("process", "es")
+    return f"{devices} {name}{plural if devices != 1 else ''}"
+
+
+def scaled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that scaling is read from: timed trainings of one job of images on GPUs, exchanging as usual.
+
+    Two processes on a CPU share its cores, caches and clock, so their speed says nothing of several devices.
+    """
+    timed = frame[(frame["workload"] == "train") & (frame["device"] == "cuda") & (frame["epochs"] == 0)]
+    timed = timed[(timed["arrangement"] == "alone") & (timed["updates"] == "synchronous")]
+    usual = (timed["interconnect"] == "direct") & (timed["network"] == "any")
+    gradients = timed["optimizer"].map(lambda optimizer: exchanged_in(Trial(optimizer=optimizer)))
+    usual &= (timed["devices"] == 1) | (timed["gradient_precision"] == gradients)
+    return timed[usual & ~takes_words(timed)]
+
+
+def takes_words(frame: pd.DataFrame) -> pd.Series:
+    """Whether the network of each row takes bags of words instead of images."""
+    return frame["model"].isin([name for name, entry in MODELS.items() if entry.words > 0])
+
+
+def efficiency(timed: pd.DataFrame) -> pd.DataFrame:
+    """The speed-up of several devices over one, divided by their number: a row per setting, scaling and devices.
+
+    `timed` is as `scaled` gives it. A configuration without a ratio keeps the status and reason of its first run.
+    """
+    by = [*_SETTING, "scaling", "devices"]
+    one = timed[timed["devices"] == 1]  # the base of strong scaling too
+    speedup = ratio(pd.concat([timed, one.assign(scaling="strong")]), "images_per_s", over={"devices": 1}, by=by)
+    ends = {end: speedup[end] / speedup["devices"].astype(float) for end in ("value", "low", "high")}
+    asked = timed[timed["devices"] > 1].drop_duplicates(by)[[*by, "status", "reason"]]
+    return asked.merge(speedup.assign(**ends).astype({name: asked[name].dtype for name in by}), on=by, how="left")
+
+
+def runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The training runs to a target, with the columns `recipe`, `workers`, `reached` and `target`.
+
+    `recipe` says what several workers change. A run that did not reach its target counts as all of its epochs in
+    `epochs_to_target`, which is a lower bound (a restricted mean, as survival analysis calls it). `reached` says how
+    many runs of the recipe did (`3 of 3`), and `target` is "reached" or "lower bound".
+    """
+    found = frame[(frame["epochs"] > 0) & (frame["target_top1"] > 0)]
+    found = found.sort_values(["devices", "updates", "learning_rate", "scaling", "schedule"], kind="stable")
+    found = found.sort_values("updates", ascending=False, kind="stable")
+    slowest = found["learning_rate"].min()
+    found = found.assign(
+        workers=found["devices"],
+        recipe=pd.Series([_recipe(row, slowest) for row in found.to_dict("records")], found.index, dtype=object),
+        is_there=found["epochs_to_target"].notna(),
+        epochs_to_target=found["epochs_to_target"].fillna(found["epochs"].where(found["status"] == "ok")),
+    )
+    of_recipe = found[found["status"] == "ok"].groupby("recipe", sort=False)["is_there"]
+    told = of_recipe.agg(reached=lambda there: f"{there.sum()} of {len(there)}", all_there="all").reset_index()
+    told["target"] = told.pop("all_there").map({True: "reached", False: "lower bound"})
+    return found.drop(columns="is_there").merge(told, on="recipe", how="left")
+
+
+def _recipe(row: dict[str, Any], slowest: float) -> str:
+    if row["devices"] == 1:
+        return ONE
+    if row["updates"] == "asynchronous":
+        return STALE
+    if row["scaling"] == "strong":
+        return TOTAL
+    if row["learning_rate"] == slowest:
+        return EACH
+    warm_up = ", warm-up" if row["schedule"] == "warm_up" else ""
+    return f"learning rate x{row['learning_rate'] / slowest:g}{warm_up}"
+
+
+def over_one(found: pd.DataFrame) -> pd.DataFrame:
+    """Epochs to the target over those of one worker, per `recipe`; `bound` is "at least ", "at most " or "".
+
+    `found` is as `runs` gives it. Where neither side reached the target in all runs, the ratio says nothing and is left
+    out.
+    """
+    ratios = ratio(found, "epochs_to_target", over={"recipe": ONE}, by=["recipe"])
+    short = set(found.loc[found["target"] == "lower bound", "recipe"])
+    bound = ratios["recipe"].map(lambda recipe: "at least " if recipe in short else "at most " if ONE in short else "")
+    return ratios.assign(bound=bound)[~(ratios["recipe"].isin(short) & (ONE in short))]
+
+
+def more_epochs(ratios: pd.DataFrame, recipe: str) -> str:
+    """What `over_one` says of a recipe, for a sentence: `about 2.2 times`, `at least 6.45 times`."""
+    bound = ratios.loc[ratios["recipe"] == recipe, "bound"].sum() if len(ratios) else ""
+    return f"{bound}{times(ratios, recipe=recipe)}"
+
+
+def jobs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The trainings that ran as two concurrent jobs, as two sequential ones, and alone; with the column `on`."""
+    timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["scaling"] == "weak")]
+    timed = timed[(timed["interconnect"] == "direct") & (timed["gradient_precision"] == "fp32")]
+    return placed(timed.merge(timed[timed["arrangement"] == "at_once"][[*_SETTING, "devices"]].drop_duplicates()))
+
+
+def messages(frame: pd.DataFrame) -> pd.DataFrame:
+    """The trials that only send, smallest first, with `message`, `way`, `bytes` in words and the rate on the wire.
+
+    Of what is summed over n devices in a ring each sends 2 (n - 1) / n (nccl-tests call this rate busbw).
+    """
+    sent = ways(placed(frame[frame["workload"].isin(list(MESSAGES))].sort_values("size", kind="stable")))
+    ring = (2 * (sent["devices"] - 1) / sent["devices"]).where(sent["workload"] == "all_reduce", 1.0)
+    return sent.assign(
+        message=sent["workload"].map(MESSAGES),
+        bytes=sent["size"].map(_size),
+        bytes_per_s=sent["bytes_per_s"] * ring,
+    )
+
+
+def exchanging(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed trainings of one job on the most devices, by every `way` between them and precision of gradients."""
+    timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["arrangement"] == "alone")]
+    return ways(timed[(timed["devices"] > 1) & (timed["devices"] == timed["devices"].max())])
+
+
+def ways(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column `way`: by which way the devices reach each other; processes on a CPU have sockets."""
+    names = [
+        _NETWORKS[network] if nodes > 1 else WAYS[way if device == "cuda" else "sockets"]
+        for device, nodes, way, network in frame[["device", "nodes", "interconnect", "network"]].itertuples(index=False)
+    ]
+    return frame.assign(way=pd.Series(names, index=frame.index, dtype=object))
+
+
+def _size(count: int) -> str:
+    power = next(power for power in _SIZES if count >= 2**power or not power)
+    return f"{count / 2**power:.4g} {_SIZES[power]}"

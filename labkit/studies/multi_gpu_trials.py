@@ -1,0 +1,140 @@
+"""The trial grids of the study of several GPUs, from the sizes of its sweep: one function for each question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labkit import recipes
+from labkit.errors import UserError
+from labkit.models import MODELS
+from labkit.studies.lab import SeveralDevices
+from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
+
+MOST_WORKERS = 16  # each is a process with a context of its own on the device
+
+
+def scaling(lab: SeveralDevices) -> list[Trial]:
+    """On every number of devices, by every engine: each device's batch held, and the total where it can be shared."""
+    found: list[Trial] = []
+    for n in lab.device_counts:
+        shared = n > 1 and lab.sweep["scaled_batch"] % n == 0
+        for recipe in _by_engines(lab, "engines", n):
+            found += _small(lab, lab.sweep["scaled"], **recipe)
+            found += _small(lab, lab.sweep["strong"], scaling="strong", **recipe) if shared else []
+        for recipe in _by_engines(lab, "large_engines", n):
+            found += _large(lab, lab.sweep["large"], **recipe)
+    return found
+
+
+def runs(lab: SeveralDevices) -> list[Trial]:
+    """Training runs to an accuracy that is fixed before, on one device and on all.
+
+    Where there is one, as many workers as the profile asks for share it: what several learn does not depend on where
+    they stand. They take turns, so they have data and epochs of their own.
+    """
+    sweep, most = lab.sweep, _most(lab)
+    if most > 1:
+        about = {name: sweep[name] for name in ("epochs", "target_top1")}
+        return _runs(lab, most, **about, data=sweep["run_data"])
+    if (workers := _sharing(lab)) == 1:
+        return []
+    about = {name: sweep[f"learners_{name}"] for name in ("epochs", "target_top1", "data")}
+    return _runs(lab, workers, placement="together", **about)
+
+
+def _runs(lab: SeveralDevices, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
+    """On one device, and on several by every recipe that they can have."""
+    sweep = lab.sweep
+    about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
+    names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % several == 0]
+    if not names:
+        return []
+    alone = lab.trials(**about, learning_rate=sweep["learning_rate"])
+    on_several = [
+        lab.trials(**about, **recipe, placement=placement)
+        for recipe in recipes.runs_on(several, sweep["learning_rate"], names)
+    ]
+    return [*alone, *(trial for trials in on_several for trial in trials)]
+
+
+def _sharing(lab: SeveralDevices) -> int:
+    """How many share one device; 1 for none. UserError for a number that they can't be."""
+    asked, batch = lab.sweep["learners"], lab.sweep["run_batch"]
+    is_count = isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_WORKERS
+    if not is_count or batch % asked:
+        raise UserError(
+            f"learners is {asked!r} in the sweep of 03_multi_gpu in the profile {lab.profile.name!r}; it is how many "
+            f"processes share the one device for training runs: a whole number from 1 (none) to {MOST_WORKERS} that "
+            f"divides run_batch ({batch})."
+        )
+    return int(asked)
+
+
+def jobs(lab: SeveralDevices) -> list[Trial]:
+    """Two concurrent jobs, two sequential ones, and one alone: on all devices where they can be halved, and on one.
+
+    On a CPU not on one: two processes share it, however many devices they are called.
+    """
+    most = _most(lab)
+    on = [1] if lab.profile.device.kind == "cuda" else []
+    on += [most] if most > 1 and most % 2 == 0 else []
+    about: dict[str, Any] = {"arrangement": list(ARRANGEMENTS), "devices": on, **_each(lab)}
+    sweep = lab.sweep
+    images = lab.trials(model=sweep["paired"], batch=sweep["paired_batch"], **_plain(lab), **about)
+    return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
+
+
+def links(lab: SeveralDevices) -> list[Trial]:
+    """What goes between all devices by every way, a training by each, and in narrower precisions beside one device."""
+    sweep, most = lab.sweep, _most(lab)
+    if most == 1:
+        return []
+    ways = {"devices": most, "interconnect": list(lab.interconnects)}
+    found = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
+    found += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
+    for n in (1, most):
+        narrow = _plain(lab) | {"devices": n, "precision": sweep["sent_precisions"]}
+        narrow["gradient_precision"] = sweep["gradients"] if n > 1 else "fp32"
+        found += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
+    return found
+
+
+def over_nodes(lab: SeveralDevices) -> list[Trial]:
+    """The same on all devices of each number of nodes, where the report runs as a job of several."""
+    found: list[Trial] = []
+    for nodes in range(2, lab.nodes + 1):
+        n = nodes * _most(lab)
+        for recipe in _by_engines(lab, "engines", n):
+            found += _small(lab, lab.sweep["scaled"], nodes=nodes, **recipe)
+        over = {"devices": n, "nodes": nodes}
+        networks = ["any", "ethernet", "infiniband"]
+        found += _large(lab, lab.sweep["large"], network=networks, **_plain(lab), **over)
+        found += lab.trials(workload="all_reduce", size=lab.sweep["message_bytes"], data=NO_DATA, **over)
+    return found
+
+
+def _most(lab: SeveralDevices) -> int:
+    return lab.device_counts[-1]
+
+
+def _each(lab: SeveralDevices) -> dict[str, int]:
+    return {"threads": lab.threads_of_each}
+
+
+def _plain(lab: SeveralDevices) -> recipes.Recipe:
+    return recipes.recipes(lab.profile.device.kind)["plain"]
+
+
+def _by_engines(lab: SeveralDevices, names: str, devices: int) -> list[recipes.Recipe]:
+    known = recipes.recipes(lab.profile.device.kind)
+    return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
+
+
+def _small(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
+    return lab.trials(model=models, batch=lab.sweep["scaled_batch"], **_each(lab), **about)
+
+
+def _large(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
+    """Images of the size that each network was made for."""
+    sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
+    return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]

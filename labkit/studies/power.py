@@ -1,0 +1,63 @@
+"""Rules of the power study."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit.show.labels import label
+from labkit.studies import published
+
+_NOT_NETWORKS = {"idle": "idle", "matmul": "matrix product"}
+
+
+def loads(frame: pd.DataFrame) -> pd.DataFrame:
+    """What drew power, named in the column `load`: trainings at their largest batch, an idle process, a matrix product.
+
+    `frame` is a table of results. The last two have no execution mode.
+    """
+    kept = frame[frame["batch"].isna() | (frame["batch"] == frame["batch"].max())]
+    others = kept["workload"].map(_NOT_NETWORKS)
+    names = others.fillna(kept["model"].map(lambda model: label("model", model)))
+    return kept.assign(load=names, mode=kept["mode"].where(others.isna(), ""))
+
+
+def ranges(drawn: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
+    """Per `load` and `mode`: the mean power (`value`) and the lowest and highest reading of all passes (`low`, `high`).
+
+    `drawn` are `loads`, `readings` those of `Results.readings`. Watts over the timed part.
+    """
+    timed = readings[(readings["metric"] == "power_w") & (readings["window"] == "timed")]
+    rows = drawn[["record", "load", "mode"]].merge(timed[["record", "mean", "lowest", "highest"]], on="record")
+    spread = rows.groupby(["load", "mode"], sort=False)
+    return spread.agg(value=("mean", "mean"), low=("lowest", "min"), high=("highest", "max")).reset_index()
+
+
+def limit(frame: pd.DataFrame) -> pd.DataFrame:
+    """The limit of the board in watts as a reference for figures (`value`, `label`); no row where none is stated."""
+    watts = (frame["power_w"] / frame["power_fraction"]).dropna()
+    return pd.DataFrame({"value": [watts.median()], "label": ["limit of the board"]}).dropna()
+
+
+def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0) -> pd.DataFrame:
+    """Power of one pass per `load` and `mode` (`time_s`, `value`), from `before_s` before the first timed block on.
+
+    `series` is that of `Results.series`. Earlier readings are of building and compiling.
+    """
+    first = drawn[(drawn["pass_number"] == drawn["pass_number"].min()) & (drawn["workload"] == "train")]
+    watts = series[(series["metric"] == "power_w") & (series["time_s"] >= -before_s)]
+    return first[["record", "load", "mode"]].merge(watts[["record", "time_s", "value"]], on="record")
+
+
+def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
+    """Board power of a network's baseline at its largest batch beside what papers printed of it, a row per device.
+
+    Columns: `device`; `lowest`, `mean`, `highest` in watts, read once a second as `nvidia-smi` prints them; `limit`;
+    `mean over limit`.
+    """
+    baseline = loads(frame).query("model == @model and mode == 'baseline'")
+    smi = readings[(readings["metric"] == "power_smi_w") & (readings["window"] == "polled")]
+    here = baseline.merge(smi[["record", "mean", "lowest", "highest"]], on="record").groupby("device_name")
+    rows = here.agg(lowest=("lowest", "min"), mean=("mean", "mean"), highest=("highest", "max")).reset_index()
+    measured = rows.rename(columns={"device_name": "device"}).assign(limit=limit(frame)["value"].squeeze())
+    beside = pd.concat([measured, published.statistics("power_w", model)], ignore_index=True)
+    return beside.assign(**{"mean over limit": beside["mean"] / beside["limit"]})

@@ -1,0 +1,64 @@
+"""What the papers printed, as tables: for ticks in figures, and for columns beside measured values."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from labkit.papers import load_papers
+from labkit.profile import load_profile
+from labkit.show.labels import label
+
+
+def speed_ups(study: str) -> pd.DataFrame:
+    """The throughput of one precision over another that claims on a study have: a row an end of a printed range.
+
+    Columns: `model`, `image_px`, `precision` (of the faster side), `value`, `label` (whose it is).
+    """
+    rows = []
+    for paper in load_papers():
+        tests = [test for claim in paper.claims for test in claim.tests if claim.study_of(test) == study]
+        for test in tests:
+            if test.metric != "images_per_s" or "precision" not in test.over:
+                continue
+            precision = str(test.over["precision"])
+            about = {"precision": precision, "label": f"{label('precision', precision)}, {paper.name} paper"}
+            for printed in test.published:
+                place = {"model": test.select.get("model"), "image_px": printed.select.get("image_px")}
+                ends = printed.value if isinstance(printed.value, tuple) else (printed.value,)
+                rows += [{**place, **about, "value": end} for end in ends]
+    return pd.DataFrame(rows, columns=["model", "image_px", "precision", "value", "label"])
+
+
+def by_precision(study: str, metric: str) -> pd.DataFrame:
+    """A metric that papers print by network and precision: `model`, `precision`, `value` (SI), `label`."""
+    rows = [
+        {"model": model, "precision": precision, "value": table.si(model, precision), "label": f"{paper.name} paper"}
+        for paper in load_papers()
+        for table in paper.tables
+        if (table.study, table.metric, table.columns_are) == (study, metric, "precision")
+        for model in table.rows
+        for precision in table.columns
+    ]
+    return pd.DataFrame(rows, columns=["model", "precision", "value", "label"])
+
+
+def statistics(metric: str, model: str) -> pd.DataFrame:
+    """What papers print of a metric of one network in training: `device`, `lowest`, `mean`, `highest` (SI), `limit`.
+
+    `limit` is what the boards may draw together, in watts; `device` names the paper too.
+    """
+    rows = [
+        {
+            "device": f"{load_profile(name).title} ({paper.name} paper)",
+            **{column: table.si(row, name) for column, row in _STATISTICS.items()},
+            "limit": load_profile(name).power_limit_w,
+        }
+        for paper in load_papers()
+        for table in paper.tables
+        if (table.metric, table.model, table.workload) == (metric, model, "train")
+        for name in table.columns
+    ]
+    return pd.DataFrame(rows, columns=["device", *_STATISTICS, "limit"])
+
+
+_STATISTICS = {"lowest": "min", "mean": "mean", "highest": "max"}

@@ -1,0 +1,62 @@
+"""The notebook that a newcomer opens first: it runs without a GPU, and it is no study."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.places import ROOT
+from labkit.registry import STUDIES
+from labkit.report.execute import execute
+from labkit.report.plan import chosen_studies
+from tests.committed import committed_reports
+
+START = ROOT / "notebooks" / "00_start_here.ipynb"
+HELPERS = ("build", "loader", "time_step", "sample")
+
+
+def cells_of(notebook: Path) -> list[dict[str, Any]]:
+    return json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # type: ignore[no-any-return]
+
+
+def code_of(notebook: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in cells_of(notebook) if cell["cell_type"] == "code"]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What each code cell shows when the notebook runs on the committed records."""
+    executed = tmp_path_factory.mktemp("start") / "executed.ipynb"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        outcome = execute(START, executed, {}, timeout_s=300)
+    assert outcome.reason is None
+    return [json.dumps(cell["outputs"]) for cell in cells_of(executed) if cell["cell_type"] == "code"]
+
+
+def test_it_is_no_study_and_nothing_plans_it() -> None:
+    assert START.stem not in STUDIES
+    assert START.stem not in chosen_studies("")
+
+
+def test_it_shows_the_helpers_in_short_cells_and_is_committed_without_outputs() -> None:
+    sources = code_of(START)
+    assert all(f"labkit.{name}(" in "\n".join(sources) for name in HELPERS)
+    assert all(len(source.splitlines()) <= 8 for source in sources)
+    assert not any(cell.get("outputs") for cell in cells_of(START))
+
+
+def test_it_runs_and_shows_a_step_its_readings_recorded_results_and_a_plot_of_ones_own(outputs: list[str]) -> None:
+    everything = "\n".join(outputs)
+    for shown in ("StepTiming: ", "per step (median)", "time_s", "NVIDIA H200", "<svg", "image/png"):
+        assert shown in everything, shown
+
+
+def test_the_raw_line_that_it_opens_gives_the_number_of_the_table(outputs: list[str]) -> None:
+    """The last cell recomputes images/s from the times of blocks, beside the table's value."""
+    recomputed, shown = map(float, re.findall(r"\d+\.\d+", outputs[-1]))
+    assert recomputed == pytest.approx(shown)

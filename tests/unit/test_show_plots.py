@@ -1,0 +1,237 @@
+"""Figures: no odd results break one, each has its words and numbers, both colour schemes, ids of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.errors import UserError
+from labkit.results import estimate
+from labkit.show import Figure, plots, theme_css
+from labkit.show.draw import looks, may_be_log
+from labkit.show.figure import COLOURS, colour
+from tests.unit.show_frames import BATCHES, MODES, frames, made
+
+SWEEP = made(
+    [("vgg16", batch, mode, [batch * k, batch * k * 1.1]) for batch in BATCHES for k, mode in enumerate(MODES, 5)]
+)
+PEAKS = pd.DataFrame({"name": ["FP32"], "flop_per_s": [6e13], "bytes_per_s": [4e12]})
+
+
+def as_parts(data: pd.DataFrame) -> pd.DataFrame:
+    return data.rename(columns={"mode": "part"})
+
+
+DRAW: dict[str, Callable[[pd.DataFrame], Figure]] = {
+    "lines": lambda data: plots.lines(data, x="batch", y="images_per_s", hue="mode", style="model", values_at=[64]),
+    "panels": lambda data: plots.lines(data, x="batch", y="images_per_s", hue="mode", col="model"),
+    "dots": lambda data: plots.dots(data, y=["model", "batch"], x="images_per_s", hue="mode", sort="descending"),
+    "bars": lambda data: plots.bars(data, y=["model", "batch"], x="images_per_s", hue="mode"),
+    "stack": lambda data: plots.stack(
+        as_parts(data), y=["model", "batch"], part="part", value="images_per_s", hatched=["baseline"]
+    ),
+    "roofline": lambda data: plots.roofline(data, PEAKS, x="batch", y="images_per_s", labels="model", hue="mode"),
+    "series": lambda data: plots.series(
+        data.assign(metric="power_w", pass_number=1), x="batch", y="images_per_s", hue="mode", limits={"power_w": 700}
+    ),
+}
+each = pytest.mark.parametrize("kind", DRAW)
+pytestmark = pytest.mark.filterwarnings("error")  # matplotlib warns of what does not fit
+
+
+def texts(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+@each
+@settings(max_examples=6)
+@given(data=frames())
+def test_no_odd_results_break_a_figure(kind: str, data: pd.DataFrame) -> None:
+    figure = DRAW[kind](data)
+    markup = figure._repr_mimebundle_()["text/html"]
+    visible = re.sub(r"<[^>]*>", " ", markup)
+    assert not re.search(r"\b(nan|None|NaN|inf)\b", visible)
+    assert figure.alt
+    assert "aria-label" in markup
+    if data["images_per_s"].notna().any() and kind not in ("roofline", "series"):
+        assert "The numbers in this figure" in markup
+        assert not re.search(r"(?<![\d.,])0 %", visible)
+    if kind in ("lines", "panels", "dots", "bars", "stack"):
+        groups = data.groupby(["model", "batch", "mode"])["images_per_s"].apply(lambda values: values.notna().any())
+        assert figure.data["value"].notna().sum() == groups.sum()
+        assert len(figure.data) == len(groups)
+        assert figure.data.loc[figure.data["value"].isna(), "reason"].ne("").all()
+
+
+@each
+def test_nothing_and_failures_are_said(kind: str) -> None:
+    nothing = made([])
+    nothing.attrs["reason"] = "no GPU here"
+    failed = made([("vgg16", 64, "baseline", "oom: 80 GiB were asked for")])
+    if kind != "roofline":  # the ceilings are shown all the same
+        assert "not measured (no GPU here)" in " ".join(texts(DRAW[kind](nothing).svg()))
+    assert DRAW[kind](pd.DataFrame()).svg()
+    if kind not in ("roofline", "series"):
+        figure = DRAW[kind](failed)
+        assert "80 GiB were asked for" in " ".join(texts(figure.svg()))
+        assert "out of memory: 80 GiB were asked for" in figure._repr_mimebundle_()["text/html"]
+
+
+@each
+def test_the_svg_follows_the_scheme_has_ids_of_its_own_and_is_the_same_each_time(kind: str) -> None:
+    first, again, other = (DRAW[kind](data).svg() for data in (SWEEP, SWEEP, SWEEP[SWEEP["batch"] > 16]))
+    assert first == again
+    assert not re.search(r"(?<!, )#[0-9a-f]{6}\b", first)  # every colour is a fallback
+    assert set(re.findall(r"--lk-(\w+),", first)) <= {*COLOURS, "font"}
+    ids = [set(re.findall(r'\bid="([^"]*)"', svg)) for svg in (first, other)]
+    assert not ids[0] & ids[1]
+    for svg, its_own in zip((first, other), ids, strict=True):
+        assert {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)} <= its_own
+    assert "<metadata" not in first
+    assert "<style" not in first
+
+
+def test_the_page_has_both_schemes() -> None:
+    light, dark = theme_css().split("@media screen and (prefers-color-scheme:dark)")
+    for name, (on_light, on_dark) in COLOURS.items():
+        assert f"--lk-{name}:{on_light};" in light
+        assert f"--lk-{name}:{on_dark};" in dark
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2.1's contrast ratio."""
+
+    def luminance(hexadecimal: str) -> float:
+        channels = [int(hexadecimal[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", set(COLOURS) - {"faint", "ground"})
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_text_can_be_read_in_every_colour(name: str, scheme: int) -> None:
+    assert contrast(COLOURS[name][scheme], COLOURS["ground"][scheme]) >= 4.5
+
+
+def test_one_colour_has_one_meaning() -> None:
+    chosen = looks(["compiled + CUDA graph", "CUDA graph", "XLA", "baseline"], "mode")
+    names = {value: look.colour for value, look in chosen.items()}
+    assert names["baseline"] == colour("baseline")
+    assert names["CUDA graph"] == colour("between")
+    assert names["compiled + CUDA graph"] == colour("optimised")
+    assert names["XLA"] == colour("c1")
+    assert len(set(looks(range(7), "seed").values())) == 7
+
+
+@pytest.mark.parametrize(("count", "joined"), [(1, False), (2, False), (3, True), (4, True)])
+def test_only_three_points_and_more_are_joined(count: int, joined: bool) -> None:
+    figure = plots.lines(SWEEP[SWEEP["batch"].isin(BATCHES[:count])], x="batch", y="images_per_s", hue="mode")
+    styles = {line.get_linestyle() for line in figure.axes[0].lines}
+    assert styles == ({"-"} if joined else {"None"})
+
+
+def test_a_line_breaks_where_a_configuration_failed() -> None:
+    data = made([("vgg16", batch, "baseline", [batch]) for batch in (16, 64, 2048, 8192)])
+    data = pd.concat([data, made([("vgg16", 256, "baseline", "oom: too large")])])
+    (line,) = plots.lines(data, x="batch", y="images_per_s", hue="mode").axes[0].lines
+    assert np.isnan(line.get_ydata()[2])
+
+
+def test_names_stand_at_the_ends_and_do_not_overlap() -> None:
+    data = made([("vgg16", batch, mode, [batch * 10 + k]) for batch in BATCHES for k, mode in enumerate(MODES)])
+    figure = plots.lines(data, x="batch", y="images_per_s", hue="mode")
+    figure.drawing.draw_without_rendering()
+    notes = [text for text in figure.axes[0].texts if text.get_text()]
+    assert {text.get_text().replace("\n", " ") for text in notes} == set(MODES)
+    boxes = [text.get_window_extent() for text in notes]
+    assert not any(a.overlaps(b) for place, a in enumerate(boxes) for b in boxes[place + 1 :])
+    many = data.assign(mode=[f"mode {number % 5}" for number in range(len(data))], batch=range(len(data)))
+    assert plots.lines(many, x="batch", y="images_per_s", hue="mode").drawing.legends
+
+
+def test_the_numbers_are_estimates_and_the_interval_holds_the_point() -> None:
+    figure = plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode")
+    wanted = estimate(SWEEP, "images_per_s", by=["batch", "mode"])
+    assert sorted(figure.data["value"]) == pytest.approx(sorted(wanted["value"]))
+    assert (figure.data["low"] <= figure.data["value"]).all()
+    assert (figure.data["value"] <= figure.data["high"]).all()
+    aggregated = plots.dots(wanted, y="batch", x="images_per_s", hue="mode")
+    assert aggregated.svg() == figure.svg()
+    points = plots.dots(wanted[["batch", "mode", "value"]], y="batch", x="images_per_s", hue="mode")
+    assert len(points.axes[0].collections) == 0  # without an interval there is no whisker
+
+
+def test_a_failed_row_shows_its_reason_and_references_are_ticks() -> None:
+    data = pd.concat([SWEEP, made([("vgg16", 8192, "baseline", "unsupported: needs 80 GiB")])])
+    speedup = pd.DataFrame({"batch": [16], "value": [7.21]})
+    published = pd.DataFrame({"batch": [16], "value": [100.0], "label": ["published"]})
+    figure = plots.dots(data, y="batch", x="images_per_s", hue="mode", ratio=speedup, ticks=published)
+    assert {"not run: needs 80 GiB", "7.2x", "published", "batch 8,192"} <= set(texts(figure.svg()))
+
+
+def test_zero_has_no_logarithm() -> None:
+    assert not may_be_log([0.0, 1.0])
+    assert not may_be_log([])
+    data = made([("vgg16", batch, "baseline", [batch - 16]) for batch in BATCHES])
+    assert plots.lines(data, x="batch", y="images_per_s").axes[0].get_yscale() == "linear"
+
+
+def test_a_figure_can_be_changed_and_saved(tmp_path: Path) -> None:
+    figure = plots.bars(SWEEP[SWEEP["batch"] == 64], y="mode", x="images_per_s", title="Mine", caption="Mine too.")
+    figure.command = "labkit run"
+    figure.axes[0].set_xlabel("changed <here>")
+    for ending in ("pdf", "png", "svg"):
+        path = figure.save(tmp_path / f"picture.{ending}")
+        assert path.read_bytes() == figure.save(tmp_path / f"again.{ending}").read_bytes()
+    assert "changed &lt;here&gt;" in figure.svg()
+    markup = figure._repr_mimebundle_()["text/html"]
+    assert "<strong>Mine</strong>" in markup
+    assert "Reproduce: <code>labkit run</code>" in markup
+
+
+def test_plots_draw_on_axes_that_are_given() -> None:
+    from matplotlib.figure import Figure as Drawing
+
+    drawing = Drawing()
+    left, right = drawing.subplots(1, 2)
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", ax=left)
+    plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode", ax=right)
+    assert figure.drawing is drawing
+    assert left.lines
+    assert right.lines
+
+
+@settings(max_examples=5)
+@given(st.lists(st.sampled_from(["float", "signed", "bytes", "grey"]), max_size=5))
+def test_images_of_any_kind_are_shown(kinds: list[str]) -> None:
+    arrays = {
+        "float": np.random.default_rng(0).random((3, 8, 8)),
+        "signed": np.full((8, 8, 3), -1.0),
+        "bytes": np.zeros((3, 8, 8), dtype=np.uint8),
+        "grey": np.full((8, 8), 0.5),
+    }
+    figure = plots.images([arrays[kind] for kind in kinds], kinds)
+    assert figure.svg().count("<image") == len(kinds)
+    assert len(figure.data) == len(kinds)
+
+
+def test_telemetry_of_two_runs_is_not_one_line() -> None:
+    data = pd.DataFrame({"time_s": [0, 1], "metric": "power_w", "value": [90.0, 400.0], "pass_number": [1, 2]})
+    with pytest.raises(UserError, match="mix pass_number"):
+        plots.series(data)
+    assert len(plots.series(data, hue="pass_number").axes[0].lines) == 2
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    with pytest.raises(UserError, match="no column colour"):
+        plots.lines(SWEEP, x="colour", y="images_per_s")

@@ -1,0 +1,142 @@
+"""Tables: estimates with intervals, a reason for what is missing, nothing missing shown as 0."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.errors import UserError
+from labkit.results import estimate, ratio
+from labkit.show import Table, heading, table
+from labkit.show.table import table_html
+from tests.unit.show_frames import MODES, frames, made
+
+REASON = "80 GiB were asked for"
+
+
+def page(shown: Table) -> BeautifulSoup:
+    return BeautifulSoup(shown._repr_mimebundle_()["text/html"], "html.parser")
+
+
+@settings(max_examples=20)
+@given(frames(), st.sampled_from(["wide", "all", "none"]), st.booleans())
+def test_any_results_make_a_table(data: pd.DataFrame, intervals: str, across: bool) -> None:
+    rows = ["model", "batch"] if across else ["model", "batch", "mode"]
+    made_of = ["images_per_s"] if across else ["images_per_s", "utilisation"]
+    shown = table(
+        data, rows, made_of, across="mode" if across else None, best="images_per_s", intervals=intervals, caption="Any"
+    )
+    bundle = shown._repr_mimebundle_()
+    assert not re.search(r"\b(nan|None|NaN|inf|<NA>)\b", "".join(bundle.values()))
+    assert len(shown.frame) == len(shown.data) == len(data[rows].drop_duplicates())
+    cells = page(shown).select("td.n")
+    assert data["images_per_s"].eq(0).any() or not any(cell.get_text() in ("0", "0 %") for cell in cells)
+    assert all(cell.abbr and cell.abbr["title"] for cell in cells if cell.get_text() == "–")
+
+
+@settings(max_examples=15)
+@given(frames(failing=False, zeros=False))
+def test_numbers_are_the_estimates(data: pd.DataFrame) -> None:
+    rows = ["model", "batch", "mode"]
+    shown = table(data, rows, ["images_per_s"])
+    values = estimate(data, "images_per_s", by=rows)["value"]
+    assert sorted(shown.data["images/s"]) == pytest.approx(sorted(values))
+    ends = shown.data.dropna()
+    assert (ends["images/s low"] <= ends["images/s"] * 1.000001).all()
+    assert (ends["images/s"] <= ends["images/s high"] * 1.000001).all()
+
+
+def test_an_interval_stands_beside_a_number_only_where_it_is_wide() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1010, 990]), ("vgg16", 256, "baseline", [1000, 2000, 3000])])
+    assert table(data, "batch", "images_per_s").frame["images/s"].tolist() == ["1,000", "1,800 (460–7,200)"]
+    assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"][0] == "1,000 [975, 1,030]"
+    assert table(data, "batch", "images_per_s", intervals="none").frame["images/s"][1] == "1,800"
+    light = page(table(data, "batch", "images_per_s")).select_one("td small")
+    assert light is not None
+    assert light.get_text() == "(460–7,200)"
+
+
+def test_one_run_has_no_interval_and_says_so() -> None:
+    data = made([("vgg16", 64, "baseline", [1000])])
+    assert table(data, "batch", "images_per_s").frame["images/s"].tolist() == ["1,000"]
+    assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"].tolist() == ["1,000 (one run)"]
+
+
+def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
+    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 256, "baseline", f"oom: {REASON}")])
+    shown = table(data, "batch", ["images_per_s", "utilisation"])
+    assert shown.frame.loc[1, "images/s"] == f"out of memory: {REASON}"
+    row = page(shown).select("tbody tr")[1]
+    assert row.td is not None
+    assert row.td["colspan"] == "2"
+
+
+def test_a_missing_cell_carries_its_reason() -> None:
+    data = made([("vgg16", 64, mode, [1000]) for mode in MODES] + [("vgg16", 256, "baseline", [2000])])
+    failed = made([("vgg16", 256, "CUDA graph", f"oom: {REASON}")])
+    found = page(table(pd.concat([data, failed]), "batch", "images_per_s", across="mode"))
+    titles = [cell["title"] for cell in found.select("abbr")]
+    assert titles == [f"out of memory: {REASON}", "not run"]
+    assert REASON in found.details.get_text()
+
+
+def test_a_metric_across_modes_beside_a_ratio() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1001]), ("vgg16", 64, "compiled", [7200, 7201])])
+    speedup = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
+    shown = table(data, "batch", {"images/s": "images_per_s", "speed-up": speedup}, across="mode")
+    assert list(shown.frame) == ["batch", "baseline, images/s", "compiled, images/s", "speed-up"]
+    assert shown.frame.iloc[0].tolist() == ["64", "1,000", "7,200", "7.2x"]
+
+
+def test_a_difference_is_in_points_with_its_sign() -> None:
+    lost = pd.DataFrame({"model": ["vgg16"], "value": [-0.0123], "low": [-0.02], "high": [-0.004]})
+    data = made([("vgg16", 64, "baseline", [1000])])
+    assert table(data, "model", {"lost": lost}).frame["lost"].tolist() == [
+        "−1.2 (−2 to −0.4)".replace("−2 ", "−2.0 ").replace("−0.4)", "−0.40)")
+    ]
+    assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
+
+
+def test_columns_that_say_nothing_are_left_out_and_the_best_row_is_bold() -> None:
+    data = made([("vgg16", batch, "baseline", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
+    shown = table(data, ["model", "batch", "mode"], ["images_per_s"], best="images_per_s")
+    assert list(shown.frame) == ["batch", "images/s"]
+    assert shown.frame["batch"].tolist() == ["64", "256", "1,024"]
+    assert [row.th.get_text() for row in page(shown).select("tr.lk-best")] == ["256"]
+
+
+def test_an_empty_table_says_so() -> None:
+    shown = table(pd.DataFrame(), ["batch"], ["images_per_s"], caption="Nothing")
+    assert "not measured" in page(shown).get_text()
+
+
+def test_words_are_escaped_and_commands_are_code() -> None:
+    frame = pd.DataFrame({"a": ["<b>", "`labkit run` & more"], "n": [1, 2.5]})
+    text = table_html(frame, "x < y")
+    assert "&lt;b&gt;" in text
+    assert "<code>labkit run</code> &amp; more" in text
+    assert "x &lt; y" in text
+
+
+def test_a_text_column_is_shown_as_it_is() -> None:
+    data = made([("vgg16", 64, "baseline", [1000, 1001])]).assign(kernel="implicit_gemm")
+    assert table(data, "model", {"kernel": "kernel"}).frame["kernel"].tolist() == ["implicit_gemm"]
+
+
+def test_configurations_are_never_mixed() -> None:
+    data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 64, "CUDA graph", [2000])])
+    with pytest.raises(UserError, match="mode"):
+        table(data, "batch", "images_per_s")
+    with pytest.raises(UserError, match="no column colour"):
+        table(data, "colour", "images_per_s")
+
+
+def test_headings_have_scope() -> None:
+    found = page(table(made([("vgg16", 64, "baseline", [1000])]), "batch", "images_per_s"))
+    assert [cell["scope"] for cell in found.select("th")] == ["col", "col", "row"]
+    assert found.select("th")[1].get_text() == heading("images_per_s")
