@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data
-from labkit.host import Host, this_host
-from labkit.profile import Profile, Timing
+from labkit.hardware.cpu_limits import usable_threads
+from labkit.hardware.host import Host, this_host
+from labkit.hardware.profile import Profile, Timing
 from labkit.recipes import CAPTURED, COMPILED, COMPILED_ON_CPU, FUSED_ON_CPU, Recipe, on_devices
-from labkit.record_store import Store
 from labkit.records import Blocks, Record
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.statistics import Interval, log_interval
 from labkit.trial import INTERCONNECTS, Trial

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from labkit.data import open_data
-from labkit.series import energy
+from labkit.records.series import energy
 from labkit.telemetry.process import TelemetryProcess
 from labkit.trial import Trial
 from labkit.workloads import build_workload

@@ -24,7 +24,7 @@ from labkit.engines.folding import fold_batch_norm
 from labkit.engines.fused.graph import IMAGES, Graph, read
 from labkit.engines.fused.ranges import STEPS, calibrate
 from labkit.measure import free_memory
-from labkit.scored import Scored
+from labkit.records.scored import Scored
 from labkit.statistics import paired_share_difference
 from labkit.trial import Trial
 from labkit.workloads import build_workload

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.engines.openvino_on_cpu import compile_network, why_unsupported
-from labkit.host import this_host
+from labkit.hardware.host import this_host
 from labkit.models import build
 from labkit.statistics import log_interval
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from labkit.data import DataSet, open_data
 from labkit.engines.in_keras import process
-from labkit.frameworks import title_of
+from labkit.hardware.frameworks import title_of
 from labkit.measure import AwaitedClock, quiet_collector
 from labkit.recipes import MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import Interval, log_interval

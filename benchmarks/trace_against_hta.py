@@ -29,7 +29,7 @@ from hta.trace_analysis import TraceAnalysis
 
 from labkit.measure.trace import Analysis, read_trace
 from labkit.measure.trace.events import ON_DEVICE
-from labkit.traced import Traced
+from labkit.records.traced import Traced
 
 BOUND = 1e-3
 STEPS = ("ProfilerStep", "labkit step")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.measure.trace import SECTION, STEP, Analysis, read_trace
-from labkit.traced import SECTIONS
+from labkit.records.traced import SECTIONS
 
 STEPS, WHOLE, BOUND_S = 20, 10_000, 30.0
 KERNELS = (

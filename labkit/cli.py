@@ -158,7 +158,7 @@ def pack(hw: Hw = "") -> None:
 @app.command()
 def profile() -> None:
     """Write a params/<name>.yaml for the hardware found here."""
-    from labkit.host import this_host
+    from labkit.hardware.host import this_host
     from labkit.report.generate import write_profile
 
     path = write_profile(this_host())

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 
 from labkit.errors import UserError
-from labkit.frameworks import KNOWN, is_keras, title_of
-from labkit.host import PACKAGES, Host, this_host
-from labkit.matching import detect, mismatch
+from labkit.hardware.frameworks import KNOWN, is_keras, title_of
+from labkit.hardware.host import PACKAGES, Host, this_host
+from labkit.hardware.matching import detect, mismatch
+from labkit.hardware.profile import load_profile, profile_names
 from labkit.places import ROOT
-from labkit.profile import load_profile, profile_names
 from labkit.run.available import ask
 
 GIB = 2.0**30

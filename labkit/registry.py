@@ -103,7 +103,7 @@ STUDIES: dict[str, Study] = {
         ),
         Study(
             "09_profile",
-            "Profile",
+            "Step time",
             "Where does the time go?",
             "kernel classes, copies, convolution algorithms, API calls, launch gaps, FLOP",
         ),

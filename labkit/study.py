@@ -15,18 +15,19 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from labkit.analysis.verdicts import Findings, judge_all
+from labkit.claims import Findings, judge_all
+from labkit.claims.papers import load_papers
+from labkit.claims.shown import evidence
 from labkit.data import DataSet, holds_validation_set, open_data, open_documents
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.errors import LabkitError, UserError, unknown
-from labkit.host import Host, read_host, this_host
-from labkit.matching import detect, mismatch, require_match
+from labkit.hardware.host import Host, read_host, this_host
+from labkit.hardware.matching import detect, mismatch, require_match
+from labkit.hardware.profile import Profile, SweepValue, load_profile
 from labkit.models import MODELS
-from labkit.papers import load_papers
-from labkit.profile import Profile, SweepValue, load_profile
 from labkit.recipes import mode_name
-from labkit.record_store import Store
-from labkit.records import short_hash
+from labkit.records.selection import done, host_to_show
+from labkit.records.store import Store
 from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.results import Results, records_of_host, reports_folder, study_records
 from labkit.results.columns import WHAT_RAN
@@ -34,10 +35,8 @@ from labkit.results.study_records import StudyRecords
 from labkit.run import Outcome, measure, nodes_here
 from labkit.run.plan import estimate_s, lacked
 from labkit.run.progress import duration
-from labkit.selection import done, host_to_show
-from labkit.series_store import COLUMNS, SeriesStore
 from labkit.show import Table, heading, label
-from labkit.shown import evidence
+from labkit.show.quantities import MISSING
 from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
 
 Mode = Literal["auto", "measure", "render", "plan"]
@@ -269,6 +268,8 @@ class OpenStudy:
             caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
+        frame.loc[~frame["workload"].isin(OF_NETWORKS), ["model", "image_px", "batch"]] = MISSING
+        frame["size"] = frame["size"].replace(0, MISSING)
         batches = frame.groupby(keys, sort=False)["batch"].agg(lambda sizes: ", ".join(map(str, dict.fromkeys(sizes))))
         shown = batches.reset_index().rename(columns=heading)
         for name in keys:
@@ -297,19 +298,6 @@ class OpenStudy:
         about, shown = self.study.id, host_to_show(self.store, self.study.id, self.host.id)
         hosts = [host for host in self.store.hosts(about) if host != shown]
         return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
-
-    def series(self, results: StudyRecords) -> pd.DataFrame:
-        """The telemetry series behind the records shown: a row a change, seconds from the first timed block."""
-        if results.host_id is None:
-            return pd.DataFrame(columns=list(COLUMNS))
-        try:
-            kept = SeriesStore(self.store.report, results.host_id, self.study.id).read()
-        except OSError as error:  # records say more than series: a page without the picture over time
-            nothing = pd.DataFrame(columns=list(COLUMNS))
-            nothing.attrs["reason"] = str(error)
-            return nothing
-        keys = {short_hash(record.key) for record in results.records}
-        return kept[(kept["scale"] == results.scale) & kept["key"].isin(keys)]
 
     def verdicts(self, results: Results | StudyRecords) -> Findings:
         """What the records shown, and those of other studies that a claim needs, say of this study's claims."""

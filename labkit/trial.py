@@ -108,7 +108,7 @@ class Trial:
     traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
     traced_s: int = 0  # the steps under the profiler end after so many seconds; 0: after the usual limit
     steps_before: int = 0  # what is asked after the timed blocks begins after so many steps at least
-    counted: bool = False  # after the trace, in one pass: Nsight Compute counts in the kernels of a step, where it may
+    counted: bool = False  # of older records, which Nsight Compute counted in; part of their keys, and asks for nothing
     parallel: str = "ranks"
     constraint: str = "clipping"
     samples: int = 0  # of a WGAN: after everything else, so many generated images

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from labkit.cpu_limits import usable_threads
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.places import ROOT
 
 PROCESS_BYTES = 3 * 2**30  # of one that tests, with PyTorch and the processes that its tests start

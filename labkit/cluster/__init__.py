@@ -1,4 +1,4 @@
-"""Reports that a batch system places: one script, one job, one line that follows it. Slurm schedules, not labkit."""
+"""A report as a Slurm job: one script a profile, submitted once and followed to its end."""
 
 from labkit.cluster.submit import report_on_slurm
 

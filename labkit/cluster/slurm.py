@@ -1,162 +1,131 @@
-"""Slurm's commands: what they are asked, and what their answers mean. Accounting (`sacct`) is not needed."""
+"""Slurm's commands: submit a job, list the queue, follow a job to its end. Accounting (`sacct`) is not needed.
+
+`sbatch --wait` cannot replace `follow`. It does not wait for a job that was submitted earlier, and it returns 0 for a
+job that lost its node or was cancelled while it was pending (Slurm 22.05).
+"""
 
 from __future__ import annotations
 
 import getpass
-import os
 import re
-import shutil
 import subprocess
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
+from labkit.cluster.script import shown
 from labkit.errors import LabkitError, UserError
 from labkit.places import ROOT
 
-COMMANDS = ("sbatch", "squeue", "scontrol")
-# A job inherits the environment it is submitted from. What `make` was told must not come with it: the job is told anew.
-NOT_INHERITED = (
-    *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
-    *("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON", "PYTHON", "LABKIT_PYTHON"),
-    *("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"),
-)
+POLL_S = 5.0  # the controller serves the whole cluster
+TAIL_BYTES = 4000  # what is printed at most after a poll, so that following again starts near the log's end
+RESUME = "The same command without FORCE=1 resumes the report."
+FAILURES = {
+    "FAILED": "was killed by a signal",
+    "CANCELLED": "was cancelled",
+    "TIMEOUT": "reached its time limit (`time_limit_s` under `cluster:` in the profile, or the script)",
+    "NODE_FAIL": "lost its node",
+    "BOOT_FAIL": "lost its node, which did not boot",
+    "PREEMPTED": "was preempted by another job",
+    "OUT_OF_MEMORY": "ran out of memory",
+}
 
 
-class NoAnswerError(LabkitError):
-    """Slurm's controller can't be asked at the moment."""
+class SlurmError(LabkitError):
+    """One of Slurm's commands failed; the message has Slurm's words."""
 
 
-@dataclass(frozen=True)
-class Queued:
-    """A job that waits or runs. `asked` is the command it was submitted for, "" where it was submitted by hand."""
+class NotCompleted(LabkitError):  # noqa: N818 - Ctrl-C is no error
+    """The job ended in another way than to complete, or the user stopped following it."""
 
-    number: str
-    name: str
-    asked: str
-
-
-@dataclass(frozen=True)
-class Job:
-    """What Slurm says of one job. Times are Slurm's own text, None where it has none."""
-
-    number: str
-    state: str
-    reason: str
-    nodes: str
-    exit_code: int
-    signal: int
-    restarts: int
-    submitted: str | None
-    run_time: str
-    time_limit: str
-    log: Path | None
+    def __init__(self, text: str, exit_code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
 
 
-def check_commands() -> None:
-    """UserError when Slurm's commands are not on PATH."""
-    missing = [name for name in COMMANDS if shutil.which(name) is None]
-    if missing:
-        raise UserError(
-            f"ON=slurm needs Slurm's {', '.join(missing)} on PATH, not found here: run this where jobs are submitted "
-            f"(a login node), or leave ON= out to measure this machine."
-        )
-
-
-def submit(script: str, arguments: list[str], *, asked: str, nodes: int = 1) -> str:
-    """Submit a script from the repository's folder; the job's number. UserError with Slurm's words when it refuses.
-
-    Several nodes are asked for beside the script, whose own lines (edited or not) are for one.
-    """
-    several = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes > 1 else []
-    done = _ask("sbatch", "--parsable", f"--comment={asked}", *several, script, *arguments)
-    number = done.stdout.strip().split(";")[0]  # of several clusters, `number;cluster`
-    if done.returncode or not number.isdigit():
-        raise UserError(
-            f"Slurm refused the job: {_said(done)}. Look at {script}, or remove it and mend `cluster:` in the profile."
-        )
-    return number
-
-
-def queued() -> list[Queued]:
-    """The user's jobs of this folder that wait or run; NoAnswerError when Slurm can't be asked."""
-    done = _ask("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%j|%T|%Z|%k")
-    if done.returncode:
-        raise NoAnswerError(f"Slurm can't be asked what is queued: {_said(done)}.")
-    jobs = []
-    for line in done.stdout.splitlines():
-        number, name, state, folder, asked = (*line.strip().split("|", 4), "", "", "", "")[:5]
-        if folder == str(ROOT) and state != "COMPLETING":  # which has ended, and only clears its node
-            jobs.append(Queued(number, name, "" if asked == "(null)" else asked))
-    return jobs
-
-
-def look_up(number: str) -> Job | None:
-    """What Slurm says of a job; None when it has forgotten it, NoAnswerError when it can't be asked."""
-    done = _ask("scontrol", "show", "job", number)
-    if done.returncode:
-        if "Invalid job id" in done.stdout + done.stderr:
-            return None
-        raise NoAnswerError(_said(done))
-    return parse_job(number, done.stdout)
-
-
-def parse_job(number: str, text: str) -> Job:
-    """The answer of `scontrol show job`: several `Key=value` in a line, and the log's path with a line of its own."""
-    log = re.search(r"^\s*StdOut=(.*)$", text, re.MULTILINE)
-
-    def value(key: str, otherwise: str = "") -> str:
-        found = re.search(rf"(?:^|\s){key}=(\S*)", text)
-        return otherwise if found is None or found[1] in ("", "(null)", "Unknown", "None") else found[1]
-
-    code, _, signal = value("ExitCode", "0:0").partition(":")
-    return Job(
-        number=number,
-        state=value("JobState", "UNKNOWN").split("+")[0],
-        reason=value("Reason"),
-        nodes=value("NodeList"),
-        exit_code=_number(code),
-        signal=_number(signal),
-        restarts=_number(value("Restarts", "0")),
-        submitted=value("SubmitTime") or None,
-        run_time=value("RunTime", "00:00:00"),
-        time_limit=value("TimeLimit"),
-        log=Path(log[1]) if log and log[1] else None,
-    )
-
-
-def seconds_of(run_time: str) -> float:
-    """Slurm's `[days-]hours:minutes:seconds` in seconds; 0 for what is no time."""
-    days, _, clock = run_time.rpartition("-")
-    parts = clock.split(":")
-    if len(parts) != 3 or not all(part.isdigit() for part in [*parts, days or "0"]):
-        return 0.0
-    hours, minutes, seconds = map(int, parts)
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
-
-
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+def submit(script: str, arguments: list[str], *, comment: str, nodes: int) -> str:
+    """Submit a script from the repository's folder; the job's number. UserError when Slurm refuses it."""
+    # The script's own lines are for one node. Options of the command override them.
+    options = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes > 1 else []
     try:
-        return subprocess.run(
-            list(command),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=120,
-            check=False,
-            env=environment,
-            cwd=ROOT,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(list(command), 1, "", f"{command[0]}: {error}")
+        answer = _run("sbatch", "--parsable", f"--comment={comment}", *options, script, *arguments)
+    except SlurmError as error:
+        raise UserError(f"Slurm refused the job ({error}). Edit {script}, or `cluster:` in the profile.") from None
+    return answer.strip().split(";")[0]  # `number;cluster` where there are several clusters
 
 
-def _said(done: subprocess.CompletedProcess[str]) -> str:
-    """A command's complaint as part of a sentence."""
-    text = done.stderr.strip() or done.stdout.strip() or f"it ended with exit code {done.returncode} and said nothing"
-    lines = [re.sub(r"^\w+: (error: )?", "", line).rstrip(". ") for line in text.splitlines() if line.strip()]
-    return "; ".join(lines)
+def queued_number(name: str, comment: str) -> str | None:
+    """The user's job of this folder with that comment; None without one. UserError when another has that name."""
+    for line in _run("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%j|%k").splitlines():
+        number, state, folder, other_name, other_comment = line.split("|", 4)
+        if folder != str(ROOT) or state == "COMPLETING":  # it has ended, and Slurm cleans up its node
+            continue
+        if other_comment == comment:
+            return number
+        if other_name == name:
+            raise UserError(
+                f"job {number} makes another report of this profile ({other_comment}), and both would write into one "
+                f"folder. Wait for it, or `scancel {number}`, and repeat this command."
+            )
+    return None
+
+
+def follow(number: str, *, poll_s: float = POLL_S) -> None:
+    """Print a job's state and log until it has completed. NotCompleted, with an exit code, for every other end."""
+    status, position = "", 0
+    while True:
+        try:
+            job = _look_up(number)
+        except SlurmError as error:
+            text = f"Slurm does not answer ({error}), asking again"
+        else:
+            log = Path(job["StdOut"])
+            content = log.read_bytes() if log.is_file() else b""
+            print(content[position:][-TAIL_BYTES:].decode(errors="replace"), end="", flush=True)
+            position = len(content)
+            if job["JobState"] == "COMPLETED":
+                return
+            if job["JobState"] in FAILURES:
+                raise _failure(number, job, content)
+            text = job["JobState"] + (f" ({job['Reason']})" if job["Reason"] else "")
+            text += f" on {job['NodeList']}" if job["NodeList"] else ""
+            text += ", requeued after a node failure or preemption" if job["Restarts"] != "0" else ""
+        if text != status:
+            print(f"job {number}: {text}", flush=True)
+        status = text
+        time.sleep(poll_s)
+
+
+def _look_up(number: str) -> dict[str, str]:
+    """The fields of `scontrol show job`, "" without a value. NotCompleted when Slurm has forgotten the job."""
+    try:
+        answer = _run("scontrol", "show", "job", number)
+    except SlurmError as error:
+        if "Invalid job id" not in str(error):
+            raise
+        raise NotCompleted(f"Slurm has forgotten job {number}, so its end is unknown. {RESUME}") from None
+    # The first field of a name is Slurm's; a later one may stand in the comment. The log's path may hold spaces.
+    pairs = reversed(re.findall(r"(\w+)=(\S*)", answer))
+    fields = {name: "" if value in ("(null)", "None") else value for name, value in pairs}
+    return fields | {"StdOut": answer.rpartition(" StdOut=")[2].partition("\n")[0]}
+
+
+def _failure(number: str, job: dict[str, str], log: bytes) -> NotCompleted:
+    failure, code = FAILURES[job["JobState"]], 1
+    if job["JobState"] == "FAILED" and job["ExitCode"].endswith(":0"):  # no signal
+        # `make` ends with 2 whatever failed, and prints the exit code of the report.
+        code = int([job["ExitCode"][:-2], *re.findall(r"\breport\] Error (\d+)", log.decode(errors="replace"))][-1])
+        failure = f"failed with exit code {code}"
+    where = f"job {number} ({job['NodeList'] or 'no node'})"
+    return NotCompleted(f"{where} {failure}. Its log: {shown(Path(job['StdOut']))}. {RESUME}", code)
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, cwd=ROOT)
+    except FileNotFoundError:
+        raise UserError(f"ON=slurm needs Slurm's {command[0]} on PATH: run it on a login node, or omit ON=.") from None
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(str(error)) from None
+    if done.returncode:
+        raise SlurmError(f"{command[0]} failed: {'; '.join(done.stderr.splitlines())}")
+    return done.stdout

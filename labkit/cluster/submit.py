@@ -1,4 +1,4 @@
-"""`make report ON=slurm`: write the script of the profile or keep the user's, submit it once, follow it."""
+"""`make report ON=slurm`: write the script of the profile or keep the user's, submit it once, follow the job."""
 
 from __future__ import annotations
 
@@ -7,102 +7,72 @@ import shlex
 import sys
 from pathlib import Path
 
-from labkit.cluster.follow import POLL_S, follow
-from labkit.cluster.script import render_script, report_of, script_of, shown
-from labkit.cluster.slurm import check_commands, queued, submit
+from labkit.cluster.script import render_script, shown
+from labkit.cluster.slurm import POLL_S, NotCompleted, follow, queued_number, submit
 from labkit.errors import UserError
-from labkit.profile import Profile, load_profile
-from labkit.registry import check_scale
+from labkit.hardware.profile import Profile, load_profile
 from labkit.report.make import Request
 from labkit.report.plan import chosen_studies
+from labkit.results import reports_folder
 
-OWN_PYTHON = ".venv/bin/python"  # what the Makefile takes where PYTHON= is not given
+OWN_PYTHON = ".venv/bin/python"  # the Makefile's choice without PYTHON=
 
 
 def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
-    """Submit a report of one node or of several, or find the job that makes it already, and follow it to its end.
+    """Submit a report, or find the job that already makes it, and follow that job; 0 when it has completed.
 
-    The report's exit code; UserError for what can be told before anything is queued, LabkitError when Slurm ended it.
+    UserError for a mistake that needs no job to be seen; NotCompleted for any other end.
     """
-    profile = _profile_of(request)
-    check_commands()
-    script = _written(profile)
-    arguments = variables_of(request)
-    several = [f"NODES={nodes}"] if nodes > 1 else []  # which the job's own `make` hears from Slurm
-    asked = " ".join(["make report", f"HW={profile.name}", *several, *map(shlex.quote, arguments)])
-    asked = " ".join(asked.replace(" FORCE=1", "").split())  # one line, as squeue shows it
-    number = _already(profile, asked)
-    if number is None:
-        number = submit(shown(script), arguments, asked=asked, nodes=nodes)
-        print(f"Submitted {shown(script)} as job {number}. Ctrl-C stops following it, `scancel {number}` ends it.")
-    return follow(number, report_of(profile) / "index.html", poll_s=poll_s)
-
-
-def variables_of(request: Request) -> list[str]:
-    """The request as `NAME=value`, each for one argument of `make`; paths are those of this machine's folders."""
-    given = {
-        "STUDY": request.study,
-        "SCALE": request.scale,
-        "DATA": _whole(request.data),
-        "WEIGHTS": _whole(request.weights),
-        "REUTERS": _whole(request.reuters),
-        "FORCE": "1" if request.force else "",
-        "KEEP_TRACES": "1" if request.keep_traces else "",
-        **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
-        "PYTHON": _python(),
-    }
-    return [f"{name}={value}" for name, value in given.items() if value]
-
-
-def _profile_of(request: Request) -> Profile:
     if not request.hw:
-        raise UserError(
-            "ON=slurm needs HW=: this machine is not the one that measures, so say which profile the job is of, for "
-            "example `make report ON=slurm HW=h100`."
-        )
+        raise UserError("ON=slurm needs HW=, the profile of the node, for example `make report ON=slurm HW=h100`.")
     profile = load_profile(request.hw)
     if not profile.runnable:
         raise UserError(f"profile {profile.name!r} can't be measured: {profile.reason}")
-    check_scale(request.scale)
     profile.timing_at(request.scale)
-    chosen_studies(request.study)  # a misspelt name should not wait in a queue to be refused
-    return profile
+    chosen_studies(request.study)
+    variables = variables_of(request)
+    # The comment identifies the report, so FORCE=1 is not part of it. It is one line, because squeue prints one.
+    several = f" NODES={nodes}" if nodes > 1 else ""
+    command = f"make report {shlex.join([f'HW={profile.name}', *variables])}{several}"
+    comment = " ".join(command.replace(" FORCE=1", "").split())
+    number = queued_number(f"labkit-{profile.name}", comment)
+    if number is not None:
+        print(f"Job {number} makes this report already: following it.", flush=True)
+    else:
+        script = _write_script(profile)
+        number = submit(script, variables, comment=comment, nodes=nodes)
+        print(f"Submitted {script} as job {number}. Ctrl-C stops following it, `scancel {number}` cancels it.")
+    try:
+        follow(number, poll_s=poll_s)
+    except KeyboardInterrupt:
+        way_on = f"The same command follows it again, `scancel {number}` cancels it."
+        raise NotCompleted(f"job {number} continues. {way_on}", exit_code=130) from None
+    print(f"job {number} completed: {shown(reports_folder() / profile.name / 'index.html')}", flush=True)
+    return 0
 
 
-def _written(profile: Profile) -> Path:
-    """The profile's script: made where there is none, left alone where it differs from what would be made."""
-    path, text = script_of(profile), render_script(profile)
-    (path.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log
-    if not path.exists():
-        path.write_text(text, encoding="utf-8")
-        print(f"Wrote {shown(path)}.", flush=True)
-    elif path.read_bytes() != text.encode():
-        print(f"{shown(path)} was edited and is submitted as it stands; remove it to get a fresh one.", flush=True)
-    return path
+def variables_of(request: Request) -> list[str]:
+    """The variables of the job's `make`, as `NAME=value`; files and folders that this machine has are absolute."""
+    paths = {"DATA": request.data, "WEIGHTS": request.weights, "REUTERS": request.reuters}
+    python = os.environ.get("LABKIT_PYTHON", sys.executable)
+    variables = {
+        "STUDY": request.study,
+        "SCALE": request.scale,
+        **{name: str(Path(path).resolve()) if path and Path(path).exists() else path for name, path in paths.items()},
+        "FORCE": "1" if request.force else "",
+        "KEEP_TRACES": "1" if request.keep_traces else "",
+        **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
+        "PYTHON": "" if python == OWN_PYTHON else python,
+    }
+    return [f"{name}={value}" for name, value in variables.items() if value]
 
 
-def _already(profile: Profile, asked: str) -> str | None:
-    """The number of the job that makes this report already. UserError when one makes another of the same profile."""
-    jobs = queued()
-    for job in jobs:
-        if job.asked == asked:
-            print(f"Job {job.number} makes this report already: following it.", flush=True)
-            return job.number
-    for job in jobs:
-        if job.name == f"labkit-{profile.name}":
-            raise UserError(
-                f"job {job.number} makes another report of {profile.name} ({job.asked or 'submitted by hand'}), and "
-                f"two would write into one folder. Wait for it, or end it (`scancel {job.number}`), and run this again."
-            )
-    return None
-
-
-def _whole(path: str) -> str:
-    """A path that holds in whatever folder; what is no path (`digits`) stays."""
-    return str(Path(path).expanduser().resolve()) if path and Path(path).expanduser().exists() else path
-
-
-def _python() -> str:
-    """PYTHON= for the job's make: what this one was given; without make, this interpreter."""
-    given = os.environ.get("LABKIT_PYTHON", sys.executable)
-    return "" if given == OWN_PYTHON else given
+def _write_script(profile: Profile) -> str:
+    """The profile's script, written if there is none, and left alone if it was edited."""
+    script, text = reports_folder() / profile.name / "slurm.sh", render_script(profile)
+    (script.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log
+    if not script.exists():
+        script.write_text(text, encoding="utf-8")
+    elif script.read_bytes() != text.encode():
+        print(f"{shown(script)} was edited and is submitted as it stands; remove it to get a fresh one.", flush=True)
+    return shown(script)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from labkit.cpu_limits import usable_cores
 from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Source, SplitName
 from labkit.errors import DataError
+from labkit.hardware.cpu_limits import usable_cores
 
 VERSION = 1  # raise it with any change to what images are made or how they are split: it is part of the cache token
 CLASSES = 1000

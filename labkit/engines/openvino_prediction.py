@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from labkit.cpu_limits import usable_cores
 from labkit.data import DataSet
 from labkit.engines.calibration import calibration_batches, protocol
 from labkit.engines.openvino_on_cpu import CompiledNetwork, compile_converted, convert, quantise, versions
+from labkit.hardware.cpu_limits import usable_cores
 from labkit.trial import Trial
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}

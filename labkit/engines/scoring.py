@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from labkit.data import Split
-from labkit.scored import Hits
+from labkit.records.scored import Hits
 
 TOP = 5  # of fewer classes, all
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from labkit.measure.trace import SECTION
 
-Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.traced.SECTIONS`, a test compares
+Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.records.traced.SECTIONS`, a test compares
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 _marking = False
 

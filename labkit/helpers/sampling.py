@@ -13,7 +13,7 @@ import pandas as pd
 from labkit.errors import UserError
 from labkit.helpers.card import Card, number_text
 from labkit.helpers.devices import visible_gpus
-from labkit.observed import Metrics, Telemetry
+from labkit.records.observed import Metrics, Telemetry
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
 

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import UserError
+from labkit.hardware.profile import Timing
 from labkit.helpers.card import Card, number_text, seconds_text
 from labkit.helpers.devices import choose_device
 from labkit.measure import Clock, CudaClock, HostClock, quiet_collector, time_blocks
 from labkit.measure.blocks import MIN_BLOCKS
-from labkit.profile import Timing
 from labkit.records import Blocks
 
 if TYPE_CHECKING:

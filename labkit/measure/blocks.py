@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from labkit.hardware.profile import Timing
 from labkit.measure.clocks import Clock, Step
-from labkit.profile import Timing
 from labkit.records import Blocks
 from labkit.statistics import coefficient_of_variation, t_quantile
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from labkit.analysis.verdicts import MARKS, VERDICTS, Finding, Findings, finding_html
-from labkit.papers import Paper
+from labkit.claims import MARKS, VERDICTS, Finding, Findings, finding_html
+from labkit.claims.papers import Paper
 from labkit.registry import STUDIES
 from labkit.report.html import write_template
 

@@ -6,19 +6,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from labkit.analysis.comparison import profiles
-from labkit.analysis.verdicts import Findings, judge_all
+from labkit.claims.shown import evidence, recorded, verdicts
 from labkit.errors import UserError, unknown
-from labkit.host import this_host
-from labkit.papers import load_papers
-from labkit.places import ROOT
+from labkit.hardware.host import this_host
+from labkit.places import ROOT, notebook_of
 from labkit.records import utc_now
-from labkit.registry import COMPARISON, STUDIES
+from labkit.registry import COMPARISON
+from labkit.report.claims_page import write_claims
 from labkit.report.exchange import write_exchange
 from labkit.report.execute import atomic_copy, execute
 from labkit.report.html import render_notebook
 from labkit.results import reports_folder
-from labkit.shown import evidence, notebook_of
+from labkit.studies.comparison import in_generations
 
 TIMEOUT_S = 600.0
 
@@ -30,8 +29,9 @@ def make_compare(baseline: str = "") -> int:
     """
     host = this_host()
     seen = evidence(None)  # as the notebook does: a picture and the numbers beside it are of the same hosts
-    found = profiles(seen)
-    names = [profile.name for profile in found]
+    shown = recorded(seen).selected
+    profiles = in_generations({results.profile.name: results.profile for results in shown}.values())
+    names = [profile.name for profile in profiles]
     if not names:
         raise UserError("there are no records to compare: `make report` makes some.")
     if baseline and baseline not in names:
@@ -47,21 +47,22 @@ def make_compare(baseline: str = "") -> int:
             (folder / old).unlink(missing_ok=True)
         if output.is_file():
             atomic_copy(output, folder / f"{COMPARISON}.ipynb")
-    shown = [results for name in names for study in STUDIES if (results := seen.results(name, study))]
-    write_exchange(folder, shown, Findings(judge_all(load_papers(), seen)))
-    links = [(f"../{profile.name}/index.html", profile.title) for profile in found]
-    links += [("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
+    findings = verdicts(seen)
+    write_exchange(folder, shown, findings)
+    links = [(f"../{profile.name}/index.html", profile.title) for profile in profiles]
+    links = [(address, text) for address, text in links if (folder / address).is_file()]
+    write_claims(folder / "claims.html", findings, title="all devices", links=links)
+    links += [("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     command = f"make compare{f' BASELINE={baseline}' if baseline else ''}"
     strip = {
-        "Profiles": ", ".join(profile.title for profile in found),
+        "Profiles": ", ".join(profile.title for profile in profiles),
         "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
         "Again": command,
     }
     notebook = folder / f"{COMPARISON}.ipynb"
     if notebook.is_file():
-        there = [(address, text) for address, text in links if (folder / address).is_file()]
         page = folder / "index.html"
-        render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=there)
+        render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=links)
     if outcome.reason:
         print(f"labkit: the comparison failed: {outcome.reason.splitlines()[0]}", flush=True)
         return 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from labkit.analysis.verdicts import Findings
+from labkit.claims import Findings
 from labkit.results import Results
 from labkit.results.exchange import numbers
 from labkit.results.study_records import StudyRecords

@@ -8,23 +8,26 @@ from typing import Any
 
 from markupsafe import Markup
 
-from labkit.analysis import between_hosts
-from labkit.profile import Profile
+from labkit.hardware.profile import Profile
 from labkit.report.html import write_template
 from labkit.report.machine import fingerprint_rows, versions_rows
-from labkit.results.study_records import StudyRecords as Results
+from labkit.results import Results
+from labkit.results.study_records import StudyRecords
+from labkit.show.table import table_html
+from labkit.studies import machines
 
 
 def write_fingerprint(
     page: Path,
     profile: Profile,
-    shown: Sequence[Results],
+    shown: Sequence[StudyRecords],
     *,
     rendered: dict[str, str],
     links: Sequence[tuple[str, str]],
 ) -> None:
     """Write the page whole or not at all. `rendered` says where, when and by what this page was made."""
     hosts: dict[str, dict[str, Any]] = {str(results.host_id): results.host for results in shown}
+    listed = machines.listed(Results(shown)).drop(columns="device file")
     write_template(
         page,
         "fingerprint.html.j2",
@@ -33,7 +36,7 @@ def write_fingerprint(
         studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in versions_rows(shown)],
         rows=_side_by_side(list(hosts.values())),
         hosts=list(hosts),
-        between=Markup(between_hosts.table(shown)._repr_mimebundle_()["text/html"]),  # noqa: S704 - it escapes its cells
+        machines=Markup(table_html(listed, name="Machines")),  # noqa: S704 - it escapes its cells
         rendered=rendered,
     )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 
 from labkit.errors import UserError
-from labkit.host import Host
-from labkit.matching import detect
-from labkit.profile import PARAMS
+from labkit.hardware.host import Host
+from labkit.hardware.matching import detect
+from labkit.hardware.profile import PARAMS
 
 
 def write_profile(host: Host, params: Path = PARAMS) -> Path:

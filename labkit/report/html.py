@@ -1,20 +1,16 @@
 """Notebook -> page: one HTML file that shows everything from disk and loads nothing.
 
 The template in `template/` has no script, and its content security policy lets a browser run none and load nothing.
-Before a page is written it is also searched for URLs outside itself, so that a mistake is an error and not a blank.
+Before a page is written it is also searched for remote pictures, so that a mistake is an error and not a blank.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import html
 import os
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from labkit.errors import LabkitError
 from labkit.show import theme_css
@@ -30,20 +26,12 @@ _TERMINAL = re.compile(
 _HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 
-# Where an element's attribute names something that the browser fetches by itself; `a` and `area` only link.
-_URL_ATTRIBUTES = ("src", "href", "xlink:href", "poster", "background", "manifest")
-_SET_ATTRIBUTES = ("srcset", "imagesrcset")
-_STYLE_ATTRIBUTES = (
-    *("style", "fill", "stroke", "filter", "mask", "clip-path", "cursor"),
-    *("marker", "marker-start", "marker-mid", "marker-end"),
+# A URL with a host in an attribute of an element that loads it by itself (a link only links), or in a style.
+_REMOTE = re.compile(
+    r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*((?:[a-z+.-]+:)?//[^\s"'>]+)"""
+    r"""|(?:url\(|@import)\s*(?:["']|&quot;)?((?:[a-z+.-]+:)?//[^\s"')&]+)""",
+    re.I,
 )
-_LINKING_RELS = {"alternate", "author", "bookmark", "canonical", "help", "license", "next", "prev", "search"}
-_DOCUMENTS = ("iframe", "frame", "object", "embed", "link")  # what these show may load things in its turn
-_CSS_URL = re.compile(r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)"']*))|@import\b[^;"'{}@]*(?:"([^"]*)"|'([^']*)')""", re.I)
-_CSS_IMAGE_SET = re.compile(r"image-set\(([^;{}]*)", re.I)
-_CSS_STRING = re.compile(r""""([^"]*)"|'([^']*)'""")
-_CSS_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})\s?|(.))", re.I | re.DOTALL)
-_CANDIDATE = re.compile(r"[\s,]*(?:(\S*[^\s,]),+(?=\s|$)|(\S*[^\s,])[^,]*)")
 
 
 def render_notebook(
@@ -201,73 +189,5 @@ def _notice(node: Any) -> dict[str, str] | None:
 
 
 def external_urls(text: str) -> list[str]:
-    """Every URL that a browser would load for this page from outside it, in the page's order.
-
-    `data:` URLs and relative files are inside; other schemes, `//host` and `/absolute` paths are not. Hyperlinks
-    (`<a href>`) load nothing until somebody follows them.
-    """
-    parser = _Loads()
-    parser.feed(text)
-    parser.close()
-    return list(dict.fromkeys(url for url in parser.urls if _is_external(url)))
-
-
-class _Loads(HTMLParser):
-    """Collects the URLs that a page's elements and styles load."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-        self._in_style = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in reversed(attrs)}  # of twins a browser takes the first
-        self._in_style = tag == "style"
-        rels = set(given.get("rel", "").lower().split())
-        links_only = tag in ("a", "area") or (tag == "link" and bool(rels) and rels <= _LINKING_RELS)
-        for name, value in given.items():
-            if name in _SET_ATTRIBUTES:
-                self.urls += [first or second for first, second in _CANDIDATE.findall(value)]
-            elif name in _STYLE_ATTRIBUTES:
-                self.urls += _css_urls(value)
-            elif name == "srcdoc":
-                self.urls += external_urls(value)
-            elif (name in _URL_ATTRIBUTES and not (links_only and "href" in name)) or (tag, name) == ("object", "data"):
-                self.urls += [value, *(_inside(value) if tag in _DOCUMENTS else [])]
-        if tag == "meta" and given.get("http-equiv", "").lower() == "refresh":
-            self.urls.append(re.sub(r"^[^;,]*[;,]?\s*(?:url\s*=\s*)?['\"]?", "", given.get("content", ""), flags=re.I))
-
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - html.parser's signature
-        self._in_style = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_style:
-            self.urls += _css_urls(html.unescape(data))  # in an SVG a style's entities count
-
-
-def _css_urls(css: str) -> list[str]:
-    """The URLs of a style; those in its comments too, because telling them apart takes a whole parser."""
-    css = _CSS_ESCAPE.sub(lambda found: chr(min(int(found[1], 16), 0x10FFFF)) if found[1] else found[2], css)
-    sets = [string for body in _CSS_IMAGE_SET.findall(css) for string in _CSS_STRING.findall(body)]
-    return [next(filter(None, groups), "") for groups in (*_CSS_URL.findall(css), *sets)]
-
-
-def _inside(url: str) -> list[str]:
-    """What a document in a data: URL would load."""
-    kind, comma, body = url.strip().partition(",")
-    if not comma or not kind.lower().startswith("data:"):
-        return []
-    try:
-        content = unquote_to_bytes(body)
-        content = base64.b64decode(content) if kind.lower().endswith(";base64") else content
-    except binascii.Error:
-        return []
-    text = content.decode("utf-8", errors="replace")
-    return _css_urls(text) if "text/css" in kind.lower() else external_urls(text)
-
-
-def _is_external(url: str) -> bool:
-    # As browsers read URLs: tabs and line ends vanish, a backslash is a slash.
-    url = re.sub(r"[\t\r\n]", "", url).strip("".join(map(chr, range(33)))).replace("\\", "/")
-    scheme = re.match(r"([a-z][a-z0-9+.-]*):", url, re.I)
-    return scheme[1].lower() not in ("data", "about") if scheme else url.startswith("/")
+    """The URLs with a host that a page would ask a browser to load. The page's security policy loads none of them."""
+    return list(dict.fromkeys(attribute or style for attribute, style in _REMOTE.findall(text)))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.profile import load_profile
-from labkit.record_store import Store
+from labkit.hardware.profile import load_profile
+from labkit.records.series_store import SeriesStore
+from labkit.records.store import Store
 from labkit.registry import STUDIES
 from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
-from labkit.series_store import SeriesStore
 
 
 def pack_records(hw: str) -> Iterator[str]:

@@ -1,48 +1,16 @@
-"""What a report's pages say of the machine: the profile's nominal figures and the hosts that were measured."""
+"""What a report's pages say of the machines that were measured, and of how their records were made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from labkit.analysis.format import MISSING, listing, number, quantity
-from labkit.frameworks import is_keras, title_of
-from labkit.profile import Profile, Sourced
+from labkit.hardware.frameworks import is_keras, title_of
+from labkit.hardware.profile import Profile
 from labkit.records import Record
 from labkit.results.study_records import StudyRecords as Results
 from labkit.results.study_records import measured_gpus
-
-FRAMEWORKS = ("torch", "tensorflow", "jax", "numpy")
-
-
-def hardware_rows(profile: Profile) -> list[tuple[str, str, str]]:
-    """What the profile says of the hardware, each number with its source."""
-    device, peaks = profile.device, profile.peaks
-    kind = "CPU" if device.kind == "cpu" else "GPU"
-    rows = [("Devices", f"{device.count} {kind}{'s' if device.count > 1 else ''}", "")]
-    if device.compute_capability:
-        capability = f"{device.compute_capability} ({device.architecture})" if device.architecture else None
-        rows.append(("Compute capability", capability or device.compute_capability, ""))
-
-    def add(label: str, sourced: Sourced | None, shown: str) -> None:
-        if sourced:
-            rows.append((label, shown, sourced.source))
-
-    def si(sourced: Sourced | None) -> float:
-        return sourced.value if sourced else 0.0
-
-    add("Memory", device.memory_bytes, f"{number(si(device.memory_bytes) / 2**30)} GiB")
-    add("Multiprocessors", device.multiprocessors, f"{si(device.multiprocessors):.0f}")
-    add("Board power limit", device.board_power_w, f"{number(si(device.board_power_w))} W")
-    add("Memory bandwidth", peaks.memory_bytes_per_s, quantity(si(peaks.memory_bytes_per_s), "bytes_per_s"))
-    add(
-        "Links to other devices, one direction",
-        peaks.link_bytes_per_s,
-        quantity(si(peaks.link_bytes_per_s), "bytes_per_s"),
-    )
-    for precision, peak in peaks.flop_per_s.items():
-        add(f"Peak {precision.upper()}", peak, quantity(peak.value, "flop_per_s"))
-    return rows
+from labkit.show.quantities import MISSING, NAN, number, quantity
 
 
 def device_name(profile: Profile, host: dict[str, Any]) -> str:
@@ -51,29 +19,19 @@ def device_name(profile: Profile, host: dict[str, Any]) -> str:
     return f"{len(gpus)} x {gpus[0]}" if gpus else str(host.get("cpu", "unknown CPU"))
 
 
-def host_rows(profile: Profile, host: dict[str, Any]) -> list[tuple[str, str]]:
-    """A host in a few lines, for the index."""
-    rows = [("Host", str(host["id"]))]
-    if measured_gpus(profile, host):
-        rows.append(("GPUs", device_name(profile, host)))
-        rows.append(("Driver", host.get("driver") or MISSING))
-    rows += [("CPU", f"{host['cpu']}, {host['cpu_cores']} cores"), ("Memory", _gib(host["memory_bytes"]))]
-    packages = host.get("packages", {})
-    named = [f"{name} {packages[name]}" for name in FRAMEWORKS if name in packages]
-    return [*rows, ("System", host["os"]), ("Software", ", ".join([f"Python {host['python']}", *named]))]
-
-
 def fingerprint_rows(host: dict[str, Any]) -> list[tuple[str, str]]:
     """Everything that a host's file says, for the fingerprint page."""
     rows = [("Driver", host.get("driver") or "none")]
     for place, gpu in enumerate(host.get("gpus") or []):
+        names = ("power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz")
+        limit, sm, memory = (gpu.get(name) or NAN for name in names)
         rows.append((f"GPU {place}", f"{gpu['name']}, identity hash {gpu.get('uuid_hash') or MISSING}"))
         rows += [
             (f"GPU {place} memory", _gib(gpu.get("memory_bytes"))),
             (f"GPU {place} compute capability", gpu.get("compute_capability") or MISSING),
-            (f"GPU {place} enforced power limit", quantity(gpu.get("power_limit_w"), "power_w")),
-            (f"GPU {place} highest SM clock", quantity(gpu.get("max_sm_clock_hz"), "sm_clock_hz", 4)),
-            (f"GPU {place} highest memory clock", quantity(gpu.get("max_memory_clock_hz"), "memory_clock_hz", 4)),
+            (f"GPU {place} enforced power limit", quantity(limit, "power_w")),
+            (f"GPU {place} highest SM clock", quantity(sm, "sm_clock_hz", 4)),
+            (f"GPU {place} highest memory clock", quantity(memory, "memory_clock_hz", 4)),
         ]
     rows += [
         ("CPU", str(host["cpu"])),
@@ -101,7 +59,7 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
         started = sorted(record.started_at for record in results.records)
 
         def said(name: str, of: list[dict[str, str]] = versions) -> str:
-            return listing(sorted({one.get(name, "unknown") for one in of}) or ["unknown"])
+            return ", ".join(sorted({one.get(name, "unknown") for one in of})) or "unknown"
 
         rows.append(
             {
@@ -113,7 +71,7 @@ def versions_rows(shown: Sequence[Results]) -> list[dict[str, str]]:
                 "measured": f"{_moment(started[0])} to {_moment(started[-1])} UTC",
                 "commit": said("commit"),
                 "code": said("source"),
-                "protocol": listing(sorted({str(record.protocol) for record in results.records})),
+                "protocol": ", ".join(sorted({str(record.protocol) for record in results.records})),
                 "torch": said("torch_build", of_torch),
                 "CUDA": said("cuda", of_torch),
                 "cuDNN": said("cudnn", of_torch),

@@ -24,12 +24,13 @@ from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
 from labkit.errors import LabkitError, UserError
-from labkit.host import Host, this_host
-from labkit.matching import detect, require_match
-from labkit.places import ROOT
-from labkit.profile import Profile, load_profile
-from labkit.record_store import Store
+from labkit.hardware.host import Host, this_host
+from labkit.hardware.matching import detect, require_match
+from labkit.hardware.profile import Profile, load_profile
+from labkit.places import ROOT, notebook_of
 from labkit.records import utc_now
+from labkit.records.selection import at_scale
+from labkit.records.store import Store
 from labkit.registry import STUDIES, check_scale
 from labkit.report.execute import Execution, atomic_copy, execute
 from labkit.report.generate import write_profile
@@ -40,8 +41,6 @@ from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
 from labkit.run.progress import VARIABLE, duration, read_state
-from labkit.selection import at_scale
-from labkit.shown import notebook_of
 from labkit.study import check_use, data_at_scale, documents_of_user
 
 

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labkit import __version__
-from labkit.analysis.verdicts import Finding, Findings, judge_all
+from labkit.claims import Finding, Findings, judge_all
+from labkit.claims.papers import load_papers
+from labkit.claims.shown import evidence
 from labkit.errors import LabkitError
-from labkit.host import Host, read_host
-from labkit.papers import load_papers
-from labkit.profile import Profile, load_profile, profile_names
-from labkit.record_store import Store
+from labkit.hardware.host import Host, read_host
+from labkit.hardware.profile import Profile, load_profile, profile_names
+from labkit.places import notebook_of
 from labkit.records import utc_now
+from labkit.records.selection import at_scale, host_to_show, scale_to_show
+from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
 from labkit.report.claims_page import write_claims
@@ -25,8 +28,6 @@ from labkit.report.site import PaperRow, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, read_runs
 from labkit.results import Results
 from labkit.results.study_records import StudyRecords
-from labkit.selection import at_scale, host_to_show, scale_to_show
-from labkit.shown import evidence, notebook_of
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:

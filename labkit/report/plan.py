@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import UserError
-from labkit.host import Host
-from labkit.profile import Profile
-from labkit.record_store import Store
+from labkit.hardware.host import Host
+from labkit.hardware.profile import Profile
+from labkit.places import notebook_of
+from labkit.records.selection import done
+from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
 from labkit.run import estimate_s, lacked
 from labkit.run.progress import duration
-from labkit.selection import done
-from labkit.shown import notebook_of
 from labkit.trial import Trial
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.profile import load_profile
+from labkit.hardware.profile import load_profile
 from labkit.registry import METRICS
 from labkit.results.columns import WHAT_RAN
 from labkit.results.estimates import interval_of

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Literal
 
 from labkit.records import Blocks, Epoch, Record
+from labkit.records.scored import Accuracy
 from labkit.results import from_trace as traced
-from labkit.scored import Accuracy
 
 
 def value_of(record: Record, metric: str) -> float | None:

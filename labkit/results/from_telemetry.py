@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from labkit.observed import Metrics, Telemetry
 from labkit.records import Record
+from labkit.records.observed import Metrics, Telemetry
 from labkit.results import from_trace, from_traffic
 from labkit.results.from_result import value_of
 from labkit.results.study_records import StudyRecords

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from labkit.records import Record
-from labkit.traced import (
+from labkit.records.traced import (
     ALGORITHMS_HOLD_SINCE,
     RULES,
     CallClass,

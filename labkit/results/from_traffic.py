@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import fmean
 
-from labkit.observed import Window
 from labkit.records import Record
+from labkit.records.observed import Window
 from labkit.sensors import GPU, HOST, rate_name
 
 READINGS = 6  # in a window, at least: a quarter of a sixth is 4 %

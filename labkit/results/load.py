@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from labkit.errors import UserError
-from labkit.host import read_host
+from labkit.hardware.host import read_host
+from labkit.hardware.profile import Profile, load_profile
 from labkit.places import ROOT
-from labkit.profile import Profile, load_profile
-from labkit.record_store import Store
+from labkit.records.selection import at_scale, host_to_show, scale_to_show
+from labkit.records.store import Store
 from labkit.registry import STUDIES, Study, find_study
 from labkit.results.study_records import StudyRecords
 from labkit.results.table import Results
-from labkit.selection import at_scale, host_to_show, scale_to_show
 
 
 def reports_folder() -> Path:

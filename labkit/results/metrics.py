@@ -29,7 +29,10 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
     if record.status != "ok":
         return f"{record.status}: {record.reason}" if record.reason else record.status
     if metric == "cost_per_million_images" and results.profile.price_of(record.trial["device"]) is None:
-        return f"no price in params/{results.profile.name}.yaml; params/base/*.yaml shows the form"
+        return (
+            f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "
+            "`source`) and, for the CPU beside a GPU, `cpu_per_hour`"
+        )
     return why_not(results, metric, record.trial["device"], trial=record.as_trial)
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from labkit.hardware.profile import Peaks, Profile
 from labkit.models import count, input_bytes
-from labkit.profile import Peaks, Profile
 from labkit.recipes import CRITIC_STEPS, weight_passes
 from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from labkit.profile import Profile
-from labkit.record_store import Store
+from labkit.hardware.profile import Profile
 from labkit.records import Record
+from labkit.records.store import Store
 from labkit.registry import Study, find_metric
 from labkit.results.from_result import value_of
 from labkit.statistics import Interval, log_interval
@@ -143,7 +143,7 @@ def without_data_identity(trial: Trial) -> Trial:
 def without_data(trial: Trial) -> Trial:
     """The trial whatever images it has: a plan made without them knows neither them nor how many it scores."""
     blank = Trial()
-    found = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes)
+    found = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
     return replace(found, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else found
 
 

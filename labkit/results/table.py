@@ -23,15 +23,15 @@ import pandas as pd
 from labkit.errors import UserError
 from labkit.recipes import mode_name
 from labkit.records import Epoch, Record, short_hash
+from labkit.records.scored import Accuracy
+from labkit.records.series_store import COLUMNS as SERIES
+from labkit.records.series_store import SeriesStore
 from labkit.registry import LABELS, METRICS
 from labkit.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
 from labkit.results.from_telemetry import of_record
 from labkit.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from labkit.results.metrics import metric_of, why_missing
 from labkit.results.study_records import StudyRecords, measured_gpus
-from labkit.scored import Accuracy
-from labkit.series_store import COLUMNS as SERIES
-from labkit.series_store import SeriesStore
 from labkit.trial import NO_DATA, OF_NETWORKS, Trial
 
 _OF_TRIAL = [field.name for field in fields(Trial)]

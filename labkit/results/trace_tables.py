@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.traced import Total, Traced
+from labkit.records.traced import Total, Traced
 
 
 def sentence(traced: Traced) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.engines.sections import marked
+from labkit.hardware.profile import Timing
 from labkit.measure import (
     TRACE_LIMIT_S,
     WARM_UP_STEPS,
@@ -26,12 +27,9 @@ from labkit.measure import (
     take_trace,
     time_queries,
 )
-from labkit.measure.trace.nsight import counters
-from labkit.profile import Timing
 from labkit.records import Blocks, Queries, short_hash
-from labkit.run.few_steps import command_for
+from labkit.records.traced import Trace, Traced, Untraced
 from labkit.run.protocol import TRACES, Events
-from labkit.traced import Trace, Traced, Untraced
 from labkit.trial import Trial
 from labkit.workloads import AnswersQueries, DrawsSamples, HoldsTensors, ScoresImages, Workload
 
@@ -106,10 +104,6 @@ def asked_of_steps(
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
         close_phase("traced_steps")  # not "trace": so is called what compilers do to a step
-        if _is_counted(trial, pass_number):
-            events.progress("counting in kernels", 0.0)
-            facts["nsight"] = counters(command_for(trial, pass_number), os.environ)
-            close_phase("nsight")
     if trial.samples:
         assert isinstance(workload, DrawsSamples)
         facts |= workload.draw_samples()
@@ -165,12 +159,6 @@ def _trace(
     if "graph" in trial.engine:
         notes.append("a captured step is one call: nothing of the host tells its sections apart")
     return found.model_copy(update={"notes": notes})
-
-
-def _is_counted(trial: Trial, pass_number: int) -> bool:
-    """Whether Nsight Compute is asked: once, since it takes a minute and single kernels differ little among passes."""
-    of_one_gpu = trial.device == "cuda" and trial.devices == 1 and trial.framework in BY_PYTORCH
-    return trial.counted and of_one_gpu and pass_number == 1
 
 
 def _kept_at(trial: Trial, pass_number: int) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from labkit.host import cpu_model, source_hash
+from labkit.hardware.host import cpu_model, source_hash
 from labkit.ranks import Team
 from labkit.run.network import why_not_over
 from labkit.run.nodes import nodes_here, too_few_nodes

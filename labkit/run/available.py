@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-from labkit.frameworks import (
+from labkit.hardware.frameworks import (
     KNOWN,
     environment_of,
     interpreter_of,

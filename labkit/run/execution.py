@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from labkit import ranks
 from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
-from labkit.frameworks import is_keras
+from labkit.hardware.frameworks import is_keras
+from labkit.hardware.profile import Timing
 from labkit.measure import (
     AwaitedClock,
     Clock,
@@ -20,7 +21,6 @@ from labkit.measure import (
     quiet_collector,
     time_blocks,
 )
-from labkit.profile import Timing
 from labkit.records import Epoch, Epochs, utc_now
 from labkit.run.afterwards import asked_of_answers, asked_of_steps
 from labkit.run.preparing import Data, prepared_workload, trains_epochs

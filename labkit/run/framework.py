@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from labkit.frameworks import KNOWN, is_keras
+from labkit.hardware.frameworks import KNOWN, is_keras
 
 
 def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.profile import Timing
+from labkit.hardware.profile import Timing
 from labkit.run.process import Spawned
 from labkit.run.protocol import ADDRESS, TOKEN, kept_alive
 from labkit.trial import Trial

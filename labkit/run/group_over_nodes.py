@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.profile import Timing
+from labkit.hardware.profile import Timing
 from labkit.run.group import DEATH_S, GroupProcess
 from labkit.run.nodes import Nodes
 from labkit.run.protocol import ADDRESS, TOKEN

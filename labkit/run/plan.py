@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from labkit.engines.weights_files import can_train, find_weights, lacked_weights
-from labkit.frameworks import is_keras, missing_from
+from labkit.hardware.frameworks import is_keras, missing_from
+from labkit.hardware.profile import Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, TRACE_LIMIT_S
-from labkit.profile import Timing
 from labkit.records import Record
+from labkit.records.selection import latest
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
 from labkit.run.protocol import CEILING_SHARE
-from labkit.selection import latest
 from labkit.trial import NO_DATA, Trial
 
 STARTUP_S = 6.0  # of a worker process, and ...
@@ -32,7 +32,6 @@ REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
 TRACE_S = 1.0  # of a traced trial: the profiler's start, and what memory holds; and ...
 TRACED_STEP_S = 0.05  # ... of each traced step, with what the profiler wrote of it, until the limit
 STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # of each step that goes before a trace, eager or replayed
-COUNTED_S = 8.0  # of Nsight Compute, which counts in one pass of three
 EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
 
 
@@ -100,7 +99,6 @@ def planned_s(trial: Trial, timing: Timing) -> float:
     traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)
     trace_s = TRACE_S + traced_s if trial.traced_iterations else 0.0
     trace_s += trial.steps_before * (CAPTURED_BEFORE_S if "graph" in trial.engine else STEP_BEFORE_S)
-    trace_s += COUNTED_S if trial.counted and trial.device == "cuda" else 0.0
     return OVERHEAD_S + once_s + warmup_s + timed_s(trial, timing) + scoring_s + trace_s
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from labkit import ranks
 from labkit.data import DataSet, open_by_checksum
 from labkit.errors import Unsupported
-from labkit.frameworks import is_keras
+from labkit.hardware.frameworks import is_keras
 from labkit.measure import begin_anew, free_keras, reset_compiler, reset_peak_memory, reset_peak_of_keras
 from labkit.run.alike import why_not_over_nodes
 from labkit.trial import NO_DATA, Trial

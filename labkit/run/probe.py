@@ -10,7 +10,7 @@ import json
 import sys
 
 from labkit.errors import Unsupported
-from labkit.frameworks import KNOWN
+from labkit.hardware.frameworks import KNOWN
 
 SAID_CHARACTERS = 300
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from labkit.frameworks import interpreter_of, path_of_workers
-from labkit.profile import Timing
+from labkit.hardware.frameworks import interpreter_of, path_of_workers
+from labkit.hardware.profile import Timing
 from labkit.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")

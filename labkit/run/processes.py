@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.cpu_limits import usable_threads
-from labkit.frameworks import environment_of, is_keras
-from labkit.host import Host
-from labkit.matching import device_indices
-from labkit.profile import Profile, Timing
+from labkit.hardware.cpu_limits import usable_threads
+from labkit.hardware.frameworks import environment_of, is_keras
+from labkit.hardware.host import Host
+from labkit.hardware.matching import device_indices
+from labkit.hardware.profile import Profile, Timing
 from labkit.run.available import why_not
 from labkit.run.group import GroupProcess
 from labkit.run.group_over_nodes import GroupOverNodes

@@ -18,10 +18,10 @@ import traceback
 from typing import Any
 
 from labkit import ranks
-from labkit.cpu_limits import usable_threads
 from labkit.errors import Unsupported
+from labkit.hardware.cpu_limits import usable_threads
+from labkit.hardware.profile import Timing
 from labkit.measure import free_memory
-from labkit.profile import Timing
 from labkit.run.execution import Job, failure, follow, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data

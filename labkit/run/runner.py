@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.errors import LabkitError
-from labkit.frameworks import is_keras, title_of
-from labkit.host import Host, write_host
-from labkit.observed import Telemetry
-from labkit.profile import Profile, Timing
-from labkit.record_store import Store
+from labkit.hardware.frameworks import is_keras, title_of
+from labkit.hardware.host import Host, write_host
+from labkit.hardware.profile import Profile, Timing
 from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
+from labkit.records.observed import Telemetry
+from labkit.records.selection import done
+from labkit.records.store import Store
 from labkit.run.lock import only_measurement
 from labkit.run.nodes import Nodes, nodes_here
 from labkit.run.plan import by_framework, expected_s, lacked, order_of_pass, order_seed, timed_s, together_s
@@ -28,7 +29,6 @@ from labkit.run.processes import Processes, processes_of
 from labkit.run.progress import Progress, Stopwatch
 from labkit.run.protocol import without_paths
 from labkit.run.watch import Watch
-from labkit.selection import done
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
 

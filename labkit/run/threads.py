@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from labkit import ranks
-from labkit.cpu_limits import usable_threads
 from labkit.errors import Unsupported
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.trial import Trial
 
 

@@ -10,13 +10,12 @@ import time
 import traceback
 from collections.abc import Iterable
 
-from labkit import observed
-from labkit.host import Host
-from labkit.matching import device_indices
-from labkit.profile import Profile
-from labkit.record_store import Store
-from labkit.records import Blocks
-from labkit.series import Span
+from labkit.hardware.host import Host
+from labkit.hardware.matching import device_indices
+from labkit.hardware.profile import Profile
+from labkit.records import Blocks, observed
+from labkit.records.series import Span
+from labkit.records.store import Store
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
 from labkit.trial import Trial
@@ -30,7 +29,9 @@ class Watch:
     """The telemetry of one call of `measure`, all of whose trials have `one_device` or not. Use as a context."""
 
     def __init__(self, study: str, profile: Profile, host: Host, store: Store, *, one_device: bool = False) -> None:
-        from labkit.series_store import SeriesStore  # with pandas: here, not between trials, not to import labkit.run
+        from labkit.records.series_store import (
+            SeriesStore,  # with pandas: here, not between trials, not to import labkit.run
+        )
 
         self._gpus = device_indices(profile, host) if profile.device.kind == "cuda" else []
         log = store.report / "logs" / f"{study}-telemetry.log"

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-from labkit.profile import Timing
+from labkit.hardware.profile import Timing
 from labkit.run.execution import Job, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data

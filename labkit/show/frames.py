@@ -55,6 +55,7 @@ def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     frame = frame.reset_index(drop=True)
     places = {name: {value: place for place, value in enumerate(in_order(frame[name], name))} for name in by}
     ranks = frame[list(by)].apply(lambda column: column.map(lambda value: places[column.name].get(value, NAN)))
+    ranks = ranks.astype(float)  # of categories they would be categories
     return frame.loc[ranks.sort_values(list(by), kind="stable").index].reset_index(drop=True)
 
 

@@ -21,6 +21,7 @@ _HEADINGS = MappingProxyType(
         "devices": "GPUs",
         "device": "processor",
         "device_name": "device",
+        "side": "variant",
         "pass_number": "run",
         "passes": "runs",
         "host": "machine",
@@ -41,6 +42,8 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
     {
         ("device", "cuda"): "GPU",
         ("device", "cpu"): "CPU",
+        ("workload", "train"): "training",
+        ("workload", "infer"): "inference",
         ("memory_format", "contiguous"): "NCHW",
         ("memory_format", "channels_last"): "NHWC",
         ("optimizer", "sgd"): "SGD",
@@ -72,6 +75,7 @@ _LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
 )
 _STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the plainest on
+_STAGED = ("mode", "engine", "side")  # columns whose values have a role
 
 
 def is_missing(value: Any) -> bool:
@@ -134,7 +138,7 @@ def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
     (['baseline', 'CUDA graph', 'compiled'], [64, 256])
     """
     distinct = [value for value in dict.fromkeys(values) if not is_missing(value)]
-    if column in ("mode", "engine"):
+    if column in _STAGED:
         return sorted(distinct, key=lambda mode: _STAGES.index(role(column, mode) or ""))
     listed = _LISTED.get(column, ())
     if listed:
@@ -145,13 +149,17 @@ def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
 def role(column: str, value: Any) -> str | None:
     """What an execution mode stands for in every figure: `baseline`, `between` or `optimised`; None of anything else.
 
+    A column `side` holds "baseline" and "optimised" themselves. What a paper printed (`source`) is grey too.
+
     >>> role("mode", "baseline"), role("mode", "compiled + CUDA graph"), role("model", "resnet50")
     ('baseline', 'optimised', None)
     """
-    if column not in ("mode", "engine") or not isinstance(value, str):
+    if column == "source":
+        return "baseline" if str(value).endswith(" paper") else None
+    if column not in _STAGED or not isinstance(value, str):
         return None
-    if value.startswith("baseline"):
+    if value.startswith("baseline") or value == "eager loop":  # whatever its precision, beside CUDA graphs
         return "baseline"
-    if "compiled" in value:
+    if value == "optimised" or "compiled" in value:
         return "optimised"
     return "between" if value.startswith("CUDA graph") else None

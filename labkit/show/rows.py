@@ -26,13 +26,15 @@ from labkit.show.draw import (
 from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, slug, styled
 from labkit.show.frames import estimates, unique, why_nothing
 from labkit.show.labels import in_order, label, phrase
-from labkit.show.quantities import NAN, amount, digits_of, factor, metric_of
+from labkit.show.quantities import NAN, amount, digits_of, metric_of
 
 Order = Literal["ascending", "descending"]
 _ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # a row whose name has one line, and two; a bar of several in a row
 _ENDS_IN = 0.75  # of the axis below and the legend
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
+_TICKS = ("|", "x", "+")  # of reference values, in turn
+_TICK_PT = {"|": 16, "x": 7, "+": 9}
 _BESIDE_DOT = [
     (0.0, 5.0, "center", "bottom"),
     (4.0, 5.0, "right", "bottom"),
@@ -96,8 +98,10 @@ def dots(
     sort: Order | None = None,
     log: bool | None = None,
     pair: bool = True,
-    ratio: pd.DataFrame | None = None,
+    numbers: bool = True,
+    ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
+    limits: tuple[float, float] | None = None,
     title: str = "",
     caption: str = "",
     alt: str = "",
@@ -107,9 +111,11 @@ def dots(
 ) -> Figure:
     """A row per `y` with dots at the metric `x` and whiskers for the 95 % interval; `pair` joins the dots of a row.
 
-    `log` follows from the range of values where it is not given. `ratio` (as `labkit.ratio` gives it) stands at the
-    right end. `ticks` are reference values: columns of `y`, `value` (SI) and, for the legend, `label`. A row without a
-    value shows its reason.
+    `numbers` writes values beside dots, where they fit. `log` follows from the range of values where it is not given.
+    `ratio` (as `labkit.ratio` gives it, or a pair with the metric that it shows) stands at the right end. `ticks`
+    are reference values: columns of `y`, `value` (SI) and, for the legend, `label`; each label has its own mark.
+    `limits` (SI) are those of the axis, whiskers that reach further are cut off. A row without a value shows its
+    reason.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
     >>> dots(frame, y="model", x="images_per_s").alt
@@ -126,14 +132,16 @@ def dots(
         axes.set_xscale("log" if is_log else "linear")
         floor = values.min() / 3 if is_log else -np.inf  # intervals that reach far down go off a log axis
         lows = rows.frame["low"].clip(lower=floor).fillna(values.min())
-        references = [] if ticks is None else [ticks["value"]]
-        fit(axes, "x", pd.concat([values, lows, rows.frame["high"], *references]) * scale, log=is_log, pad=0.1)
+        printed = [] if ticks is None else [ticks["value"]]
+        marks = _marks(ticks)
+        reach = pd.concat([values, lows, rows.frame["high"], *printed]) if limits is None else pd.Series(limits)
+        fit(axes, "x", reach * scale, log=is_log, pad=0.1)
         chosen = _looks(rows, "ink")
-        notes = []
+        notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
             if points.empty:
-                _reason(axes, place, why_nothing(rows.at(key)))
+                _reason(axes, place, why_nothing(rows.at(key)), lines=len(rows.names))
             elif pair and len(points) > 1:
                 ends = points["value"].min() * scale, points["value"].max() * scale
                 axes.plot(ends, [place, place], color=colour("faint"), linewidth=5, solid_capstyle="round", zorder=1)
@@ -141,19 +149,25 @@ def dots(
                 look, point = chosen[row[hue] if hue else None], row["value"] * scale
                 _whisker(axes, row, place, scale, look.colour, floor=floor * scale)
                 axes.plot([point], [place], color=look.colour, marker=look.marker, markersize=7, linestyle="none")
-                notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
-            for value in [] if ticks is None else rows.at(key, ticks)["value"].dropna() * scale:
-                axes.vlines(value, place - 0.3, place + 0.3, color=colour("ink"), linewidth=1.6, zorder=3)
+                if numbers:
+                    notes.append(Note(point, place, _value(row, x), look.colour, _BESIDE_DOT, needed=False))
+            for row in [] if ticks is None else rows.at(key, ticks).dropna(subset=["value"]).to_dict("records"):
+                mark = marks.get(row.get("label"), _TICKS[0])
+                shape = {"marker": mark, "markersize": _TICK_PT[mark], "markeredgewidth": 1.6, "linestyle": "none"}
+                at = row["value"] * scale
+                axes.plot([at], [place], color=colour("ink"), zorder=3, **shape)
+                obstacles.append(([at, at], [place - 0.3, place + 0.3]))
             if ratio is not None:
-                for row in rows.at(key, ratio).dropna(subset=["value"]).head(1).to_dict("records"):
-                    text = factor(row["value"], digits_of(row["value"], row.get("low", NAN), row.get("high", NAN)))
+                beside, metric = ratio if isinstance(ratio, tuple) else (ratio, "speedup")
+                for row in rows.at(key, beside).dropna(subset=["value"]).head(1).to_dict("records"):
+                    digits = digits_of(row["value"], row.get("low", NAN), row.get("high", NAN))
+                    text = amount(row["value"], metric, digits)
                     _write(axes, (1, place), (6, 0), text, fontweight="bold")
-        marks = ["reference"] if ticks is not None and "label" not in ticks else []
-        marks += [] if ticks is None or marks else list(ticks["label"].dropna().unique())
-        legend(axes, _entries(rows, chosen) + [(mark, Look(colour("ink"), "|")) for mark in marks], owned=ax is None)
+        references = [(name, Look(colour("ink"), mark)) for name, mark in marks.items()]
+        legend(axes, _entries(rows, chosen) + references, owned=ax is None)
         value_axis(axes, "x", log=is_log)
         axes.set_xlabel(axis_title(x, log=is_log))
-        place_notes(axes, notes)
+        place_notes(axes, notes, obstacles)
     return rows.figure(drawing, "Dots", name, alt, title, caption)
 
 
@@ -279,6 +293,14 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[
     ]
 
 
+def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
+    """The marker of each kind of reference value, by the name that the legend gives it."""
+    if ticks is None:
+        return {}
+    names = list(ticks["label"].dropna().unique()) if "label" in ticks else ["reference"]
+    return {name: _TICKS[place % len(_TICKS)] for place, name in enumerate(names)}
+
+
 def _value(row: Mapping[str, Any], metric: str) -> str:
     return amount(row["value"], metric, digits_of(row["value"], row["low"], row["high"]))
 
@@ -292,10 +314,10 @@ def _whisker(
         axes.hlines(place, max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
-def _reason(axes: Any, place: float, reason: str) -> None:
-    """In place of a value: why there is none."""
-    text = textwrap.shorten(reason, _REASON_CHARACTERS, placeholder=" …")
-    _write(axes, (0, place), (4, 0), text, color=colour("soft"), style="italic")
+def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:
+    """In place of a value: why there is none, in two lines where the row's name has two."""
+    wrapped = textwrap.wrap(reason, _REASON_CHARACTERS, max_lines=min(lines, 2), placeholder=" …")
+    _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
 
 
 def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:

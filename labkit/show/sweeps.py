@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,7 @@ def lines(
     hue: str | None = None,
     style: str | None = None,
     col: str | None = None,
-    log: bool = True,
+    log: bool | Literal["x"] = True,
     values_at: Sequence[float] = (),
     bound: pd.DataFrame | None = None,
     title: str = "",
@@ -84,7 +84,8 @@ def lines(
 
     Lines join the neighbouring measured points of a series of three and more; the band, or the whisker of fewer points,
     is the 95 % interval. Series are named at their ends, more than four in a legend. `values_at` are places on the x
-    axis where values are written. `bound` is a curve on a fine grid of `x` with the column `value`.
+    axis where values are written. `bound` is a curve on a fine grid of `x` with the column `value`. `log` is "x" where
+    only the x axis is one, as for shares.
 
     >>> frame = pd.DataFrame({"batch": [16, 64, 256], "value": [1e3, 4e3, 9e3], "low": [9e2, 3e3, 8e3],
     ...                       "high": [1.1e3, 5e3, 1e4]})
@@ -101,10 +102,11 @@ def lines(
             width_in, height_in = size_in or (WIDTH_IN, 3.3 if len(kinds) < 2 else 2.1 * -(-len(kinds) // 2) + 0.6)
             drawing, grid = panels(ax, len(kinds), width_in=width_in, height_in=height_in)
             series = _series(measured, hue, style)
-            is_log = {along: log and may_be_log(measured[column]) for along, column in (("x", x), ("y", "value"))}
+            asked = {"x": bool(log), "y": log is True}
+            is_log = {along: asked[along] and may_be_log(measured[of]) for along, of in (("x", x), ("y", "value"))}
             is_named = len(kinds) == 1 and len(series) <= MOST_LABELS
             if not is_named:
-                legend(grid[0], [(entry.text, entry.look) for entry in series], owned=ax is None)
+                legend(grid[0], [(entry.text, entry.look) for entry in series if entry.values], owned=ax is None)
             _fit(grid[0], measured if bound is None else pd.concat([measured, bound]), x, y, is_log)
             for place, (axes, kind) in enumerate(zip(grid, kinds, strict=True)):
                 part = frame if kind is None else frame[frame[col] == kind]

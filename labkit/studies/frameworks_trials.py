@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from labkit import recipes
+from labkit.claims.papers import PublishedRun, load_papers
 from labkit.models import MODELS
 from labkit.models.catalogue import input_sizes
-from labkit.papers import PublishedRun, load_papers
 from labkit.studies.lab import Lab
 from labkit.trial import Trial
 
@@ -41,9 +41,7 @@ def published(lab: Lab) -> list[Trial]:
     """The trainings of the paper's table 2 on as many devices as there are, each framework by its plainest engine."""
     found: list[Trial] = []
     for run in runs():
-        if run.device != lab.profile.device.kind or run.model not in lab.sweep["published"] or why_not_built(run):
-            continue
-        if run.devices <= lab.device_counts[-1]:
+        if not why_not_run(lab, run):
             about: dict[str, Any] = {"model": run.model, "image_px": run.image_px, "batch": run.batch_of_device}
             found += _plainest(lab, "published_frameworks", ["fp32"], run.devices, **about)
     return list(dict.fromkeys(found))
@@ -77,12 +75,17 @@ def runs() -> list[PublishedRun]:
     return next(one for one in load_papers() if one.id == PAPER).runs
 
 
-def why_not_built(run: PublishedRun) -> str | None:
-    """Why a run of the paper has no trial on any hardware."""
+def why_not_run(lab: Lab, run: PublishedRun) -> str:
+    """Why a run of the paper has no trial here; an empty text where it has one."""
     valid = input_sizes(run.model)
-    if run.image_px in valid:
-        return None
-    return f"{MODELS[run.model].title} is built for {' or '.join(map(str, valid))} px, not for {run.image_px}"
+    if run.image_px not in valid:
+        sizes = " or ".join(map(str, valid))
+        return f"{MODELS[run.model].title} is built for {sizes} px, not for {run.image_px}"
+    if run.device != lab.profile.device.kind:
+        return "of GPUs" if run.device == "cuda" else "of a CPU: the study of CPU and GPU has it"
+    if run.devices > lab.device_counts[-1]:
+        return f"needs {run.devices} GPUs"
+    return "" if run.model in lab.sweep["published"] else "not in this preset"
 
 
 def _plainest(lab: Lab, frameworks: str, precisions: list[str], devices: int, **about: Any) -> list[Trial]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from labkit.profile import Profile
+from labkit.hardware.profile import Profile
 from labkit.trial import Trial
 
 

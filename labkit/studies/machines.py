@@ -5,12 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.results import load
+from labkit.results import Results, load
 from labkit.results.columns import ASKED_AFTER, WHAT_RAN
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The images are the same whoever makes them.
 _ALIKE = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "loader", "data_checksum")]
+_MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTorch", "studies", "measured"]
 
 
 def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
@@ -32,3 +33,29 @@ def spread(frame: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:
     means = frame.groupby([*by, "host"], sort=False)[metric].mean().dropna().groupby(by, sort=False)
     ends = means.agg(value=lambda rates: rates.max() / rates.min(), machines="size").reset_index()
     return ends[ends["machines"] > 1]
+
+
+def listed(results: Results) -> pd.DataFrame:
+    """The machines that were measured, a row each, as texts: what is in them, their software, and what they ran.
+
+    Columns: `device file`, `machine`, `device`, `CPU`, `cores`, `driver`, `PyTorch`, `studies`, and the newest day as
+    `measured`.
+    """
+    rows = [
+        {
+            "device file": records.profile.name,
+            "machine": str(records.host_id),
+            "device": records.device_name,
+            "CPU": str(records.host.get("cpu") or ""),
+            "cores": str(records.host.get("cpu_cores") or ""),
+            "driver": records.host.get("driver") or "none",
+            "PyTorch": ", ".join(sorted({one.versions.get("torch_build", "") for one in records.records} - {""})),
+            "studies": records.study.id[:2],
+            "measured": max(one.started_at[:10] for one in records.records),
+        }
+        for records in results.selected
+        if records
+    ]
+    frame = pd.DataFrame(rows, columns=_MACHINE)
+    texts = dict.fromkeys(_MACHINE[2:-1], lambda cells: ", ".join(dict.fromkeys(filter(None, cells))))
+    return frame.groupby(_MACHINE[:2], sort=False, as_index=False).agg({**texts, "measured": "max"})

@@ -1,19 +1,20 @@
-"""Rules of the profile study: what a step consists of, and what bounds it.
+"""Rules of the study of a training step: what it consists of, and what bounds it.
 
-A GPU's kernels take as long under a profiler as without it; what the profiler slows is the host that launches them. So
+A GPU's kernels take as long under a profiler as without one; what the profiler slows is the host that launches them. So
 kernels last as long as the trace says, and the step as long as it was timed. On a CPU the operators themselves are
 slowed, so parts are shares of the traced step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.results import estimate
-from labkit.show.labels import phrase
+from labkit.results import Results, estimate
+from labkit.results.columns import ASKED_AFTER, WHAT_RAN
+from labkit.show.labels import label, phrase
+from labkit.studies.values import value_of
 from labkit.trial import Trial
 
 # Classes of kernels as a figure puts them together. The update counts as element-wise, which its kernels are: in a
@@ -24,38 +25,47 @@ PARTS = {
     "normalisation, pooling": ("batch_norm", "pooling"),
     "element-wise, layout": ("element_wise", "reduction", "layout", "loss", "optimiser"),
 }
-OTHER, WAITING = "copies, other", "waiting"
+OTHER = "copies, other"
+# On a CPU it is Python and the framework between operators. The key is the kind of a device.
+WAITING = {"cuda": "waiting for kernel launches", "cpu": "between operators"}
+ALGORITHMS = {
+    "implicit_gemm": "implicit GEMM",
+    "winograd": "Winograd",
+    "fft": "FFT",
+    "direct": "direct",
+    "tensor_core": "tensor cores",
+    "helper": "helpers",
+    "library": "the library's own",
+}
 WAITS = 0.2  # of a step: a GPU that waits so long for launches does not get faster by faster kernels
 NEAR_PEAK = 0.6  # of the kernels' time: a unit so busy bounds them (Nsight Compute, Kernel Profiling Guide)
 COMPUTE, MEMORY, NO_UNIT = "compute-bound", "memory-bound", "no single bottleneck"
 LAUNCH, OVERHEAD = "launch-bound", "overhead-bound"  # of a GPU, of a CPU
 INCONCLUSIVE, UNKNOWN = "inconclusive", "not determined"
-ROUNDING = 1e-6
-UNITS = ("fp32_activity", "fp16_activity", "tensor_activity")
+PIPES = ("fp32_activity", "fp16_activity", "tensor_activity")
 MOST_ROWS, LARGER_BATCH = 8, 64  # of the figure
 
 
 def trainings(frame: pd.DataFrame) -> pd.DataFrame:
     """The traced trainings on one device at the usual learning rate, large images first.
 
-    `network` names a network with its images, `configuration` its batch too. Trials that differ in how many steps were
-    traced, or after how many, only test the sample: those asked for as most are stay.
+    `network` names a network with its images, `configuration` its batch too. Trials that only test the sample differ in
+    how many steps were traced, or after how many: of these fields the most frequent values stay.
     """
     rows = frame[(frame["workload"] == "train") & (frame["traced_iterations"] > 0) & (frame["devices"] == 1)]
     rows = rows[rows["learning_rate"] == Trial().learning_rate]
-    for asked in ("traced_iterations", "steps_before"):
-        rows = rows[rows[asked].isin(rows[asked].mode()[:1])]
-    names = [f"{phrase('model', model)}, {px} px" for model, px in zip(rows["model"], rows["image_px"], strict=True)]
-    batches = [phrase("batch", batch) for batch in rows["batch"]]
-    both = [f"{name}, {batch}" for name, batch in zip(names, batches, strict=True)]
-    return rows.assign(network=names, configuration=both).sort_values("image_px", ascending=False, kind="stable")
+    for field in ("traced_iterations", "steps_before"):
+        rows = rows[rows[field].isin(rows[field].mode()[:1])]
+    networks = [f"{label('model', model)}, {px} px" for model, px in zip(rows["model"], rows["image_px"], strict=True)]
+    names = [f"{network}, {phrase('batch', batch)}" for network, batch in zip(networks, rows["batch"], strict=True)]
+    return rows.assign(network=networks, configuration=names).sort_values("image_px", ascending=False, kind="stable")
 
 
 def chosen(rows: pd.DataFrame) -> pd.DataFrame:
     """At most eight configurations of `trainings` for a figure: of each network that was optimised, three.
 
-    They are its baseline and its fastest mode at the smallest batch, and its baseline at the largest batch up to 64.
-    Without optimised modes every network is shown.
+    They are its baseline and its fastest mode at the smallest batch, and its baseline at the largest batch up to 64,
+    which is left out first. Without optimised modes every network is shown.
     """
     several = rows.groupby("network")["mode"].transform("nunique") > 1
     shown = rows[several] if several.any() else rows
@@ -65,60 +75,106 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
     is_smallest = batch == batch.groupby(means["network"]).transform("min")
     is_larger = batch == batch.where(batch <= LARGER_BATCH).groupby(means["network"]).transform("max")
     is_fastest = means["step_s"] == means.groupby(["network", "batch"])["step_s"].transform("min")
-    kept = means[(is_baseline & (is_smallest | is_larger)) | (is_smallest & is_fastest)]
-    return shown.merge(kept[keys].head(MOST_ROWS), on=keys)
+    kept = means[is_smallest & (is_baseline | is_fastest)], means[is_larger & is_baseline & ~is_smallest]
+    return shown.merge(pd.concat(kept)[keys].head(MOST_ROWS), on=keys)
 
 
 def parts(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """The time of a timed step by `part`, in `step_s`: a row per row of results and part. They add up to the step.
 
-    `kernels` are those of `Results.kernels`. Kernels that ran at the same time share that time by their durations.
+    `kernels` is `Results.kernels()`. Kernels that ran at the same time share that time by their durations.
+    """
+    shares = shares_of_kernels(kernels).reindex(rows["record"]).set_axis(rows.index)
+    busy, waiting = rows["compute_utilisation"].clip(upper=1), rows["waiting_share"]
+    of_step = shares.mul(busy, axis=0)
+    of_step[OTHER] += (1 - busy - waiting).fillna(0)
+    pieces = [rows.assign(part=part, step_s=rows["step_s"] * of_step[part]) for part in of_step]
+    return pd.concat([*pieces, rows.assign(part=rows["device"].map(WAITING), step_s=rows["step_s"] * waiting)])
+
+
+def shares_of_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Each part's share of the kernels' time: a row per `record`, a column per part.
+
+    >>> kernels = pd.DataFrame({"record": "r", "kernel_class": ["convolution", "loader"], "seconds": [3.0, 1.0]})
+    >>> shares_of_kernels(kernels).loc["r", ["convolution", "copies, other"]].tolist()
+    [0.75, 0.25]
     """
     part_of = {kind: part for part, kinds in PARTS.items() for kind in kinds}
     named = kernels.assign(part=kernels["kernel_class"].map(part_of).fillna(OTHER))
     seconds = named.groupby(["record", "part"])["seconds"].sum().unstack(fill_value=0.0)
     seconds = seconds.reindex(columns=[*PARTS, OTHER], fill_value=0.0).astype(float)
-    shares = seconds.div(seconds.sum(axis=1), axis=0).reindex(rows["record"]).set_axis(rows.index)
-    busy, waiting = rows["compute_utilisation"].clip(upper=1), rows["waiting_share"]
-    of_step = shares.mul(busy, axis=0).assign(**{WAITING: waiting})
-    of_step[OTHER] += 1 - busy - waiting
-    return pd.concat([rows.assign(part=part, step_s=rows["step_s"] * of_step[part]) for part in of_step])
+    return seconds.div(seconds.sum(axis=1), axis=0)
 
 
-def bounds(rows: pd.DataFrame, by: Sequence[str], peak_flop_per_s: float = float("nan")) -> pd.DataFrame:
+def work(results: Results) -> pd.DataFrame:
+    """How long a step's work takes at the measured FP32 peaks: `record`, `arithmetic_s`, `traffic_s`.
+
+    Arithmetic is that of direct convolutions; traffic are the bytes that no cache saves (weights, images). NaN in other
+    precisions, whose peaks are not measured.
+    """
+    frame = results.frame()
+    weights, image = (
+        frame["record"].map(results.facts(name).set_index("record")["value"].astype(float))
+        for name in ("weight_traffic_bytes_per_step", "image_bytes")
+    )
+    flop_per_s = value_of(estimate(frame[frame["workload"] == "matmul"], "flop_per_s"))
+    bytes_per_s = value_of(estimate(frame[frame["workload"] == "memory_copy"], "bytes_per_s"))
+    is_fp32, traffic = frame["precision"] == "fp32", weights + image * frame["batch"].astype(float)
+    return pd.DataFrame(
+        {
+            "record": frame["record"],
+            "arithmetic_s": (frame["flop_per_step"] / flop_per_s).where(is_fp32),
+            "traffic_s": (traffic / bytes_per_s).where(is_fp32),
+        }
+    )
+
+
+def bounds(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """What bounds a step, per group of `by`: `bound_by`, and the share of the kernels' time of the `busiest` unit.
 
     launch-bound: the GPU waits for launches for 20 % of the step or more; on a CPU (overhead-bound) so much lies
     between operators. Else memory-bound or compute-bound: DRAM or a pipe is active for 60 % of the kernels' time or
     more. Where none is, there is no single bottleneck. inconclusive: the interval of the waiting holds 20 %.
 
-    Where units are not counted, an FP32 step that reaches 60 % of the roofline while kernels run is bound by what sets
-    the roofline, and any other is not determined. `peak_flop_per_s` is what the device was measured to reach in FP32.
+    Where units are not counted, work has to do (`work`, merged into `rows`): a step is bound by the larger of
+    arithmetic and traffic where both, one after the other, take 60 % of the kernels' time at the measured peaks. Any
+    other is not determined. `bound_by` is None without a trace.
     """
     keys = list(by)
-    waits = estimate(rows, "waiting_share", keys)
-    of_group = rows.groupby(keys, sort=False)
-    means = of_group[["compute_utilisation", "roofline_fraction", "flop_per_s", "dram_activity", *UNITS]].mean()
-    found = waits.set_index(keys).join(means).join(of_group[["device", "precision"]].first())
-    busy = found["compute_utilisation"].clip(upper=1)
-    found["memory"], found["compute"] = found["dram_activity"] / busy, found[list(UNITS)].max(axis=1) / busy
-    found["busiest"] = found[["memory", "compute"]].max(axis=1, skipna=False)
-    found["near_roof"] = found["roofline_fraction"].where(found["precision"] == "fp32") / busy
-    found["arithmetic"] = found["flop_per_s"] / peak_flop_per_s / busy
-    found["bound_by"] = [_bound_by(row) for row in found.to_dict("records")]
-    return found[["bound_by", "busiest"]].reset_index()
+    of_group = rows.assign(busy=rows["compute_utilisation"].clip(upper=1)).groupby(keys, sort=False)
+    mean = of_group[["busy", "step_s", "arithmetic_s", "traffic_s", "dram_activity", *PIPES]].mean()
+    waits = estimate(rows, "waiting_share", keys).set_index(keys).reindex(mean.index)
+    memory, compute = mean["dram_activity"] / mean["busy"], mean[list(PIPES)].max(axis=1) / mean["busy"]
+    busiest = pd.concat([memory, compute], axis=1).max(axis=1, skipna=False).clip(upper=1)
+    at_peak = (mean["arithmetic_s"] + mean["traffic_s"]) / (mean["step_s"] * mean["busy"])
+    rule = [
+        (mean["busy"].isna(), None),
+        (waits["value"].isna(), UNKNOWN),
+        ((waits["low"] < WAITS) & (waits["high"] >= WAITS), INCONCLUSIVE),
+        ((waits["value"] >= WAITS) & (of_group["device"].first() == "cuda"), LAUNCH),
+        (waits["value"] >= WAITS, OVERHEAD),
+        (busiest < NEAR_PEAK, NO_UNIT),
+        (busiest.notna() & (memory > compute), MEMORY),
+        (busiest.notna(), COMPUTE),
+        ((at_peak >= NEAR_PEAK) & (mean["arithmetic_s"] >= mean["traffic_s"]), COMPUTE),
+        (at_peak >= NEAR_PEAK, MEMORY),
+    ]
+    bound_by = pd.Series(UNKNOWN, index=mean.index, dtype=object)
+    for holds, word in reversed(rule):  # the first that holds decides
+        bound_by = bound_by.mask(holds, word)
+    return mean.assign(bound_by=bound_by, busiest=busiest)[["bound_by", "busiest"]].reset_index()
 
 
-def _bound_by(row: Mapping[str, Any]) -> str:
-    """The word for one configuration; a comparison with NaN is False."""
-    if row["low"] < WAITS <= row["high"]:
-        return INCONCLUSIVE
-    if row["value"] >= WAITS:
-        return LAUNCH if row["device"] == "cuda" else OVERHEAD
-    if pd.notna(row["busiest"]):
-        if row["busiest"] < NEAR_PEAK:
-            return NO_UNIT
-        return MEMORY if row["memory"] > row["compute"] else COMPUTE
-    if not row["near_roof"] >= NEAR_PEAK:
-        return UNKNOWN
-    return COMPUTE if row["arithmetic"] >= row["near_roof"] * (1 - ROUNDING) else MEMORY
+def samples(frame: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Each part's `share` of the kernels' time in few and in many traced steps (`sample`) of the same configuration.
+
+    A row per run and `part`, of the configurations of which several numbers of steps were traced: the fewest and the
+    most. Does a sample stand for a run?
+    """
+    traced = frame[(frame["workload"] == "train") & (frame["traced_iterations"] > 0)]
+    same = [name for name in WHAT_RAN if name not in ASKED_AFTER]
+    steps = traced.groupby(same, dropna=False)["traced_iterations"]
+    few, many = (traced["traced_iterations"] == steps.transform(end) for end in ("min", "max"))
+    ends = traced[few != many].assign(sample=few.map({True: "few", False: "many"}))
+    shares = shares_of_kernels(kernels).rename_axis("part", axis=1).stack().rename("share").reset_index()
+    return ends.merge(shares, on="record")

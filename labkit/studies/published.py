@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import pandas as pd
 
-from labkit.papers import load_papers
-from labkit.profile import load_profile
+from labkit.claims.papers import load_papers
+from labkit.hardware.profile import load_profile
 from labkit.show.labels import label
 
 
-def speed_ups(study: str) -> pd.DataFrame:
-    """The throughput of one precision over another that claims on a study have: a row an end of a printed range.
+def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
+    """The throughput of one value of `column` over another in claims on a study: a row an end of a printed range.
 
-    Columns: `model`, `image_px`, `precision` (of the faster side), `value`, `label` (whose it is).
+    Of one device. Columns: `model`, `image_px`, `column` (of the faster side), `value`, `label` (whose it is).
     """
     rows = []
     for paper in load_papers():
         tests = [test for claim in paper.claims for test in claim.tests if claim.study_of(test) == study]
         for test in tests:
-            if test.metric != "images_per_s" or "precision" not in test.over:
+            if test.metric != "images_per_s" or column not in test.over or test.over.get("devices", 1) != 1:
                 continue
-            precision = str(test.over["precision"])
-            about = {"precision": precision, "label": f"{label('precision', precision)}, {paper.name} paper"}
+            faster = str(test.over[column])
+            about = {column: faster, "label": f"{label(column, faster)}, {paper.name} paper"}
             for printed in test.published:
                 place = {"model": test.select.get("model"), "image_px": printed.select.get("image_px")}
                 ends = printed.value if isinstance(printed.value, tuple) else (printed.value,)
                 rows += [{**place, **about, "value": end} for end in ends]
-    return pd.DataFrame(rows, columns=["model", "image_px", "precision", "value", "label"])
+    return pd.DataFrame(rows, columns=["model", "image_px", column, "value", "label"])
 
 
 def by_precision(study: str, metric: str) -> pd.DataFrame:

@@ -6,22 +6,51 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from labkit.profile import Profile
+from labkit.hardware.profile import Profile
 from labkit.recipes import mode_name
-from labkit.results.roofline import bound, nominal_of, planned_work
+from labkit.results import estimate
+from labkit.results.roofline import bound, nominal, nominal_of, planned_work
 from labkit.trial import OF_NETWORKS, Trial
+
+_ASKED = ["mode", "precision", "model", "image_px", "batch"]
 
 
 def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
-    """The bound on images/s that nominal peaks set: `mode`, `model`, `batch`, `value`, and what it is `limited_by`.
+    """The bound on images/s that nominal peaks set: `value`, and what it is `limited_by`, beside the trial's fields.
 
-    Trials whose precision has no nominal peak are left out: memory alone would bound them far too high.
+    These are `mode`, `precision`, `model`, `image_px`, `batch`. Trials whose precision has no nominal peak are left
+    out: memory alone would bound them far too high.
     """
     rows = []
     for trial in trials:
         ceilings = nominal_of(profile, trial)
         limit = bound(planned_work(trial), ceilings) if trial.workload in OF_NETWORKS and ceilings.flop_per_s else None
         if limit and not trial.epochs:
-            asked = {"mode": mode_name(trial), "model": trial.model, "batch": trial.batch}
+            asked = {name: getattr(trial, name) for name in _ASKED[1:]} | {"mode": mode_name(trial)}
             rows.append({**asked, "value": limit.images_per_s, "limited_by": limit.limited_by})
-    return pd.DataFrame(rows, columns=["mode", "model", "batch", "value", "limited_by"]).drop_duplicates()
+    return pd.DataFrame(rows, columns=[*_ASKED, "value", "limited_by"]).drop_duplicates()
+
+
+def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The bound on images/s that this machine's measured FP32 peaks set, per group of `by`: `value`, `label`.
+
+    `frame` is a table of results. Rows of another precision have no such bound.
+    """
+    rows = frame[frame["precision"] == "fp32"]
+    bounds = rows.assign(bound=rows["images_per_s"] / rows["roofline_fraction"])
+    return estimate(bounds, "bound", by).assign(label="roofline")
+
+
+def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
+    """The peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN where unknown)."""
+    vendor = nominal(profile.peaks, "fp32")
+    kinds = [
+        ("matmul", "flop_per_s", "FP32 matrix product, TFLOP/s", 1e-12, vendor.flop_per_s),
+        ("memory_copy", "bytes_per_s", "memory copy, GB/s", 1e-9, vendor.bytes_per_s),
+    ]
+    rows = [
+        {"peak": name, "measured": scale * frame.loc[frame["workload"] == workload, metric].mean()}
+        | {"nominal": float("nan") if stated is None else scale * stated}
+        for workload, metric, name, scale, stated in kinds
+    ]
+    return pd.DataFrame(rows)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from labkit.results import Results
 from labkit.results.columns import WHAT_RAN
+from labkit.results.study_records import without_data
 from labkit.show.labels import heading, label
 
 
@@ -49,6 +50,10 @@ def summary(results: Results) -> pd.DataFrame:
         "Runs with a result": f"{(frame['status'] == 'ok').sum()} of {len(frame)}",
         "Runs per configuration": _ends(frame.groupby("key_hash").size()),
     }
+    planned = {without_data(trial) for records in results.selected for trial in records.asked}
+    if planned:
+        recorded = {without_data(trial) for records in results.selected for trial in records.by_trial}
+        rows["Planned configurations without records"] = f"{len(planned - recorded)} of {len(planned)}"
     if len(checks):
         worst = (checks["difference"] / checks["tolerance"]).max()
         rows["Correctness checks, largest difference"] = f"{worst:.0%} of what is tolerated"

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit import observed
 from labkit.places import ROOT
+from labkit.records import observed
+from labkit.records.series import Series, Span
 from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
-from labkit.series import Series, Span
 from labkit.telemetry.windows import Marks, Recording, summarise, window_of
 
 KEEP_S = 30.0  # readings before a trial that are kept for it

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from labkit import observed, series
-from labkit.records import Blocks
+from labkit.records import Blocks, observed, series
+from labkit.records.series import Series, Span
 from labkit.sensors import CORE, GPU, rate_name, throttle_names
-from labkit.series import Series, Span
 
 CLOCK_DROP = 0.95  # a block is below clock when the clock fell under this share of the highest of the trial
 # Outside the timed part a record keeps what tells a quiet device from a busy one; the series have the rest.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from labkit.data import DataSet
 from labkit.errors import Unsupported, unknown
 from labkit.measure import Held
-from labkit.scored import Scored
+from labkit.records.scored import Scored
 from labkit.trial import Trial
 
 

@@ -18,7 +18,7 @@ from labkit.engines.in_keras.choice import make_training
 from labkit.engines.in_keras.support import why_unsupported
 from labkit.engines.in_keras.training import Pixels, count_parameters
 from labkit.errors import GateError, Unsupported
-from labkit.frameworks import KNOWN
+from labkit.hardware.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
 from labkit.trial import Trial

@@ -33,7 +33,7 @@ from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
 from labkit.measure import reset_compiler
 from labkit.models import count, find_model
-from labkit.scored import Scored
+from labkit.records.scored import Scored
 from labkit.trial import Trial
 from labkit.workloads._weights import make_network
 

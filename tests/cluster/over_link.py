@@ -1,39 +1,108 @@
-"""What the first of two linked hosts measures: `python -m tests.cluster.over_link REPORT COMMAND`.
+"""A training over two linked hosts that sends many gradients, while the link's rate changes with each block.
 
-COMMAND, a JSON list, stands before what is started on the second host.
+`python -m tests.cluster.over_link REPORT COMMAND` measures it on the first host. COMMAND, a JSON list, stands before
+what is started on the second.
+
+The network looks a few words up in large tables. Of its 60 million parameters a step reads some thousands, but
+DistributedDataParallel sends the gradients of all.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from labkit.profile import Device, Profile, Timing
-from labkit.record_store import Store
+import torch
+from torch import nn
+from torch.nn import functional
+
+from labkit import ranks
+from labkit.engines.exchange import check_same_everywhere, overlapped
+from labkit.hardware.profile import Device, Profile, Timing
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import Trial
-from tests.cluster.link import Link
 from tests.faulty.campaign import HOST, STUDY
 from tests.several_nodes import Beside
 
-TIMING = Timing(warmup_s=0.5, timed_s=40.0, block_s=0.005, limit_s=280.0, passes=1)
+ADDRESSES = ("10.88.0.1", "10.88.0.2")
+RATES_BITS_PER_S = (2e9, 1e9, 0.5e9)
+TABLES, WORDS, FEATURES, CLASSES = 6, 10_000, 1_000, 46
+
+
+def shaper(rate_bits_per_s: float) -> tuple[str, ...]:
+    """The arguments of `tc qdisc` that hold back what an interface sends."""
+    return ("root", "tbf", "rate", f"{rate_bits_per_s:.0f}bit", "burst", "1mb", "latency", "50ms")
+
+
+class Tables(nn.Module):
+    """Logits of batches of words: the sum of what each table says of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(WORDS, FEATURES) for _ in range(TABLES))
+        self.last = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.stack([table(words) for table in self.tables]).sum(0))
+
+
+class OverLink:
+    """`read_loss` is called between blocks by each rank, and is not timed: each shapes what it sends in the next.
+
+    `rates_bits_per_s` and `sent_bytes` of the facts have one number a call: the rate of the block to come, and the
+    bytes so far, with the headers of every packet.
+    """
+
+    flop_per_step: int | None = None
+    bytes_per_step: int | None = None
+
+    def __init__(self, trial: Trial) -> None:
+        team = ranks.team()
+        assert team is not None
+        torch.manual_seed(trial.seed)
+        self.images_per_step: int | None = trial.batch_of_step
+        self._team, self._batch, self._network = team, trial.batch_of_device, Tables()
+        self._parallel = overlapped(self._network, team)
+        self._optimizer = torch.optim.SGD(self._network.parameters(), lr=0.1)
+        gradients = sum(4 * weight.numel() for weight in self._network.parameters())
+        self.facts: dict[str, Any] = {"gradient_bytes": gradients, "rates_bits_per_s": [], "sent_bytes": []}
+
+    def check(self) -> None:
+        """After a step on words that differ all ranks have the same weights."""
+        self.step()
+        check_same_everywhere(list(self._network.parameters()), self._team)
+
+    def step(self) -> None:
+        words, labels = torch.randint(WORDS, (self._batch,)), torch.randint(CLASSES, (self._batch,))
+        self._optimizer.zero_grad(set_to_none=False)
+        functional.cross_entropy(self._parallel(words), labels).backward()
+        self._optimizer.step()
+
+    def read_loss(self) -> float | None:
+        interface, rates = os.environ["GLOO_SOCKET_IFNAME"], self.facts["rates_bits_per_s"]
+        told = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", interface], check=True, capture_output=True)
+        self.facts["sent_bytes"] += [one["bytes"] for one in json.loads(told.stdout) if one.get("root")]
+        rates.append(RATES_BITS_PER_S[len(rates) % len(RATES_BITS_PER_S)])
+        subprocess.run(["tc", "qdisc", "change", "dev", interface, *shaper(rates[-1])], check=True)
+        return None
+
+
+def build(trial: Trial, data: object) -> OverLink:
+    """The training of a trial."""
+    return OverLink(trial)
 
 
 def main(report: Path, there: list[str]) -> None:
-    trial = Trial(
-        workload="tests.cluster.on_the_wire",
-        model="tables",
-        batch=8,
-        device="cpu",
-        threads=1,
-        devices=2,
-        nodes=2,
-        network="ethernet",
-        data="none",
-    )
-    profile = Profile(name="cpu", title="a CPU", device=Device(kind="cpu"), timing={"smoke": TIMING})
-    nodes = Beside(before=((), tuple(there)), address=Link().address(0))
+    about = {"batch": 8, "device": "cpu", "threads": 1, "devices": 2, "nodes": 2, "network": "ethernet", "data": "none"}
+    trial = Trial(workload="tests.cluster.over_link", model="tables", **about)  # type: ignore[arg-type]
+    timing = Timing(warmup_s=0.5, timed_s=40.0, block_s=0.005, limit_s=280.0, passes=1)
+    profile = Profile(name="cpu", title="a CPU", device=Device(kind="cpu"), timing={"smoke": timing})
+    nodes = Beside(before=((), tuple(there)), address=ADDRESSES[0])
     measure([trial], study=STUDY, scale="smoke", profile=profile, host=HOST, store=Store(report), nodes=nodes)
 
 

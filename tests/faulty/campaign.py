@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from labkit.host import Host
-from labkit.profile import Device, Profile, Timing
-from labkit.record_store import Store
+from labkit.hardware.host import Host
+from labkit.hardware.profile import Device, Profile, Timing
 from labkit.records import Record
+from labkit.records.store import Store
 from labkit.run import Outcome, measure, order_of_pass
 from labkit.run.nodes import Nodes
 from labkit.trial import Trial

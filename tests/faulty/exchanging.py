@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from labkit.data import DataSet, open_data
-from labkit.profile import Timing
-from labkit.record_store import Store
+from labkit.hardware.profile import Timing
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, tiny_profile

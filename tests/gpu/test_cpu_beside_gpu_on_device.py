@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.cpu_limits import usable_threads
 from labkit.data import open_data
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run
 

@@ -11,7 +11,7 @@ import torch
 from labkit.data import DataSet, open_documents
 from labkit.data.bag_of_words import WORDS
 from labkit.data.documents import DocumentLoader, documents_in_order
-from labkit.host import this_host
+from labkit.hardware.host import this_host
 from labkit.models import count
 from labkit.records import Epochs
 from labkit.trial import Trial

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.frameworks import KNOWN, is_keras
+from labkit.hardware.frameworks import KNOWN, is_keras
 from labkit.run.available import ask
 from labkit.trial import NO_DATA, Trial
 from tests.gpu.test_on_device import run

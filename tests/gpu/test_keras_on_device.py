@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from labkit.data import open_data
-from labkit.host import this_host
-from labkit.profile import Profile
-from labkit.record_store import Store
+from labkit.hardware.host import this_host
+from labkit.hardware.profile import Profile
 from labkit.records import Record
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.gpu.test_frameworks_on_device import used_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.host import this_host
+from labkit.hardware.host import this_host
 from labkit.recipes import runs_on
 from labkit.records import Epochs
 from labkit.trial import Trial

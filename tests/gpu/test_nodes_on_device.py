@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from labkit.data import open_data
-from labkit.host import this_host
-from labkit.record_store import Store
+from labkit.hardware.host import this_host
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.trial import Trial

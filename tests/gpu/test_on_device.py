@@ -9,13 +9,13 @@ import pytest
 
 from labkit import doctor
 from labkit.data import open_data
-from labkit.host import this_host
-from labkit.matching import detect
+from labkit.hardware.host import this_host
+from labkit.hardware.matching import detect
+from labkit.hardware.profile import Profile, Timing
 from labkit.measure import CudaClock
-from labkit.profile import Profile, Timing
 from labkit.recipes import CAPTURED
-from labkit.record_store import Store
 from labkit.records import Record
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import build_workload

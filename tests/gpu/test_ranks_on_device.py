@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.host import Host, this_host
+from labkit.hardware.host import Host, this_host
 from labkit.recipes import CAPTURED, COMPILED, on_devices
-from labkit.record_store import Store
 from labkit.records import Epochs, Record
+from labkit.records.store import Store
+from labkit.records.traced import Traced
 from labkit.results import from_traffic as traffic
 from labkit.run import measure
 from labkit.sensors import rate_name
-from labkit.traced import Traced
 from labkit.trial import INTERCONNECTS, Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 

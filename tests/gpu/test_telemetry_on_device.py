@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.host import this_host
-from labkit.record_store import Store
+from labkit.hardware.host import this_host
+from labkit.records.series import energy
+from labkit.records.series_store import SeriesStore
+from labkit.records.store import Store
 from labkit.run import measure
-from labkit.series import energy
-from labkit.series_store import SeriesStore
 from labkit.telemetry.process import TelemetryProcess
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import build_workload

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function  # noqa: E
 
 from labkit.data import DataSet, open_data  # noqa: E402
 from labkit.measure.trace import STEP, analyse  # noqa: E402
-from labkit.traced import Traced  # noqa: E402
+from labkit.records.traced import Traced  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
 

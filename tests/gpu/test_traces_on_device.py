@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.host import Host, this_host
+from labkit.hardware.host import Host, this_host
 from labkit.recipes import CAPTURED
-from labkit.record_store import Store
 from labkit.records import Record
+from labkit.records.store import Store
+from labkit.records.traced import SECTIONS, Traced
 from labkit.run import measure
-from labkit.traced import SECTIONS, Traced
 from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 
@@ -131,17 +131,11 @@ def test_traced_steps_change_no_timed_one(host: Host, data: DataSet, tmp_path: P
 
 
 @pytest.mark.slow
-def test_counters_are_read_or_said_why_not(
+def test_a_trace_after_further_steps_is_kept_as_a_file(
     host: Host, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEEP_TRACES", "1")
-    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300, counted=True)], tmp_path)
-    counted = made.facts["nsight"]
-    if "reason" in counted:
-        assert counted["reason"]
-    else:
-        assert counted["kernels"] > 50
-        assert all(counted[name] is None or 0 <= counted[name] <= 1 for name in counted if name.endswith("activity"))
+    (made,) = run(host, [training(data, traced_iterations=5, steps_before=300)], tmp_path)
     assert traced(made).steps_before >= 300
     with gzip.open(tmp_path / made.facts["trace_file"], "rt") as packed:
         assert any(row.get("cat") == "kernel" for row in json.load(packed)["traceEvents"])

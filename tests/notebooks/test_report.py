@@ -17,21 +17,22 @@ from typing import Any
 import psutil
 import pytest
 from bs4 import BeautifulSoup
+from IPython.display import HTML
 
-from labkit.analysis.table import Text
 from labkit.engines.openvino_on_cpu import why_unsupported
 from labkit.places import ROOT
 from labkit.recipes import engine_name
 from labkit.records import Record, parse_line
+from labkit.records.traced import Traced
 from labkit.registry import STUDIES
 from labkit.report import make
 from labkit.report.execute import Execution
 from labkit.report.html import external_urls
 from labkit.report.make import Request, make_render
 from labkit.report.status import read_runs
-from labkit.traced import Traced
 from tests.archives import write_npz, write_pickled
 from tests.commands import SMOKE, UNRECORDED, Site, apart, finish, start
+from tests.unit.made_telemetry import PAPERS
 from tests.unit.test_site import (
     HERE,
     POWER,
@@ -44,7 +45,6 @@ from tests.unit.test_site import (
     put,
     reporting,
 )
-from tests.unit.test_telemetry_pages import PAPERS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -290,7 +290,7 @@ def reports(tmp_path: Path) -> Iterator[tuple[Path, pytest.MonkeyPatch]]:
 
         def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
             outcome = ended(notebook.stem)
-            executed(output, Text(f"{notebook.stem} of {parameters['hw']}"), headline=f"{notebook.stem} was rendered.")
+            executed(output, HTML(f"{notebook.stem} of {parameters['hw']}"), headline=f"{notebook.stem} was rendered.")
             return outcome
 
         patch.setattr(make, "execute", execute)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from labkit.data import DataSet, open_data
-from labkit.record_store import Store
 from labkit.records import Record
+from labkit.records.store import Store
 from labkit.trial import Trial
 from tests.commands import apart
 from tests.faulty.campaign import records, run

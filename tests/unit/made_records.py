@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from labkit.observed import Metrics, Statistic, Telemetry, Window
-from labkit.profile import load_profile
+from labkit.hardware.profile import load_profile
 from labkit.records import Blocks, Epoch, Epochs, Planned, Process, Record, short_hash
+from labkit.records.observed import Metrics, Statistic, Telemetry, Window
 from labkit.registry import find_study
 from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial

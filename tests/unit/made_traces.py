@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from labkit.models import count
-from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records import Record
-from labkit.traced import (
+from labkit.records.observed import Metrics, Statistic, Telemetry, Window
+from labkit.records.traced import (
     RULES,
     Algorithm,
     CallClass,
@@ -198,7 +198,7 @@ def traced(trial: Trial, number: int, *, found: Traced | Untraced | None = None,
         "flop_forward": known.flop_forward,
         "weight_traffic_bytes_per_step": 8 * known.parameter_bytes,
         "image_bytes": 3072,
-        **({} if on_cpu else {"nsight": {"reason": "Nsight Compute is not installed"}, "memory_left_bytes": 0}),
+        **({} if on_cpu else {"memory_left_bytes": 0}),
         **facts,
     }
     telemetry = None if on_cpu else activity(trial)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit import claims
-from labkit.analysis.verdicts.by_image import compare_images, is_by_image
-from labkit.analysis.verdicts.evidence import Side, pairs
-from labkit.analysis.verdicts.shapes import SHAPES
+from labkit.claims import schema as claims
+from labkit.claims.by_image import compare_images, is_by_image
+from labkit.claims.evidence import Side, pairs
+from labkit.claims.shapes import SHAPES
 from labkit.records import Record
-from labkit.scored import Scored
+from labkit.records.scored import Scored
 from labkit.statistics import paired_share_difference, paired_share_ratio
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, failed, of_records

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from labkit.claims import ACROSS, FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
+from labkit.claims.papers import Paper, load_papers
+from labkit.claims.schema import ACROSS, FASTEST, LARGEST, OTHERS, SMALLEST, Claim, Published, Test
 from labkit.errors import UserError
-from labkit.papers import Paper, load_papers
-from labkit.profile import load_profile, profile_names
+from labkit.hardware.profile import load_profile, profile_names
+from labkit.places import notebook_of
 from labkit.registry import COMPARISON, METRICS, PLANNED_FIELDS, STUDIES
-from labkit.shown import notebook_of
 from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's

@@ -12,19 +12,20 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from labkit.analysis.verdicts.findings import Findings
-from labkit.analysis.verdicts.judge import judge_all
-from labkit.analysis.verdicts.verdict import VERDICTS, Finding
+from labkit.claims.findings import Findings
+from labkit.claims.judge import judge_all
+from labkit.claims.papers import Paper
+from labkit.claims.shown import evidence
+from labkit.claims.verdict import VERDICTS, Finding
 from labkit.errors import LabkitError
-from labkit.observed import Statistic
-from labkit.papers import Paper
-from labkit.record_store import content_of
 from labkit.records import Record, parse_line
+from labkit.records.observed import Statistic
+from labkit.records.store import content_of
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
 from labkit.report.html import TEMPLATE, external_urls
-from labkit.shown import evidence
 from tests.committed import committed_reports
+from tests.unit.made_telemetry import PAPERS
 from tests.unit.test_site import (
     EVIL,
     POWER,
@@ -47,7 +48,6 @@ from tests.unit.test_site import (
     taken,
     texts,
 )
-from tests.unit.test_telemetry_pages import PAPERS
 
 # ---- a page of records that show some claims and not others ---------------------------------------------------------
 

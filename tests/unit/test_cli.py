@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import main
+from labkit.hardware.profile import PARAMS
 from labkit.places import ROOT
-from labkit.profile import PARAMS
 from tests.unit.test_site import passes_of, put
 
 MAKE_VARIABLES = (

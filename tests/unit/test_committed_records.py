@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labkit.hardware.profile import load_profile
 from labkit.places import ROOT
-from labkit.profile import load_profile
-from labkit.record_store import Store
 from labkit.records import Record
+from labkit.records.selection import at_scale, is_complete, scale_to_show
+from labkit.records.store import Store
 from labkit.registry import SCALES, STUDIES
-from labkit.selection import at_scale, is_complete, scale_to_show
 from labkit.statistics import log_interval
 from tests.committed import committed_reports
 
@@ -114,6 +114,34 @@ def test_no_secret_path_or_host_name_is_in_them() -> None:
         assert str(Path.home()) + "/" not in text and str(ROOT) not in text
 
 
+@pytest.mark.parametrize("study", ["01_training", "04_power"])
+def test_telemetry_of_the_h200_is_whole_and_cheap(study: str) -> None:
+    for record in of_h200(study):
+        telemetry = record.telemetry
+        assert telemetry is not None and telemetry.status == "ok" and not telemetry.gaps
+        assert all(not window.gap_s for window in telemetry.windows.values())
+        # The sampler of this host's records woke up for each reading by itself, and read what goes between devices.
+        most = 0.023 if record.host == "d9c7b3b2ce9c" else 0.02
+        assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < most
+        tensor, busy = (telemetry.mean("timed", "gpu0", f"{unit}_activity") for unit in ("tensor", "sm"))
+        assert tensor is not None and busy is not None and 0 <= tensor <= busy <= 1
+
+
+def test_energy_windows_of_the_h200_are_long_and_agree_with_the_sampled_power() -> None:
+    for record in of_h200("04_power"):
+        telemetry = record.telemetry
+        assert telemetry is not None and len(telemetry.energy) == record.as_trial.energy_windows
+        assert all(window.length_s >= 5 for window in telemetry.energy)
+        joules = [window.energy_j["gpu0"] for window in telemetry.energy]
+        metered = sum(energy for energy in joules if energy is not None) / sum(one.length_s for one in telemetry.energy)
+        assert None not in joules and metered == pytest.approx(telemetry.mean("timed", "gpu0", "power_w"), rel=0.03)
+
+
+def of_h200(study: str) -> list[Record]:
+    (records,) = [records for profile, about, _, records in COMMITTED if (profile, about) == ("h200", study)]
+    return records
+
+
 def shown_trainings() -> list[list[Record]]:
     """The passes of every training trial that a page shows."""
     trials: dict[tuple[str, str], list[Record]] = {}
@@ -142,7 +170,7 @@ def simulated_rates(passes: list[Record], draws: int, number: int, rng: np.rando
 def test_intervals_hold_the_truth_of_normal_passes_that_scatter_as_the_records_do(passes: int) -> None:
     """The pages' own intervals (`log_interval`) hold the truth in 93-97 % of made-up reports: arithmetic, on one host.
 
-    How often a host's interval holds what another host measured is no test but a finding (`between_hosts`).
+    How often a host's interval holds what another host measured is no test but a finding (`labkit.studies.machines`).
     """
     rng = np.random.default_rng(20)
     trials = shown_trainings()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from labkit.analysis import engines, summary, utilisation
-from labkit.analysis.speed import name_of
-from labkit.observed import EnergyWindow, Statistic, Telemetry, Window
-from labkit.recipes import CAPTURED
 from labkit.records import Blocks, Record
+from labkit.records.observed import EnergyWindow, Statistic, Telemetry, Window
 from labkit.results import Results as Recorded
 from labkit.results import from_telemetry, roofline
 from labkit.results.exchange import numbers
 from labkit.results.metrics import metric_of
 from labkit.results.study_records import StudyRecords as Results
+from labkit.studies.rooflines import predicted
 from labkit.trial import Trial
 from tests.unit.made_records import NOISE, PASSES, blocks, of_records
 
@@ -94,26 +90,13 @@ def test_a_cpu_trial_has_no_nominal_peaks_in_a_profile_of_a_gpu() -> None:
     profile = both().profile
     assert roofline.nominal_of(profile, GPU).flop_per_s == profile.peaks.flop_per_s["fp32"].value
     assert roofline.nominal_of(profile, CPU) == roofline.Ceilings(None, None, "nominal")
-    frame = summary.prediction_table(profile, [GPU, CPU]).frame
-    assert list(frame["images/s at most"].isna()) == [False, True]
+    assert len(predicted(profile, [GPU, CPU])) == 1
 
 
-def test_a_tuned_trial_is_compared_with_the_plain_one_of_its_own_device_and_threads() -> None:
-    tuned = replace(GPU, **CAPTURED)
-    one_thread, fused = replace(CPU, threads=1), replace(CPU, optimizer="sgd_fused")
-    trials = [CPU, one_thread, GPU, fused, tuned]
-    results = of_records(STUDY, [blocks(STUDY, trial, n, 100.0) for trial in trials for n in PASSES])
-    assert engines.plain_of(results, fused) == CPU and engines.plain_of(results, tuned) == GPU
-    assert engines.plain_of(results, replace(fused, threads=1)) == one_thread
-
-
-def test_captions_name_both_devices_and_labels_tell_them_apart() -> None:
+def test_captions_name_both_devices() -> None:
     assert "NVIDIA H200 beside a CPU" in both().describe()
     only_gpu = of_records(STUDY, [blocks(STUDY, GPU, n, 100.0) for n in PASSES])
     assert "beside" not in only_gpu.describe()
-    assert [name_of(one, [GPU, CPU]) for one in (GPU, CPU)] == ["ResNet-50, 64, GPU", "ResNet-50, 64, CPU"]
-    swept = [replace(CPU, threads=n) for n in (0, 1, 2)]
-    assert [name_of(one, swept).split(", ")[-1] for one in swept] == ["default threads", "1 thread", "2 threads"]
 
 
 def test_numbers_for_other_programs_name_the_device_of_each_trial() -> None:
@@ -124,10 +107,3 @@ def test_numbers_for_other_programs_name_the_device_of_each_trial() -> None:
         "cpu": "a CPU",
     }
     assert set(frame[frame["metric"] == "power_w"]["device"]) == {"cuda"}
-
-
-def test_what_the_host_did_is_told_of_cpu_trials_and_what_the_units_did_of_gpu_trials() -> None:
-    results = both()
-    assert "cores together were busy" in utilisation.headline(results, [CPU]).body
-    assert "SM activity" in utilisation.headline(results, [GPU]).body
-    assert "CPU busy mean" in utilisation.shares_summary(results, [CPU]).frame  # type: ignore[union-attr]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.errors import GateError
+from labkit.hardware.profile import Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
-from labkit.profile import Timing
 from labkit.records import Blocks
 from labkit.trial import NO_DATA, Trial
 from labkit.workloads import build_workload

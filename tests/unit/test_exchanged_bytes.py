@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from labkit.cpu_limits import usable_threads
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.places import ROOT
 from labkit.records import Record
+from labkit.records.traced import Traced
 from labkit.results.metrics import metric_of
 from labkit.results.study_records import StudyRecords as Results
-from labkit.traced import Traced
 from tests.faulty.campaign import records
 from tests.faulty.exchanging import TRACED, small, trials
 from tests.unit.made_records import of_records

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup, Tag
 
-from labkit.profile import load_profile
+from labkit.claims.shown import evidence
+from labkit.hardware.profile import load_profile
 from labkit.registry import STUDIES
 from labkit.report.fingerprint import write_fingerprint
 from labkit.results.study_records import StudyRecords as Results
-from labkit.shown import evidence
 from tests.unit.test_site import (
     EVIL,
     POWER,
@@ -73,6 +73,21 @@ def two_hosts(reports: Path, first: dict[str, Any], second: dict[str, Any]) -> B
     put(reports, "h200", passes_of(host=A), described(A, **first))
     put(reports, "h200", passes_of(POWERED, host=B, study=POWER), described(B, **second))
     return page_of(reports)
+
+
+# ---- machines -------------------------------------------------------------------------------------------------------
+
+
+def test_every_machine_is_a_row_with_its_software_and_its_studies(tmp_path: Path) -> None:
+    page = two_hosts(tmp_path, {"driver": "580.1"}, {"driver": "575.0", "cpu": "another CPU"})
+    table = page.select_one('[aria-label="Machines"] table')
+    assert table is not None
+    head, *rows = ([said_in(cell) for cell in row.select("th, td")] for row in table.select("tr"))
+    assert head == ["machine", "device", "CPU", "cores", "driver", "PyTorch", "studies", "measured"]
+    assert [row[:1] + row[2:7] for row in rows] == [
+        [A, "a large CPU", "16", "580.1", "2.11+cu130", "01"],
+        [B, "another CPU", "16", "575.0", "2.11+cu130", "04"],
+    ]
 
 
 # ---- hosts ----------------------------------------------------------------------------------------------------------
@@ -187,8 +202,8 @@ def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> N
     put(tmp_path, "h200", passes_of(POWERED, study=POWER, versions={"torch": "2.11"}))
     rows = studies_of(page_of(tmp_path))
     cells = [said_in(cell) for cell in rows[TRAINING].select("td")]
-    assert cells[4] == "111111111111 and 222222222222 aaaa and bbbb"
-    assert cells[6] == "2.11+cu130 CUDA 13.0, cuDNN 9.1 and 9.2"
+    assert cells[4] == "111111111111, 222222222222 aaaa, bbbb"
+    assert cells[6] == "2.11+cu130 CUDA 13.0, cuDNN 9.1, 9.2"
     unknown = [said_in(cell) for cell in rows[POWER].select("td")]
     assert (unknown[4], unknown[6]) == ("unknown unknown", "unknown CUDA unknown, cuDNN unknown")
 
@@ -232,6 +247,7 @@ def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:
 
 def test_without_records_the_page_says_so_and_still_says_what_made_it(tmp_path: Path) -> None:
     page = page_from(tmp_path, [])
+    assert "No machine has records for this device yet." in said_in(page.main)
     assert "No host has records for this profile yet." in said_in(page.main)
     assert not page.select("table")
     facts = [said_in(fact) for fact in page.select(".lk-facts div")]
@@ -261,7 +277,7 @@ def test_what_a_host_or_a_record_says_of_itself_stays_text(tmp_path: Path) -> No
     assert len(texts(page, ".lk-differs")) > 5
 
 
-@pytest.mark.parametrize("place", ["studies", "hosts", "page"])
+@pytest.mark.parametrize("place", ["machines", "studies", "hosts", "page"])
 def test_the_contents_lead_to_each_part(tmp_path: Path, place: str) -> None:
     page = page_from(tmp_path, [])
     assert page.select_one(f'.lk-contents a[href="#{place}"]') and page.select_one(f"h2#{place}")

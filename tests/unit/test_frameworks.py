@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from labkit import doctor, frameworks
-from labkit.frameworks import KNOWN, environment_of, interpreter_of, version_of
-from labkit.host import this_host
+from labkit import doctor
+from labkit.hardware import frameworks
+from labkit.hardware.frameworks import KNOWN, environment_of, interpreter_of, version_of
+from labkit.hardware.host import this_host
 from labkit.places import ROOT
 from labkit.records import Record
+from labkit.records.selection import done, is_complete
 from labkit.registry import FRAMEWORK_TITLES
 from labkit.run import available
 from labkit.run.plan import IN_KERAS_S, REFUSED_S, by_framework, order_of_pass, order_seed, planned_s
-from labkit.selection import done, is_complete
 from labkit.trial import FRAMEWORKS, Trial
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
 from tests.pretend import JAX as JAX_ITSELF

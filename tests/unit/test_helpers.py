@@ -19,9 +19,9 @@ from labkit.data import open_data
 from labkit.errors import UserError
 from labkit.helpers import StepTiming, loader, loading, sample, sampling, time_step, timing
 from labkit.helpers.sampling import Sampled, unit_of
+from labkit.records.series import Series
 from labkit.registry import METRICS
 from labkit.sensors import KINDS
-from labkit.series import Series
 from labkit.telemetry.windows import Marks, Recording, summarise
 from tests.archives import write_npz
 from tests.fake_nvml import pynvml as fake

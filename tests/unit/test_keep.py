@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from labkit.errors import UserError
-from labkit.record_store import Store
+from labkit.records.series_store import SeriesStore
+from labkit.records.store import Store
 from labkit.report.keep import pack_records
 from labkit.results import reports_folder
-from labkit.series_store import SeriesStore
 from tests.unit.test_records import HOST, STUDY, record
 
 

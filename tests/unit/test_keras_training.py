@@ -26,7 +26,7 @@ from labkit.data.order import EpochOrder
 from labkit.engines.in_keras import gate, support
 from labkit.engines.in_keras.support import why_unsupported
 from labkit.errors import GateError, Unsupported, UserError, is_out_of_memory
-from labkit.frameworks import KNOWN
+from labkit.hardware.frameworks import KNOWN
 from labkit.measure import AwaitedClock, keras_state
 from labkit.places import ROOT
 from labkit.trial import FRAMEWORKS, Trial

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from labkit.hardware.profile import Timing
 from labkit.measure import HostClock, free_memory, peak_memory, time_blocks
 from labkit.measure.blocks import MIN_BLOCKS, STEADY_BLOCKS, WARMUP_STRETCH
 from labkit.places import ROOT
-from labkit.profile import Timing
 
 TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1, limit_s=60)
 

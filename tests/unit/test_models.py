@@ -168,7 +168,7 @@ def test_names_and_sizes() -> None:
 
 def test_importing_labkit_and_its_models_imports_no_framework() -> None:
     script = (
-        "import sys, labkit, labkit.models, labkit.run, labkit.records, labkit.host, labkit.measure, labkit.data\n"
+        "import sys, labkit, labkit.models, labkit.run, labkit.hardware.host, labkit.measure, labkit.data\n"
         "labkit.models.count('resnet152')\n"
         "heavy = {'torch', 'torchvision', 'tensorflow', 'keras', 'jax', 'scipy.stats', 'pandas'}\n"
         "print(sorted(heavy & set(sys.modules)))"

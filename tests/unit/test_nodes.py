@@ -290,7 +290,7 @@ def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewe
 
 @pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labkit.profile import Timing
+    from labkit.hardware.profile import Timing
     from labkit.run.group_over_nodes import GroupOverNodes
 
     class Silent:

@@ -16,11 +16,11 @@ from tests.prepared import prepared
 
 torch = pytest.importorskip("torch")
 
-from labkit.cpu_limits import usable_cores  # noqa: E402 - they need torch
 from labkit.engines.calibration import calibration_batches  # noqa: E402
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
 from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.engines.support import why_unsupported as why_not_trained  # noqa: E402
+from labkit.hardware.cpu_limits import usable_cores  # noqa: E402 - they need torch
 from labkit.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from labkit.claims.papers import Paper, PrintedTable, PublishedRun, PublishedTable, load_papers
 from labkit.errors import UserError
-from labkit.papers import Paper, PrintedTable, PublishedRun, PublishedTable, load_papers
-from labkit.profile import load_profile, profile_names
+from labkit.hardware.profile import load_profile, profile_names
 from labkit.registry import METRICS
 
 SMALL = """

@@ -6,11 +6,11 @@ import re
 import pytest
 
 from labkit.errors import UserError
-from labkit.profile import PARAMS, Profile, Sourced, load_profile, profile_names, read_yaml
+from labkit.hardware.profile import PARAMS, Profile, Sourced, load_profile, profile_names, read_yaml
+from labkit.places import notebook_of
 from labkit.recipes import of_side
 from labkit.registry import SCALES
 from labkit.report.execute import planned_trials
-from labkit.shown import notebook_of
 from labkit.trial import thread_counts
 
 PROMISED = [

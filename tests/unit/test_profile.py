@@ -5,10 +5,10 @@ import os
 import pytest
 import yaml
 
-from labkit import profile
 from labkit.errors import UserError
+from labkit.hardware import profile
+from labkit.hardware.profile import load_profile, profile_names, read_yaml
 from labkit.places import ROOT
-from labkit.profile import load_profile, profile_names, read_yaml
 
 GOOD = """
 title: A GPU

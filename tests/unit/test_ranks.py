@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet
 from labkit.errors import UserError
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.measure.blocks import MIN_BLOCKS
 from labkit.records import Epochs, Record
 from labkit.trial import Trial
@@ -153,7 +153,7 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
     import subprocess
     import sys
 
-    from labkit.host import ROOT
+    from labkit.hardware.host import ROOT
 
     code = (
         "from tests.unit.test_ranks import *; from pathlib import Path; import sys; "

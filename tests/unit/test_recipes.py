@@ -8,21 +8,24 @@ from typing import Literal, get_args
 import pytest
 
 from labkit.errors import UserError
-from labkit.profile import load_profile
+from labkit.hardware.profile import load_profile
 from labkit.recipes import (
     CAPTURED,
     COMPILED,
+    FRAMEWORK_ENGINES,
     PLAIN,
+    engine_class,
     engine_name,
     has_bf16,
     is_plain,
+    of_framework,
     of_side,
     on_devices,
     recipes,
     tuned,
     weight_passes,
 )
-from labkit.trial import Trial, grid
+from labkit.trial import ENGINES, FRAMEWORKS, Trial, grid
 
 Kind = Literal["cuda", "cpu"]
 
@@ -114,3 +117,23 @@ def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> 
     sweep, known = profile.sweep("02_batch_size", scale), recipes(profile.device.kind)
     assert {*sweep["engines"], sweep["compiled_engine"], sweep["run_engine"]} <= set(known)  # type: ignore[misc]
     assert profile.sweep("07_precision", scale)["compiled_engine"] in known
+
+
+def test_a_framework_has_its_own_engines_and_no_others() -> None:
+    assert set(FRAMEWORK_ENGINES) == set(FRAMEWORKS)
+    for name, engines in FRAMEWORK_ENGINES.items():
+        assert set(engines) <= set(ENGINES) and engines[0] == "eager"
+        assert len(of_framework(name, engines, "bf16", "cuda")) == len(engines)
+    asked = ["eager", "compile", "function", "xla"]
+    assert [r["engine"] for r in of_framework("keras-jax", asked, "fp32", "cpu")] == ["eager", "xla"]
+    assert [r["engine"] for r in of_framework("torch", asked, "fp32", "cpu")] == ["eager", "compile"]
+    assert is_plain(Trial(**of_framework("torch", ["eager"], "fp32", "cpu")[0]))
+    assert not is_plain(Trial(**of_framework("keras-torch", ["eager"], "fp32", "cpu")[0]))
+    assert of_framework("torch", ["eager"], "bf16", "cuda")[0]["memory_format"] == "channels_last"
+    with pytest.raises(UserError, match="unknown framework 'jax'"):
+        of_framework("jax", asked, "fp32", "cpu")
+    with pytest.raises(UserError, match="unknown engine of a framework 'fast'"):
+        of_framework("torch", ["fast"], "fp32", "cpu")
+    assert [engine_class(name) for name in ("eager", "function", "xla", "compile+graph")] == ["eager"] + [
+        "compiled"
+    ] * 3

@@ -13,10 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit import record_store
 from labkit.errors import LabkitError, UserError
-from labkit.observed import EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
-from labkit.record_store import Store
 from labkit.records import (
     PROTOCOL,
     SCHEMA,
@@ -27,6 +24,9 @@ from labkit.records import (
     parse_line,
     short_hash,
 )
+from labkit.records import store as record_store
+from labkit.records.observed import EnergyWindow, Flagged, Gap, Statistic, Telemetry, Window
+from labkit.records.store import Store
 from labkit.trial import Trial
 
 STUDY = "01_training"

@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 
 from labkit.errors import LabkitError, UserError
+from labkit.hardware.profile import Profile
 from labkit.places import ROOT
-from labkit.profile import Profile
-from labkit.record_store import Store
 from labkit.records import PROTOCOL
+from labkit.records.selection import is_complete
+from labkit.records.store import Store
 from labkit.report import plan
 from labkit.run import estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
@@ -32,7 +33,6 @@ from labkit.run.plan import (
     CAPTURED_BEFORE_S,
     COMPILE_IN_KERAS_ON_TORCH_S,
     COMPILE_S,
-    COUNTED_S,
     EPOCH_S,
     IN_KERAS_S,
     REFUSED_S,
@@ -46,7 +46,6 @@ from labkit.run.plan import (
     together_s,
 )
 from labkit.run.protocol import CEILING_SHARE
-from labkit.selection import is_complete
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
 
@@ -183,7 +182,7 @@ def test_records_of_another_scale_host_version_or_protocol_do_not_count(
     assert run(trials, report, host=upgraded).measured == 0
     unconcerned = replace(upgraded, packages={**upgraded.packages, "torch": "3.0"}, commit="abc", driver="999")
     assert run(trials, report, host=unconcerned).measured == 0, "another framework's upgrade is none of its business"
-    monkeypatch.setattr("labkit.selection.PROTOCOL", PROTOCOL + 1)
+    monkeypatch.setattr("labkit.records.selection.PROTOCOL", PROTOCOL + 1)
     assert run(trials, report, host=upgraded).measured == 1
 
 
@@ -330,8 +329,6 @@ def test_a_trace_and_the_steps_before_it_are_planned() -> None:
     captured = {"device": "cuda", "engine": "graph", "traced_iterations": 10}
     assert planned(**captured, steps_before=300) - planned(**captured) == pytest.approx(300 * CAPTURED_BEFORE_S)
     assert planned(traced_iterations=10**6, traced_s=20) - planned() == pytest.approx(TRACE_S + 20)
-    counted = {"device": "cuda", "traced_iterations": 5}
-    assert planned(**counted, counted=True) - planned(**counted) == pytest.approx(COUNTED_S)
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.record_store import Store
 from labkit.records import PROTOCOL, Planned, short_hash
-from labkit.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
+from labkit.records.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
+from labkit.records.store import Store
 from tests.unit.test_records import STUDY, record
 
 

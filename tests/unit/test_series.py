@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from labkit.records.series import GAP_PERIODS, Series, Span, Statistic, energy
 from labkit.sensors import KINDS, PERIODS_S
-from labkit.series import GAP_PERIODS, Series, Span, Statistic, energy
 
 
 def power(*readings: tuple[float, float], gaps: tuple[Span, ...] = ()) -> Series:

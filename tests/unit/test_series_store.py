@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.records import short_hash
-from labkit.series import Series
-from labkit.series_store import COLUMNS, SeriesStore
+from labkit.records.series import Series
+from labkit.records.series_store import COLUMNS, SeriesStore
 
 ZERO = 1000.0  # of the first timed block, on the monotonic clock
 GPU = ("gpu0", "power_w")

@@ -12,10 +12,10 @@ import pytest
 
 from labkit import bootstrap, doctor
 from labkit.errors import UserError
-from labkit.host import Gpu, Host
-from labkit.matching import detect
+from labkit.hardware.host import Gpu, Host
+from labkit.hardware.matching import detect
+from labkit.hardware.profile import PARAMS, load_profile
 from labkit.places import ROOT
-from labkit.profile import PARAMS, load_profile
 from labkit.report.generate import write_profile
 
 FUTURE_GPU = Gpu(

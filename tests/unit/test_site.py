@@ -18,9 +18,10 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from labkit.host import Host
-from labkit.papers import Paper
-from labkit.profile import Profile, load_profile
+from labkit.claims.papers import Paper
+from labkit.claims.shown import evidence
+from labkit.hardware.host import Host
+from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import pages
@@ -29,9 +30,8 @@ from labkit.report.site import PaperRow, Site, StudyRow, write_index
 from labkit.report.status import StudyRun, write_run
 from labkit.results import Results
 from labkit.show import plots, setup_line, table
-from labkit.shown import evidence
 from labkit.trial import NO_DATA, Trial
-from tests.unit.test_telemetry_pages import PAPERS, hopper, made
+from tests.unit.made_telemetry import PAPERS, hopper, made
 
 # ---- reports made by hand, for the tests of every page --------------------------------------------------------------
 
@@ -178,7 +178,7 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("labkit.report.pages.load_papers", lambda: list(papers))
-        patch.setattr("labkit.analysis.figure.Figure.svg", lambda *_: "<svg/>")
+        patch.setattr("labkit.show.figure.Figure.svg", lambda *_: "<svg/>")
         yield patch
 
 
@@ -517,7 +517,7 @@ def evil_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     report, profile = reports / "h200", evil_profile(load_profile("h200"))
     papers = [evil_paper(paper) for paper in PAPERS]
     with reporting(reports, papers) as patch:
-        patch.setattr("labkit.shown.load_profile", lambda name: profile)
+        patch.setattr("labkit.claims.shown.load_profile", lambda name: profile)
         put(reports, "h200", evil_records(), evil_host())
         seen = evidence("h200")
         results = Results([seen.results("h200", TRAINING)])

@@ -1,4 +1,4 @@
-"""ON=slurm against executables that answer as Slurm's do: what is submitted, what is said, how it ends."""
+"""ON=slurm against executables that answer as Slurm's do: the submission, the messages, the exit codes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,20 @@ from pathlib import Path
 import pytest
 
 from labkit.cluster import report_on_slurm
-from labkit.cluster.follow import StoppedFollowing, last_line, result_of
 from labkit.cluster.script import render_script
-from labkit.cluster.slurm import parse_job, seconds_of
 from labkit.errors import LabkitError, UserError
+from labkit.hardware.profile import Cluster, load_profile
 from labkit.places import ROOT
-from labkit.profile import Cluster, load_profile
 from labkit.report.make import Request
 
 FAKE = """#!{python} -IS
 import json, os, pathlib, sys
-folder = pathlib.Path({folder!r})
-name = pathlib.Path(sys.argv[0]).name
+folder, name = pathlib.Path({folder!r}), pathlib.Path(sys.argv[0]).name
 if name == "sbatch":
-    said = {{"arguments": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
     with (folder / "submitted").open("a") as file:
-        file.write(json.dumps(said) + "\\n")
-    answers = [folder / "sbatch.answer"]
-elif name == "squeue":
-    answers = [folder / "squeue.answer"]
-else:  # one answer after the other, the last for ever
-    answers = sorted(folder.glob("job.*"))
-text = answers[0].read_text() if answers and answers[0].exists() else ""
+        file.write(json.dumps([os.getcwd(), *sys.argv[1:]]) + "\\n")
+answers = sorted(folder.glob(name + ".*"))  # one answer after the other, the last for ever
+text = answers[0].read_text() if answers else ""
 if len(answers) > 1:
     answers[0].unlink()
 if text.startswith("!"):
@@ -43,44 +35,41 @@ sys.stdout.write(text)
 
 # As `scontrol show job` of Slurm 22.05 prints it, shortened.
 JOB = """JobId=12 JobName=labkit-cpu
-   UserId=user(1000) GroupId=user(1000) MCS_label=N/A
    JobState={state} Reason={reason} Dependency=(null)
    Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode={code}
-   RunTime=00:01:05 TimeLimit=02:00:00 TimeMin=N/A
-   SubmitTime=2026-01-01T10:00:00 EligibleTime=2026-01-01T10:00:00
    NodeList={nodes}
-   NumNodes=1 NumCPUs=2 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
-   Comment=make report HW=cpu DATA='JobState=FAILED ExitCode=7:0'
+   Comment=make report HW=cpu 'DATA=JobState=FAILED ExitCode=7:0 StdOut=/elsewhere'
    StdOut={log}
 """
+COMMENT = f"make report HW=cpu STUDY=training SCALE=smoke PYTHON={sys.executable}"
 
 
 @dataclass
 class Fake:
-    """A Slurm that answers what a test wrote down."""
+    """A Slurm that gives the answers of a test. `!` before an answer is a failure."""
 
     folder: Path
     log: Path
 
-    def job(self, *states: str, reason: str = "None", code: str = "0:0", nodes: str = "n1", restarts: int = 0) -> None:
-        """The answers of `scontrol show job`, one after the other."""
-        first = len(list(self.folder.glob("job.*")))
-        for number, state in enumerate(states, start=first):
-            text = state
-            if not state.startswith("!"):
-                text = JOB.format(state=state, reason=reason, code=code, nodes=nodes, restarts=restarts, log=self.log)
-            (self.folder / f"job.{number:03}").write_text(text)
+    def answers(self, command: str, *texts: str) -> None:
+        first = len(list(self.folder.glob(f"{command}.*")))
+        for number, text in enumerate(texts, start=first):
+            (self.folder / f"{command}.{number:03}").write_text(text)
 
-    def queue(self, *lines: str) -> None:
-        (self.folder / "squeue.answer").write_text("".join(f"{line}\n" for line in lines))
-
-    def sbatch(self, answer: str) -> None:
-        (self.folder / "sbatch.answer").write_text(answer)
+    def job(self, state: str, *, reason: str = "None", code: str = "0:0", nodes: str = "n1", restarts: int = 0) -> None:
+        text = JOB.format(state=state, reason=reason, code=code, nodes=nodes, restarts=restarts, log=self.log)
+        self.answers("scontrol", state if state.startswith("!") else text)
 
     @property
-    def submitted(self) -> list[dict[str, object]]:
+    def submitted(self) -> list[list[str]]:
         path = self.folder / "submitted"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def variables(self) -> list[str]:
+        """The script's arguments in the last submission."""
+        arguments = self.submitted[-1]
+        return arguments[arguments.index(str(own_script())) + 1 :]
 
 
 @pytest.fixture
@@ -92,359 +81,180 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         (programs / name).write_text(FAKE.format(python=sys.executable, folder=str(folder)))
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.delenv("LABKIT_PYTHON", raising=False)
-    for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"):
+    for name in ("LABKIT_PYTHON", "TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON"):
         monkeypatch.delenv(name, raising=False)
-    fake = Fake(folder, tmp_path / "of the job.log")
-    fake.sbatch("12\n")
+    fake = Fake(folder, tmp_path / "log of the job")
+    fake.answers("sbatch", "12\n")
     return fake
 
 
-def ask(**wanted: object) -> int:
+def ask(*, nodes: int = 1, **wanted: object) -> int:
     values = {"hw": "cpu", "study": "training", "scale": "smoke", **wanted}
-    return report_on_slurm(Request(**values), poll_s=0)  # type: ignore[arg-type]
+    return report_on_slurm(Request(**values), nodes=nodes, poll_s=0)  # type: ignore[arg-type]
 
 
 def own_script() -> Path:
     return Path(os.environ["LABKIT_REPORTS"]) / "cpu" / "slurm.sh"
 
 
-def variables(fake: Fake) -> list[str]:
-    """What the script is given."""
-    arguments = fake.submitted[-1]["arguments"]
-    assert isinstance(arguments, list)
-    return arguments[arguments.index(str(own_script())) + 1 :]
-
-
-def test_a_report_is_submitted_followed_and_done(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    slurm.job("PENDING", reason="Priority", nodes="(null)")
-    slurm.job("RUNNING", "COMPLETED")
-    slurm.log.write_text("[1/1] 01_training: how fast?\n      3/8 trials, resnet50, about 20 s left\n")
+def test_a_report_is_submitted_and_followed_until_it_completes(
+    slurm: Fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_PYTHON", "/tf/python")
+    for state in ("RUNNING", "RUNNING", "COMPLETING", "COMPLETED"):
+        slurm.job(state)
+    slurm.log.write_text("x" * 9000 + "\n[1/1] 01_training\n")
     assert ask() == 0
-    said = capsys.readouterr().out
-    assert "job 12: waiting (Priority)" in said
-    assert "job 12: running on n1, 1 min 5 s: 3/8 trials, resnet50, about 20 s left" in said
-    assert said.rstrip().endswith("cpu/index.html")
-    (submission,) = slurm.submitted
-    assert submission["folder"] == str(ROOT), "where the Makefile is"
-    assert variables(slurm) == ["STUDY=training", "SCALE=smoke", f"PYTHON={sys.executable}"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("job 12: RUNNING on n1") == lines.count("[1/1] 01_training") == 1, "each once"
+    assert max(map(len, lines)) < 4100 and lines[-1].endswith("cpu/index.html")
+    assert slurm.submitted[0][0] == str(ROOT)
+    assert slurm.variables == ["STUDY=training", "SCALE=smoke", "TF_PYTHON=/tf/python", f"PYTHON={sys.executable}"]
     assert (own_script().parent / "logs").is_dir(), "Slurm makes no folder for the log"
 
 
 def test_several_nodes_are_asked_for_beside_the_script(slurm: Fake) -> None:
     slurm.job("COMPLETED")
-    ask()
-    script = own_script().read_text()
-    assert report_on_slurm(Request(hw="cpu", study="training", scale="smoke"), nodes=3, poll_s=0) == 0
-    one, three = (submission["arguments"] for submission in slurm.submitted)
-    assert isinstance(one, list) and isinstance(three, list)
-    assert not [word for word in one if word.startswith(("--nodes", "--ntasks"))]
-    before = three[: three.index(str(own_script()))]
-    assert before[-2:] == ["--nodes=3", "--ntasks=3"], "which Slurm takes before the script's own lines"
-    assert own_script().read_text() == script, "one script serves any number of nodes"
-    assert "NODES=3" in next(word for word in before if word.startswith("--comment="))
-    assert variables(slurm) == ["STUDY=training", "SCALE=smoke", f"PYTHON={sys.executable}"], "the job asks Slurm"
+    ask(nodes=3)
+    assert slurm.submitted[0][2:-4] == [f"--comment={COMMENT} NODES=3", "--nodes=3", "--ntasks=3"]
 
 
-def test_a_report_of_one_node_is_another_than_that_of_two(slurm: Fake) -> None:
-    slurm.queue(f"12|labkit-cpu|RUNNING|{ROOT}|make report HW=cpu STUDY=training SCALE=smoke PYTHON={sys.executable}")
-    with pytest.raises(UserError, match="job 12 makes another report of cpu"):
-        report_on_slurm(Request(hw="cpu", study="training", scale="smoke"), nodes=2, poll_s=0)
+def run_script(slurm: Fake, *arguments: str, **environment: str) -> list[str]:
+    """What `make` is given where the script runs as Slurm runs it, and its environment."""
+    make, given = slurm.folder.parent / "bin" / "make", slurm.folder / "given"
+    make.write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" > "{given}"\nenv >> "{given}"\n')
+    make.chmod(0o755)
+    subprocess.run(["bash", own_script(), *arguments], cwd=slurm.folder, env=os.environ | environment, check=True)
+    return given.read_text().split("\0")
 
 
-HOSTILE = [
-    "$(touch marker)",
-    "`touch marker`",
-    "'; touch marker; '",
-    '"; touch marker; "',
-    "a\ntouch marker\n",
-    "$HOME",
-]
-
-
-@pytest.mark.parametrize("value", HOSTILE)
-def test_no_value_is_executed_and_each_arrives_whole(slurm: Fake, value: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["$(touch marker)", "`touch marker`", "'; touch marker; '", "a\ntouch marker\n"])
+def test_each_value_arrives_whole_and_is_not_executed(slurm: Fake, value: str) -> None:
     slurm.job("COMPLETED")
     assert ask(data=value) == 0
-    assert f"DATA={value}" in variables(slurm)
-    assert value not in own_script().read_text()
-    # The script itself, as Slurm would run it, with a `make` that writes down what it was given.
-    make = tmp_path / "bin" / "make"
-    make.write_text('#!/bin/bash\nprintf "%s\\0" "$@" > "$GIVEN"\nenv > "$GIVEN.env"\n')
-    make.chmod(0o755)
-    given = tmp_path / "given"
-    done = subprocess.run(
-        ["bash", str(own_script()), *variables(slurm)],
-        cwd=tmp_path,
-        env={**os.environ, "GIVEN": str(given), "ON": "slurm", "MAKEFLAGS": "-- ON=slurm"},
-        check=True,
-        capture_output=True,
-    )
-    assert given.read_text().split("\0")[:-1] == ["report", "HW=cpu", *variables(slurm)], done.stderr
-    environment = Path(f"{given}.env").read_text()
-    assert "MAKEFLAGS" not in environment and "\nON=" not in environment, "a job must not submit itself"
-    assert not (tmp_path / "marker").exists() and not (ROOT / "marker").exists()
+    assert f"DATA={value}" in slurm.variables and value not in own_script().read_text()
+    *words, environment = run_script(slurm, *slurm.variables, ON="slurm", NODES="2", MAKEFLAGS="-- ON=slurm")
+    assert words == ["report", "HW=cpu", *slurm.variables]
+    assert not {"ON", "NODES", "MAKEFLAGS"} & {line.partition("=")[0] for line in environment.splitlines()}
+    assert not (slurm.folder / "marker").exists() and not (ROOT / "marker").exists()
+    for restarts, last in (("0", "FORCE=1"), ("1", "FORCE=")):
+        assert run_script(slurm, "FORCE=1", SLURM_RESTART_COUNT=restarts)[-2] == last, "a requeued job resumes"
 
 
-def test_a_requeued_job_does_not_begin_anew(slurm: Fake, tmp_path: Path) -> None:
-    slurm.job("COMPLETED")
-    ask(force=True)
-    assert "FORCE=1" in variables(slurm)
-    make = tmp_path / "bin" / "make"
-    make.write_text('#!/bin/bash\necho "$@"\n')
-    make.chmod(0o755)
-    for restarts, last in (("", "FORCE=1"), ("0", "FORCE=1"), ("1", "FORCE=")):
-        environment = {**os.environ, **({"SLURM_RESTART_COUNT": restarts} if restarts else {})}
-        command = ["bash", str(own_script()), "FORCE=1"]
-        said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-        assert said[-1] == last, "make takes the last one"
-
-
-def test_the_job_does_not_inherit_what_make_was_told(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"ON": "slurm", "MAKEFLAGS": "-- ON=slurm", "FORCE": "1", "LABKIT_PYTHON": "x", "TF_PYTHON": "/tf/python"}
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    slurm.job("COMPLETED")
-    ask()
-    environment = slurm.submitted[-1]["environment"]
-    assert isinstance(environment, dict)
-    assert not set(told) & set(environment)
-    assert {"PYTHON=x", "TF_PYTHON=/tf/python"} <= set(variables(slurm)) and "LABKIT_REPORTS" in environment
-
-
-def test_without_python_the_job_takes_the_environment_of_the_makefile(
-    slurm: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LABKIT_PYTHON", ".venv/bin/python")
-    slurm.job("COMPLETED")
-    ask()
-    assert variables(slurm) == ["STUDY=training", "SCALE=smoke"]
-
-
-def test_a_folder_is_named_so_that_it_holds_everywhere(
+def test_paths_are_absolute_and_the_makefiles_python_has_no_name(
     slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my images").mkdir()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LABKIT_PYTHON", ".venv/bin/python")
     slurm.job("COMPLETED")
-    (tmp_path / "reuters.npz").touch()
-    ask(data="my images", weights="elsewhere/only there", reuters="reuters.npz")
-    assert f"REUTERS={tmp_path}/reuters.npz" in variables(slurm)
-    assert f"DATA={tmp_path}/my images" in variables(slurm)
-    assert "WEIGHTS=elsewhere/only there" in variables(slurm), "the login node need not have it"
+    ask(study="", data="my images", weights="only/on the node")
+    assert slurm.variables == ["SCALE=smoke", f"DATA={tmp_path}/my images", "WEIGHTS=only/on the node"]
 
 
 def test_an_edited_script_is_submitted_as_it_stands(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     slurm.job("COMPLETED")
     ask()
-    assert "Wrote " in capsys.readouterr().out
     ask(study="power")
-    assert "edited" not in capsys.readouterr().out, "another study is no other script"
-    assert "STUDY=power" in variables(slurm)
-    edited = own_script().read_text().replace("--requeue", "--no-requeue")
-    own_script().write_text(edited)
+    assert "edited" not in capsys.readouterr().out, "another study has the same script"
+    own_script().write_text("#!/bin/bash\n")
     ask()
-    said = capsys.readouterr().out
-    assert "was edited and is submitted as it stands; remove it to get a fresh one" in said
-    assert own_script().read_text() == edited and len(slurm.submitted) == 3
-    own_script().unlink()
-    ask()
-    assert "--requeue" in own_script().read_text()
+    assert "was edited and is submitted as it stands; remove it to get a fresh one" in capsys.readouterr().out
+    assert own_script().read_text() == "#!/bin/bash\n" and len(slurm.submitted) == 3
 
 
 def test_the_script_asks_for_what_the_profile_says() -> None:
     cluster = Cluster(partition="gpu", constraint="h100&ib", gpus_per_node=4, account="lab", time_limit_s=3601)
-    text = render_script(load_profile("h100").model_copy(update={"cluster": cluster}))
+    h100 = load_profile("h100")
+    text = render_script(h100.model_copy(update={"cluster": cluster}))
     for line in ("partition=gpu", "constraint=h100&ib", "gres=gpu:4", "account=lab", "time=61", "nodes=1", "exclusive"):
         assert f"#SBATCH --{line}\n" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
-
-
-def test_a_profile_without_a_cluster_leaves_partition_and_time_to_slurm() -> None:
-    text = render_script(load_profile("cpu"))
-    assert not [word for word in ("--partition", "--time", "--gres", "--constraint") if word in text]
-    assert "#SBATCH --gres=gpu:1\n" in render_script(load_profile("h100")), "its devices are known without"
+    assert "#SBATCH --gres=gpu:1\n" in render_script(h100), "its devices are in the profile"
+    plain = render_script(load_profile("cpu"))
+    assert not [word for word in ("--partition", "--time", "--gres", "--constraint") if word in plain]
 
 
 @pytest.mark.parametrize("value", ["a\ntouch marker", "a b", "a#b", "'a'", "$(a)"])
 def test_a_setting_that_no_sbatch_line_can_hold_is_refused(value: str) -> None:
-    with pytest.raises(UserError, match=r"partition .* `cluster:` in params/cpu.yaml"):
+    with pytest.raises(UserError, match=r"partition .*`cluster:` in params/cpu.yaml"):
         render_script(load_profile("cpu").model_copy(update={"cluster": Cluster(partition=value)}))
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "code", "log", "exit_code", "message"),
     [
-        ("CANCELLED", "was cancelled"),
-        ("TIMEOUT", "time limit (02:00:00"),
-        ("NODE_FAIL", "lost its node (n1)"),
-        ("BOOT_FAIL", "lost its node (n1)"),
-        ("PREEMPTED", "make room"),
-        ("OUT_OF_MEMORY", "more memory"),
-        ("DEADLINE", "deadline"),
-        ("REVOKED", "taken away"),
-        ("SOMETHING_NEW", "ended as SOMETHING_NEW"),
+        ("CANCELLED", "0:15", "", 1, "was cancelled"),
+        ("TIMEOUT", "0:15", "", 1, "time limit (`time_limit_s`"),
+        ("NODE_FAIL", "0:0", "", 1, "lost its node"),
+        ("OUT_OF_MEMORY", "0:125", "", 1, "ran out of memory"),
+        ("FAILED", "0:9", "", 1, "killed by a signal"),
+        ("FAILED", "2:0", "make: *** [Makefile:48: report] Error 1\n", 1, "failed with exit code 1"),
+        ("FAILED", "2:0", "labkit: unknown HW.\nmake: *** [Makefile:48: report] Error 2\n", 2, "exit code 2"),
+        ("FAILED", "127:0", "make: not found\n", 127, "exit code 127"),
     ],
 )
-def test_each_way_to_end_early_is_said_with_what_to_do(slurm: Fake, state: str, said: str) -> None:
-    slurm.job("RUNNING", state)
-    with pytest.raises(LabkitError) as ended:
-        ask()
-    text = str(ended.value)
-    assert said in text and "the same command (without FORCE=1) goes on where it was" in text
-    assert str(slurm.log) in text and ended.value.exit_code == 1
-
-
-@pytest.mark.parametrize(
-    ("state", "shown"),
-    [
-        ("CONFIGURING", "waiting configuring"),
-        ("REQUEUE_HOLD", "waiting requeue_hold"),
-        ("COMPLETING", "ending on n1"),
-        ("SUSPENDED", "suspended on n1"),
-    ],
-)
-def test_states_in_between_are_shown_and_waited_out(
-    slurm: Fake, capsys: pytest.CaptureFixture[str], state: str, shown: str
-) -> None:
-    slurm.job(state, "COMPLETED")
-    assert ask() == 0
-    assert f"job 12: {shown}" in capsys.readouterr().out
-
-
-def test_a_job_that_lost_its_node_is_followed_through_the_queue(
-    slurm: Fake, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slurm.job("RUNNING")
-    slurm.job("PENDING", reason="BeginTime", nodes="(null)", restarts=1)
-    slurm.job("RUNNING", nodes="n2", restarts=1)
-    slurm.job("COMPLETED")
-    assert ask() == 0
-    said = capsys.readouterr().out
-    assert said.count("stopped on n1 (the node failed, or Slurm needed it) and put back into the queue") == 1
-    assert "waiting (BeginTime) (restarted once, goes on where it was)" in said
-    assert "running on n2 (restarted once, goes on where it was)" in said
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "log", "code", "said"),
-    [
-        ("2:0", "      failed: no trial worked\nmake: *** [Makefile:48: report] Error 1\n", 1, "failed studies"),
-        ("2:0", "labkit: unknown HW 'x'.\nmake: *** [Makefile:48: report] Error 2\n", 2, "It said: unknown HW 'x'."),
-        ("1:0", "", 1, "failed studies"),
-        ("127:0", "make: not found\n", 127, "exit code 127"),
-    ],
-)
-def test_the_exit_code_of_the_report_is_that_of_the_command(
-    slurm: Fake, capsys: pytest.CaptureFixture[str], exit_code: str, log: str, code: int, said: str
+def test_each_failure_has_a_sentence_and_an_exit_code(
+    slurm: Fake, state: str, code: str, log: str, exit_code: int, message: str
 ) -> None:
     slurm.log.write_text(log)
-    slurm.job("FAILED", code=exit_code)
-    assert ask() == code
-    error = capsys.readouterr().err
-    assert said in error and "goes on where it was" in error and len(error.strip().splitlines()) == 1
+    slurm.job(state, code=code)
+    with pytest.raises(LabkitError) as error:
+        ask()
+    text = str(error.value)
+    assert text.startswith("job 12 (n1) ") and message in text and error.value.exit_code == exit_code
+    assert f"Its log: {slurm.log}." in text and text.endswith("without FORCE=1 resumes the report.")
 
 
-def test_a_job_ended_by_a_signal_is_no_exit_code() -> None:
-    text = JOB.format(state="FAILED", reason="None", code="0:9", nodes="n1", restarts=0, log="/nowhere")
-    with pytest.raises(LabkitError, match="ended by signal 9"):
-        result_of(parse_job("12", text), Path("index.html"))
-
-
-def test_the_job_of_this_report_is_followed_and_not_submitted_twice(
-    slurm: Fake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_is_followed_through_the_queue_and_outages(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    slurm.job("RUNNING")
+    slurm.job("!slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    slurm.job("PENDING", reason="BeginTime", nodes="(null)", restarts=1)
     slurm.job("COMPLETED")
-    asked = f"make report HW=cpu STUDY=training SCALE=smoke PYTHON={sys.executable}"
-    slurm.queue("7|labkit-cpu|RUNNING|/elsewhere|" + asked, f"8|sleep|RUNNING|{ROOT}|(null)")
-    slurm.queue(f"12|renamed|PENDING|{ROOT}|{asked}")
     assert ask() == 0
-    assert not slurm.submitted and "Job 12 makes this report already" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "job 12: Slurm does not answer (scontrol failed: slurm_load_jobs error: Unable to contact" in output
+    assert "job 12: PENDING (BeginTime), requeued after a node failure or preemption\n" in output
+
+
+def test_the_job_of_a_report_is_followed_and_not_submitted_twice(slurm: Fake) -> None:
+    slurm.job("COMPLETED")
+    others = ("RUNNING|/elsewhere|labkit-cpu", f"RUNNING|{ROOT}|labkit-h100", f"COMPLETING|{ROOT}|labkit-cpu")
+    queue = "".join(f"7|{other}|make report HW=cpu\n" for other in others)
+    slurm.answers("squeue", f"{queue}12|PENDING|{ROOT}|renamed|{COMMENT}\n", queue)
     assert ask(force=True) == 0 and not slurm.submitted
+    assert ask() == 0 and len(slurm.submitted) == 1, "other jobs do not matter"
 
 
-def test_jobs_of_others_and_jobs_that_ended_are_in_nobodys_way(slurm: Fake) -> None:
-    slurm.job("COMPLETED")
-    slurm.queue(
-        "7|labkit-cpu|RUNNING|/elsewhere|make report HW=cpu",
-        f"8|labkit-h100|RUNNING|{ROOT}|make report HW=h100",
-        f"9|labkit-cpu|COMPLETING|{ROOT}|make report HW=cpu",
-        f"10|sleep|RUNNING|{ROOT}|(null)",
-        "",
-    )
-    assert ask() == 0 and len(slurm.submitted) == 1
-
-
-def test_another_report_of_the_same_profile_is_not_run_beside(slurm: Fake) -> None:
-    slurm.queue(f"12|labkit-cpu|RUNNING|{ROOT}|make report HW=cpu STUDY=power|odd")
-    with pytest.raises(UserError, match=r"job 12 makes another report of cpu \(make report HW=cpu STUDY=power\|odd\)"):
+@pytest.mark.parametrize(
+    ("command", "answer", "message"),
+    [
+        ("squeue", f"12|RUNNING|{ROOT}|labkit-cpu|{COMMENT} NODES=2|odd\n", "job 12 makes another .*NODES=2.odd"),
+        ("squeue", "!slurm_load_jobs error: Unable to contact slurm controller", "squeue failed: .*Unable to contact"),
+        ("sbatch", "!sbatch: error: invalid partition\nsbatch: error: No", "refused the job .*invalid partition; .*No"),
+        ("scontrol", "!slurm_load_jobs error: Invalid job id specified", "Slurm has forgotten job 12"),
+    ],
+)
+def test_what_prevents_a_report_is_one_sentence(slurm: Fake, command: str, answer: str, message: str) -> None:
+    for earlier in slurm.folder.glob(f"{command}.*"):
+        earlier.unlink()
+    slurm.answers(command, answer)
+    with pytest.raises(LabkitError, match=message):
         ask()
-    assert not slurm.submitted
+    assert bool(slurm.submitted) is (command != "squeue"), "without the queue, the report may be in it already"
 
 
-def test_what_slurm_refuses_is_said_in_its_words(slurm: Fake) -> None:
-    slurm.sbatch("!sbatch: error: invalid partition specified: gpu\nsbatch: error: Batch job submission failed: No\n")
-    with pytest.raises(UserError) as refused:
-        ask()
-    assert "Slurm refused the job: invalid partition specified: gpu; Batch job submission failed: No." in str(
-        refused.value
-    )
-
-
-@pytest.mark.parametrize("missing", ["sbatch", "squeue", "scontrol"])
-def test_a_machine_without_slurm_says_so(slurm: Fake, tmp_path: Path, missing: str) -> None:
-    (tmp_path / "bin" / missing).unlink()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(tmp_path / "bin"))
-        with pytest.raises(UserError, match=rf"Slurm's {missing} on PATH.*login node"):
-            ask()
-    assert not own_script().exists()
-
-
-def test_a_controller_that_does_not_answer_is_asked_again(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
-    slurm.job("RUNNING", "!slurm_load_jobs error: Unable to contact slurm controller (connect failure)", "COMPLETED")
-    assert ask() == 0
-    assert "Slurm does not answer (slurm_load_jobs error: Unable to contact" in capsys.readouterr().out
-
-
-def test_a_queue_that_can_not_be_read_submits_nothing(slurm: Fake) -> None:
-    slurm.queue("!slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
-    with pytest.raises(LabkitError, match="can't be asked what is queued"):
-        ask()
-    assert not slurm.submitted, "it may be queued already"
-
-
-def test_a_job_that_slurm_forgot_is_not_called_done(slurm: Fake) -> None:
-    slurm.job("RUNNING", "!slurm_load_jobs error: Invalid job id specified")
-    with pytest.raises(LabkitError, match="no longer knows job 12"):
+def test_a_machine_without_slurm_is_named_as_such(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(slurm.folder))
+    with pytest.raises(UserError, match=r"Slurm's squeue on PATH.*login node"):
         ask()
 
 
 def test_ctrl_c_stops_following_and_not_the_job(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    slurm.job("RUNNING")
-
-    def interrupted(_: str) -> None:
+    def interrupt(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("labkit.cluster.follow.look_up", interrupted)
-    with pytest.raises(StoppedFollowing, match=r"job 12 goes on.*follows it again, `scancel 12` ends it") as stopped:
+    monkeypatch.setattr("labkit.cluster.slurm._look_up", interrupt)
+    with pytest.raises(LabkitError, match=r"job 12 continues.*follows it again, `scancel 12` cancels it") as stopped:
         ask()
     assert stopped.value.exit_code == 130
-
-
-def test_nothing_in_a_log_is_an_order_to_the_terminal(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert last_line(log) == ""
-    log.write_bytes(b"x" * 20_000 + b"\nfirst\r\x1b[2J\x1b[31m 3/8 \x07trials\xff\x1b[0m\n\n  \n")
-    assert last_line(log) == "3/8 trials\ufffd"
-
-
-def test_what_the_user_wrote_in_the_comment_is_not_taken_for_slurms_word() -> None:
-    text = JOB.format(state="RUNNING", reason="None", code="0:0", nodes="n1", restarts=0, log="/a log/with space")
-    job = parse_job("12", text)
-    assert (job.state, job.exit_code, job.log) == ("RUNNING", 0, Path("/a log/with space"))
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("00:01:05", 65), ("2-01:00:00", 176400), ("INVALID", 0), ("", 0)])
-def test_slurms_times_are_read(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds

@@ -12,10 +12,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from labkit.analysis.speed import input_words
-from labkit.cpu_limits import usable_threads
 from labkit.data import DataSet, open_data, open_documents
 from labkit.errors import GateError, Unsupported, UserError
+from labkit.hardware.cpu_limits import usable_threads
 from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
 from labkit.records import Epochs
 from labkit.results import roofline
@@ -74,9 +73,7 @@ def test_it_takes_words_and_the_others_images() -> None:
         check_data("mlp512", words=500)
 
 
-def test_pages_name_its_words_and_not_pixels() -> None:
-    assert input_words([Trial(model="mlp512")]) == "10,000 words"
-    assert input_words([Trial(), Trial(image_px=224), Trial(model="mlp512")]) == "32 and 224 px and 10,000 words"
+def test_its_work_follows_from_its_weights() -> None:
     work = roofline.planned_work(Trial(model="mlp512", batch=32))
     assert work.flop == 32 * count("mlp512").flop_training
     assert work.unavoidable_bytes == 8 * 4 * WEIGHTS + 32 * 1250

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from labkit import study
-from labkit.analysis import method
 from labkit.data import DataSet
-from labkit.host import write_host
-from labkit.record_store import Store
+from labkit.hardware.host import write_host
 from labkit.records import short_hash
+from labkit.records.store import Store
 from labkit.run.nodes import SlurmNodes
+from labkit.studies import trust
 from labkit.study import OpenStudy, open_study
 from labkit.trial import NO_DATA, Trial
 from tests.faulty.campaign import HOST
@@ -116,29 +116,22 @@ def test_where_nothing_can_be_measured_no_data_set_is_opened(tmp_path: Path, mon
     assert lab.documents is None and lab.trials(data="reuters")[0].data_checksum == ""
 
 
-def test_records_of_an_earlier_plan_are_said_to_be_and_other_images_are_no_other_plan(
+def test_the_checks_count_planned_configurations_without_records_whatever_their_images_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     store = Store(tmp_path / "h200")
     write_host(HOST, store.report)
-    kept, gone = Trial(data="mine", data_checksum="of my images", classes=10), Trial(batch=16)
-    keys = [short_hash(trial.key) for trial in (kept, gone)]
-    for trial in (kept, gone):
+    own, gone = Trial(data="mine", data_checksum="of my images", classes=10), Trial(batch=16)
+    for trial in (own, gone):
         made = blocks("01_training", trial, 1, 100.0, host=HOST.id)
+        keys = [short_hash(trial.key) for trial in (own, gone)]
         store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
     lab = open_study("01_training", hw="h200", mode="render", host=HOST)
-    told = "The plan has changed since these records were made"
-    assert told not in method.sentence(lab.measure([Trial(), gone]), "").body
-    other = method.sentence(lab.measure([Trial(), Trial(batch=32), Trial(batch=128)]), "").body
-    assert f"{told}: 2 of its trials are not among them and 1 of theirs is in it no longer." in other
-    interrupted = method.sentence(lab.measure([Trial(), gone, Trial(batch=32)]), "").body
-    assert f"{told}: 1 of its trials is not among them." in interrupted
-    more = [*keys, short_hash(Trial(batch=32).key)]
-    for trial in (kept, gone):
-        made = blocks("01_training", trial, 1, 100.0, host=HOST.id)
-        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": more})}))
-    cut_off = method.sentence(lab.measure([Trial(), gone, Trial(batch=32)]), "").body
-    assert told not in cut_off, "the records' own plan had it too, and nobody came to it"
-    nobody_said = method.sentence(lab._records(None), "").body
-    assert told not in nobody_said
+
+    def without_records(*planned: Trial) -> str:
+        checks = trust.summary(lab.measure(planned)).set_index("check")["result"]
+        return str(checks["Planned configurations without records"])
+
+    assert without_records(Trial(), gone) == "0 of 2"
+    assert without_records(Trial(), Trial(batch=32), Trial(batch=128)) == "2 of 3"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import gzip
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import psutil
 import pytest
 
 pytest.importorskip("torch")
@@ -26,11 +24,11 @@ from labkit.data import DataSet, open_data
 from labkit.engines import sections
 from labkit.engines.regions import loss_function
 from labkit.measure import Held, HostClock, UntracedError, memory_of_step, take_trace
-from labkit.measure.trace import SECTION, STEP, nsight
+from labkit.measure.trace import SECTION, STEP
 from labkit.measure.trace.taking import FIRST_STEPS, MOST_STEPS
 from labkit.records import Blocks, Record, short_hash
+from labkit.records.traced import SECTIONS, Traced, Untraced
 from labkit.run.afterwards import asked_of_steps
-from labkit.traced import SECTIONS, Traced, Untraced
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from tests.commands import apart
@@ -516,74 +514,6 @@ def test_a_kept_trace_stands_where_the_record_says(made: tuple[Path, dict[str, R
     silent = found["without operators"]
     assert (report / silent.facts["trace_file"]).is_file(), "one that says nothing is the one that somebody will open"
     assert "trace_file" not in found["plain"].facts
-
-
-# ---- counters of Nsight Compute -------------------------------------------------------------------------------------
-
-COLUMNS = ("ID", "Process ID", "Kernel Name", "Stream", "Section Name", "Metric Name", "Metric Unit", "Metric Value")
-HEADER = ",".join(f'"{name}"' for name in COLUMNS)
-
-
-def counted(kernel: int, metric: str, value: str) -> str:
-    """A row as ncu prints it."""
-    return f'"{kernel}","12","void gemm<1, 2>","7","Metrics","{metric}","%","{value}"'
-
-
-def said_of(*kernels: tuple[str, str, str, str, str]) -> str:
-    """Nanoseconds, FP32, FP16, tensor and DRAM of each."""
-    metrics = [nsight.TIME, *nsight.METRICS.values()]
-    rows = [
-        counted(i, metric, value) for i, one in enumerate(kernels) for metric, value in zip(metrics, one, strict=True)
-    ]
-    return "\n".join(["==PROF== Connected to process 12", "a word of the process", HEADER, *rows])
-
-
-def test_activities_are_weighted_by_the_kernels_times() -> None:
-    found = nsight.what_was_said(
-        said_of(("3,000", "10.0", "n/a", "80.0", "20.0"), ("1,000", "50.0", "n/a", "0.0", "100.0"))
-    )
-    assert found == {
-        "kernels": 2,
-        "most_kernels": nsight.MOST_KERNELS,
-        "kernel_s": pytest.approx(4e-6),
-        "longest": [{"name": "gemm<1, 2>", "count": 2, "seconds": pytest.approx(4e-6)}],
-        "fp32_activity": pytest.approx(0.2),
-        "fp16_activity": None,
-        "tensor_activity": pytest.approx(0.6),
-        "dram_activity": pytest.approx(0.4),
-    }
-
-
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "counters need permission"),
-        ('==ERROR== Failed to find metric "dram__x"', "Failed to find metric"),
-        ("==PROF== Disconnected", "exit code 9"),
-        ("", "exit code 9"),
-    ],
-)
-def test_what_ncu_does_not_count_has_a_reason(said: str, reason: str) -> None:
-    found = nsight.what_was_said(said, 9)
-    assert set(found) == {"reason"} and reason in found["reason"]
-
-
-def test_ncu_is_asked_in_a_process_of_its_own_and_ended_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert nsight.counters(["true"], {"PATH": str(tmp_path)}) == {"reason": "Nsight Compute (ncu) is not installed"}
-    said, ncu = tmp_path / "said", tmp_path / "ncu"
-    said.write_text(said_of(("500", "1.0", "2.0", "3.0", "4.0")))
-    ncu.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n[ -e {said} ] || exec sleep 600\n/bin/cat {said}\n')
-    ncu.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    found = nsight.counters(["python", "-m", "steps"], environment)
-    assert (found["kernels"], found["dram_activity"]) == (1, pytest.approx(0.04))
-    asked = (tmp_path / "asked").read_text()
-    assert "--clock-control none" in asked and asked.endswith("python -m steps\n")
-    said.unlink()
-    assert nsight.counters(["x"], environment, limit_s=0.5) == {"reason": "ncu was not done within 0.5 s"}
-    assert not [one for one in psutil.Process().children(recursive=True) if one.name() == "sleep"]
 
 
 @pytest.fixture(autouse=True)

@@ -29,17 +29,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit import observed
-from labkit.host import Gpu
+from labkit.hardware.host import Gpu
+from labkit.hardware.profile import Device
 from labkit.places import ROOT
-from labkit.profile import Device
-from labkit.record_store import Store
-from labkit.records import Blocks, Record, short_hash
+from labkit.records import Blocks, Record, observed, short_hash
+from labkit.records.series import Series
+from labkit.records.series_store import SeriesStore
+from labkit.records.store import Store
 from labkit.run import watch as watch_module
 from labkit.run.progress import Progress
 from labkit.sensors import CORE_PERIOD_S, EXCHANGED_PERIOD_S, GPM_SENSORS, GPU_SENSORS, rate_name
-from labkit.series import Series
-from labkit.series_store import SeriesStore
 from labkit.telemetry import machine as machine_module
 from labkit.telemetry import nvml
 from labkit.telemetry import process as process_module

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit import cpu_limits
 from labkit.errors import Unsupported, UserError
+from labkit.hardware import cpu_limits
 from labkit.run import threads as threads_module
 from labkit.run.threads import threads_of
 from labkit.trial import Trial, thread_counts

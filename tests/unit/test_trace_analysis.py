@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.measure.trace import Analysis, Event, Events, UntracedError, analyse
-from labkit.traced import RULES, Traced
+from labkit.records.traced import RULES, Traced
 from tests.traces import (
     ADDITION,
     CONVOLUTION,

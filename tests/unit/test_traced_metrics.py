@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis.verdicts.evidence import Side
+from labkit.claims.evidence import Side
 from labkit.records import Record
+from labkit.records.traced import ALGORITHMS_HOLD_SINCE, Copies, Kernel, Piece, Section, Total, Trace, Traced, Untraced
 from labkit.results import from_trace as traced
 from labkit.results.metrics import metric_of
-from labkit.traced import ALGORITHMS_HOLD_SINCE, Copies, Kernel, Piece, Section, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from labkit.analysis.utilisation import not_readable
-from labkit.observed import Metrics, Statistic, Telemetry, Window
 from labkit.records import Record
+from labkit.records.observed import Metrics, Statistic, Telemetry, Window
+from labkit.records.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.results import from_telemetry
 from labkit.results import from_traffic as traffic
 from labkit.results.metrics import metric_of
 from labkit.sensors import rate_name
-from labkit.traced import Piece, Total, Trace, Traced, Untraced
 from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records, run
 
@@ -160,14 +159,6 @@ def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
 )
 def test_a_first_device_without_others_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
     assert traffic.first_device_utilisation_ratio(made(trial, told(sources))) == reason
-
-
-def test_a_page_of_one_device_does_not_lament_what_goes_between_several() -> None:
-    lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand", "cpu_temperature_c": "it is hidden"}}
-    for trial, said in ((Trial(), False), (FOUR, True)):
-        sentence = not_readable(of_records("multi_gpu", [made(trial, told(busy(gpu0=0.5), lacking))]))
-        assert "it is hidden" in sentence
-        assert ("no InfiniBand" in sentence) == said
 
 
 # ---- from a trace ---------------------------------------------------------------------------------------------------

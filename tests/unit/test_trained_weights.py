@@ -17,7 +17,7 @@ from labkit.engines import weights_files
 from labkit.engines.weights_files import check_folder, file_name, find_weights, lacked_weights, read_weights
 from labkit.errors import LabkitError, Unsupported, UserError
 from labkit.records import Blocks
-from labkit.scored import Scored, pack, unpack
+from labkit.records.scored import Scored, pack, unpack
 from labkit.trial import Trial
 from labkit.workloads import BuildsInPhases, build_workload
 from tests.prepared import checked

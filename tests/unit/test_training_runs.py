@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from labkit.data import open_data
-from labkit.record_store import Store
 from labkit.records import Epochs, parse_line
+from labkit.records.store import Store
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial

@@ -15,22 +15,22 @@ import pytest
 from bs4 import BeautifulSoup
 from scipy import stats
 
-from labkit import claims
-from labkit.analysis.verdicts import evidence as rooms
-from labkit.analysis.verdicts.evidence import Evidence, Side
-from labkit.analysis.verdicts.findings import COLUMNS, MARKS, Findings, finding_html
-from labkit.analysis.verdicts.judge import judge, judge_all
-from labkit.analysis.verdicts.verdict import VERDICTS, Case, Finding
-from labkit.claims import Claim
-from labkit.observed import Metrics, Statistic, Telemetry, Window
-from labkit.papers import Paper, PublishedTable, load_papers
-from labkit.profile import Profile, load_profile
-from labkit.record_store import Store
+from labkit.claims import evidence as rooms
+from labkit.claims import schema as claims
+from labkit.claims.evidence import Evidence, Side
+from labkit.claims.findings import COLUMNS, MARKS, Findings, finding_html
+from labkit.claims.judge import judge, judge_all
+from labkit.claims.papers import Paper, PublishedTable, load_papers
+from labkit.claims.schema import Claim
+from labkit.claims.shown import evidence as evidence_of_reports
+from labkit.claims.verdict import VERDICTS, Case, Finding
+from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Process, Record, short_hash
+from labkit.records.observed import Metrics, Statistic, Telemetry, Window
+from labkit.records.store import Store
 from labkit.registry import STUDIES, find_study
 from labkit.results import reports_folder
 from labkit.results.study_records import StudyRecords as Results
-from labkit.shown import evidence as evidence_of_reports
 from labkit.trial import NO_DATA, Trial
 
 HOST, OTHER_HOST = "0123456789ab", "ba9876543210"

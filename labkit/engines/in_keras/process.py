@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from labkit.errors import LabkitError
-from labkit.frameworks import KNOWN, title_of
+from labkit.hardware.frameworks import KNOWN, title_of
 
 _SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 

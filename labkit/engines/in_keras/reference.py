@@ -24,7 +24,7 @@ import numpy as np
 from labkit.data.host_batches import HostBatch
 from labkit.engines.in_keras.training import Pixels
 from labkit.errors import GateError
-from labkit.frameworks import RUNNER_PYTHON, path_of_workers
+from labkit.hardware.frameworks import RUNNER_PYTHON, path_of_workers
 from labkit.models.in_keras.carried import Array
 from labkit.trial import Trial
 

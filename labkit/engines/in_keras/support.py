@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.engines.batch_of_one import why_not_normalised
 from labkit.engines.capability import why_too_old
-from labkit.frameworks import KNOWN, title_of
+from labkit.hardware.frameworks import KNOWN, title_of
 from labkit.models.in_keras import KERAS_MODELS
 from labkit.trial import Trial
 

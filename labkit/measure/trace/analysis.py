@@ -16,7 +16,7 @@ from labkit.measure.trace.events import Events, UntracedError
 from labkit.measure.trace.found import LONGEST, Found
 from labkit.measure.trace.pieces import Cut, cut
 from labkit.measure.trace.reading import read_trace
-from labkit.traced import RULES, SECTIONS, Memory, Piece, Traced
+from labkit.records.traced import RULES, SECTIONS, Memory, Piece, Traced
 
 Of = Literal["kernels", "operators"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from labkit.traced import CallClass
+from labkit.records.traced import CallClass
 
 # By what follows `cuda`, `cu` or `hip`; the first that fits.
 _RULES: tuple[tuple[str, CallClass], ...] = (

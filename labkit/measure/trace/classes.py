@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from labkit.measure.trace.names import without_arguments
-from labkit.traced import Algorithm, KernelClass
+from labkit.records.traced import Algorithm, KernelClass
 
 
 class Known(NamedTuple):

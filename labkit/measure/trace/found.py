@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 from labkit.measure.trace.calls import class_of_call
-from labkit.traced import Algorithm, CallClass, Copies, Direction, Kernel, KernelClass, Section, Total
+from labkit.records.traced import Algorithm, CallClass, Copies, Direction, Kernel, KernelClass, Section, Total
 
 Key = TypeVar("Key", bound=Hashable)
 LONGEST = 15  # kernels and calls that a record names
@@ -65,7 +65,7 @@ class InSection:
 
 @dataclass
 class Found:
-    """What was seen in a piece, or in several. Fields have the meaning of `labkit.traced.Traced`'s."""
+    """What was seen in a piece, or in several. Fields have the meaning of `labkit.records.traced.Traced`'s."""
 
     steps: int = 0
     elapsed_s: float = 0.0

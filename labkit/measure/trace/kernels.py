@@ -12,7 +12,7 @@ from labkit.measure.trace.found import Label
 from labkit.measure.trace.names import short_name
 from labkit.measure.trace.pieces import Cut, Sections
 from labkit.measure.trace.spans import innermost
-from labkit.traced import Algorithm, KernelClass
+from labkit.records.traced import Algorithm, KernelClass
 
 # What a section says of kernels that alone say little: an addition in the optimiser's step is the optimiser's.
 OF_SECTION: dict[str, KernelClass] = {"load": "loader", "loss": "loss", "optimiser": "optimiser"}

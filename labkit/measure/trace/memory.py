@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.measure.clocks import Clock, Step
-from labkit.traced import Memory
+from labkit.records.traced import Memory
 
 _STEP = "labkit step of memory"
 

@@ -12,7 +12,7 @@ from labkit.measure.trace.found import Found, InSection
 from labkit.measure.trace.kernels import Kernels, label_kernels
 from labkit.measure.trace.pieces import Cut, Sections
 from labkit.measure.trace.spans import Spans, own_s, repeated_s, within
-from labkit.traced import Direction
+from labkit.records.traced import Direction
 
 DIRECTIONS: dict[str, Direction] = {
     "htod": "host_to_device",

@@ -1,1 +1,0 @@
-"""Records in, pictures, tables and sentences out. Measures nothing."""

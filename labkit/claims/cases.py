@@ -1,0 +1,187 @@
+"""Making a case: the effect of one or two trials, held against a test's bound and what was published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from labkit.claims.by_image import compare_images, is_by_image
+from labkit.claims.evidence import Side, difference, families, level, ratio
+from labkit.claims.reaching import is_one_sided, judged, least_ratio
+from labkit.claims.schema import Published, Test
+from labkit.claims.verdict import Bounds, Case, Verdict
+from labkit.claims.words import MISSING, Kind, listing, metric_name, shown_value, within_sentence
+from labkit.registry import find_metric
+from labkit.results.from_telemetry import why_not
+from labkit.show.quantities import quantity
+from labkit.statistics import Interval
+
+NO_INTERVAL = "one pass has no interval"
+
+
+def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
+    """The case of two trials, or of two metrics of one."""
+    sides = (over,) if over is under else (over, under)
+    if over is not under and is_by_image(over, under, test.metric):
+        found = compare_images(over, under, test.metric, as_ratio=kind == "ratio")
+        if found.effect is None:
+            return Case(label, "not testable here", test.metric, kind, sides, reason=found.reason)
+        case = make_case(test, label, kind, found.effect, bounds_of(test), sides)
+        return replace(case, reason="; ".join(said for said in (case.reason, found.note) if said))
+    if kind == "ratio" and is_one_sided(over, under, test.metric):
+        case = make_case(test, label, kind, least_ratio(over, under), bounds_of(test), sides)
+        return judged(case, over, under)
+    form = ratio if kind == "ratio" else difference
+    return make_case(test, label, kind, form(over, under, test.metric, test.metric_under), bounds_of(test), sides)
+
+
+def bounds_of(test: Test) -> Bounds | None:
+    """The bound of a test's direction; None where only a magnitude was published."""
+    if test.outside:
+        return Bounds(*test.outside, outside=True)
+    # "More" is not "the same": where a bound is equality itself, it must be left behind.
+    about_one = 1.0 if test.shape == "level" and find_metric(test.metric).unit == "x" else None
+    equality = {"ratio": 1.0, "difference": 0.0}.get(test.shape, about_one)
+    ends = test.between or (test.at_least, test.at_most)
+    if ends == (None, None):
+        return None
+    return Bounds(*ends, strict=equality is not None and equality in ends)
+
+
+def make_case(
+    test: Test, label: str, kind: Kind, effect: Interval | None, bounds: Bounds | None, sides: tuple[Side, ...]
+) -> Case:
+    """A case with its verdict: by the direction's bounds anywhere, by the magnitude on the paper's hardware too."""
+    if effect is None:
+        return missing_case(test, label, kind, sides)
+    applying = [one for one in test.published if _is_of(one, sides)]
+    said = "; ".join(_magnitude(one, test.metric, kind) for one in applying)
+    own = [one for one in applying if _hardware(sides) & set(one.hardware)]
+    about = [Bounds(*one.bounds(of_ratio=kind == "ratio")) for one in own]
+    case = Case(label, "inconclusive", test.metric, kind, sides, effect, bounds or (about[0] if about else None))
+    case = replace(case, published=said, beside=_beside(test, sides))
+    if not bounds and not about:
+        return replace(case, verdict="not testable here", reason=_whose_magnitude(test, sides))
+    verdict = worst([one.verdict(effect) for one in (bounds, *about) if one])
+    by_direction = bounds.verdict(effect) if bounds else "replicated"
+    if verdict == "inconclusive":
+        reason = NO_INTERVAL if effect.low is None else "the interval straddles the bound"
+        return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
+    not_about = verdict == "not replicated" and by_direction != verdict
+    return replace(case, verdict=verdict, reason="it is not about what was published" if not_about else "")
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """What several effects say together: one that contradicts decides, then one that is open."""
+    order: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
+    return next((one for one in order if one in verdicts), "not testable here")
+
+
+class Weighed(NamedTuple):
+    """One of several effects that decide together: its interval, where it must lie, and of what it is."""
+
+    effect: Interval
+    bounds: Bounds
+    of: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says alone."""
+        return self.bounds.verdict(self.effect)
+
+
+def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[Side, ...], reason: str = "") -> Case:
+    """One case of several effects that must all lie in their bounds; the first one that decides is shown, and named."""
+    verdict = worst([one.verdict for one in effects])
+    effect, bounds, of = next(one for one in effects if one.verdict == verdict)
+    label = f"{label}: {of}" if of else label
+    why = (
+        reason
+        if verdict != "inconclusive"
+        else NO_INTERVAL
+        if effect.low is None
+        else "the interval straddles the bound"
+    )
+    return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=why, beside=_beside(test, sides))
+
+
+def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) -> Case:
+    """A case without an effect, and why: a failure is a row."""
+    failed = [reason for side in sides if (reason := side.failure())]
+    if failed:
+        reason = failed[0]
+    else:
+        metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
+        without = [side for side in sides if not side.values(metric)]
+        reason = (
+            f"{within_sentence(metric_name(metric))}: "
+            f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
+            if without
+            else _no_effect(test, kind, sides)
+        )
+    return Case(label, "not testable here", test.metric, kind, sides, reason=reason)
+
+
+def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
+    """Why sides that all have values have no effect."""
+    values = [
+        value
+        for side in sides
+        for name in {test.metric, test.metric_under or test.metric}
+        for value in side.values(name).values()
+    ]
+    if kind == "ratio" and any(value <= 0 for value in values):
+        return "a value of 0 or less has no ratio"
+    return "the trials share no pass"
+
+
+def _hardware(sides: tuple[Side, ...]) -> set[str]:
+    return {side.results.profile.name for side in sides}
+
+
+def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
+    """Why a magnitude decides nothing here: it is of other hardware, or of other trials."""
+    where = sorted({name for one in test.published for name in one.hardware})
+    if not _hardware(sides) & set(where):
+        return f"a value of {listing(where)}, tested on such hardware alone; the one found here is shown beside it"
+    of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
+    return f"what was published is of other trials ({of})"
+
+
+def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
+    return any(all(side.field(name) == value for name, value in published.select.items()) for side in sides)
+
+
+def _magnitude(published: Published, metric: str, kind: Kind) -> str:
+    ends = published.value if isinstance(published.value, tuple) else (published.value,)
+    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {listing(published.hardware)}"
+
+
+def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
+    """What else is known of the first trial; of a trend of both its ends."""
+    ends = sides[:1]
+    if test.shape == "trend" and test.along:
+        along = test.along
+        ordered = sorted(sides, key=lambda side: _sortable(side.field(along)))
+        ends = (ordered[0], ordered[-1])
+    told = []
+    for name in test.beside:
+        found = [level(side, name) for side in ends]
+        if any(found):
+            shown = dict.fromkeys(quantity(one.point, name) if one else MISSING for one in found)
+            told.append((metric_name(name), " to ".join(shown)))
+    return tuple(told)
+
+
+def ordered_families(chosen: list[Side], along: str) -> list[list[Side]]:
+    """Families along a field, ascending, one side a value (two devices of a generation are no trend: the last counts).
+
+    Sides without a value of the field are left out.
+    """
+    found = families([side for side in chosen if side.field(along) is not None], [along])
+    once = [list({side.field(along): side for side in family}.values()) for family in found]
+    return [sorted(family, key=lambda side: _sortable(side.field(along))) for family in once]
+
+
+def _sortable(value: object) -> tuple[int, float, str]:
+    return (0, float(value), "") if isinstance(value, (int, float)) else (1, 0.0, str(value))

@@ -1,0 +1,219 @@
+"""Claims judged by records: every test of a claim gives cases, each with an effect, its interval and a verdict.
+
+A verdict comes from the interval, never from the point: the whole interval on the supporting side of the bound is
+`replicated`, the whole of it on the other side `not replicated`, anything else `inconclusive`. A claim is replicated
+when all its cases are, and not replicated when one of them is not. Nothing corrects for the number of cases.
+"""
+
+from __future__ import annotations
+
+from labkit.claims.evidence import Evidence, Side, select
+from labkit.claims.papers import Paper
+from labkit.claims.schema import ACROSS, OTHERS, Claim, Test
+from labkit.claims.shapes import SHAPES
+from labkit.claims.verdict import Case, Finding, Judged, Verdict
+from labkit.claims.words import choice_words, field_name, listing, title_of
+from labkit.registry import FRAMEWORK_TITLES, STUDIES
+from labkit.trial import NO_DATA, OF_NETWORKS
+
+
+def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
+    """Judge one claim by the records there are."""
+    missing = [study for study in claim.studies if study not in evidence.available]
+    if missing == claim.studies:
+        are = "is" if len(missing) == 1 else "are"
+        reason = f"{listing(missing)} {are} not in this version of the workbook"
+        untested = tuple(Judged(test, (), reason) for test in claim.tests)
+        return Finding(paper, claim, "not testable here", reason, "", untested)
+    tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
+    verdict, reason = _together(tests)
+    return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)
+
+
+def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
+    """Every claim of every paper (or of one study), in the papers' order."""
+    return [
+        judge(paper, claim, evidence)
+        for paper in papers
+        for claim in paper.claims
+        if study is None or study in claim.studies
+    ]
+
+
+def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
+    """One verdict from those of the cases, with the reason where it is not plain."""
+    cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
+    against = [case for case in cases if case.verdict == "not replicated"]
+    unclear = [case for case in cases if case.verdict == "inconclusive"]
+    if against:
+        verb = "contradicts" if len(against) == 1 else "contradict"
+        return "not replicated", f"{len(against)} of {len(cases)} cases {verb} it" if len(cases) > 1 else ""
+    for judged in _deciding(tests):
+        testable = [case for case in judged.cases if case.verdict != "not testable here"]
+        if not testable:
+            reasons = list(dict.fromkeys(case.reason for case in judged.cases if case.reason))
+            return "not testable here", judged.reason or "; ".join(reasons)
+    if unclear:
+        reasons = list(dict.fromkeys(case.reason for case in unclear))
+        if len(cases) == 1:
+            return "inconclusive", reasons[0]
+        supporting = len(cases) - len(unclear)
+        return (
+            "inconclusive",
+            f"{len(unclear)} of {len(cases)} cases {'is' if len(unclear) == 1 else 'are'} open ({listing(reasons)}), "
+            f"{supporting} {'supports' if supporting == 1 else 'support'} it",
+        )
+    return "replicated", ""
+
+
+def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:
+    """The tests that must have a case: a mere magnitude of other hardware stops no direction from being judged."""
+    with_bound = [judged for judged in tests if judged.test.has_direction]
+    return with_bound or list(tests)
+
+
+def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
+    across = _compares_profiles(test)
+    available = [study for study in claim.studies_of(test) if study in evidence.available]
+    if not available:
+        return Judged(test, (), f"{listing(claim.studies_of(test))} is not in this version of the workbook")
+    sides = [side for study in available for side in evidence.sides(study, across=across)]
+    study = " or ".join(available)
+    if not sides:
+        if evidence.profile is None:
+            return Judged(test, (), f"no profile has records of {study}")
+        said = f"no records of {study} on {evidence.profile}"
+        unreadable = [why for one in available if (why := evidence.unreadable.get((evidence.profile, one)))]
+        if unreadable:
+            return Judged(test, (), "; ".join(unreadable))
+        if not evidence.results(evidence.profile, available[0]).profile.runnable:
+            return Judged(test, (), f"{said}, which no current framework runs on")
+        names = ",".join(STUDIES[one].name for one in available)
+        again = f"`make report HW={evidence.profile} STUDY={names}`"
+        return Judged(test, (), f"{said}; with the hardware: {again}")
+    if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
+        return Judged(test, (), f"it takes trials on a GPU, and the profile {listing(_profiles(sides))} has none")
+    chosen = select(sides, test.select)
+    if not chosen:
+        return Judged(test, (), f"no trial of {study} has {choice_words(test.select)}")
+    if across:
+        there = _profiles(chosen)
+        if len(there) < 2:
+            return Judged(test, (), f"it compares profiles, and only {listing(there)} has records of such trials")
+        if evidence.profile is not None and evidence.profile not in there:
+            return Judged(test, (), f"it compares {listing(there)}; {evidence.profile} has no records of such trials")
+    cases = tuple(SHAPES[test.shape](test, chosen))
+    if cases:
+        return Judged(test, cases)
+    return Judged(test, (), _why_no_case(test, chosen))
+
+
+def _wants_gpu(test: Test) -> bool:
+    return "cuda" in (test.select.get("device"), test.over.get("device"), test.under.get("device"))
+
+
+def _profiles(sides: list[Side]) -> list[str]:
+    return sorted({side.results.profile.name for side in sides})
+
+
+def _compares_profiles(test: Test) -> bool:
+    named = {*test.over, *test.under, test.along, test.among}
+    return bool(named & set(ACROSS))
+
+
+def _why_no_case(test: Test, chosen: list[Side]) -> str:
+    profiles = listing(_profiles(chosen))
+    if test.along == "profile" and test.order:
+        return f"it compares {listing([str(name) for name in test.order])}; such records are of {profiles}"
+    if "profile" in test.over:
+        return f"it compares {test.over['profile']} with {test.under['profile']}; such records are of {profiles}"
+    if test.along == "generation":
+        return f"it compares GPUs of several generations; such records are of {profiles}"
+    if test.over:
+        return f"no trial with {choice_words(test.over)} has one with {choice_words(test.under)} beside it"
+    if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
+        return f"it compares several values of {field_name(test.among)}, and there is one"
+    if test.along:
+        there = sorted({str(side.field(test.along)) for side in chosen})
+        wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
+        alike = f"it takes several values{wanted} of {field_name(test.along)} in trials that are alike"
+        return f"{alike}; there is {listing(there)}"
+    return "no trial has it"
+
+
+def _models_of(test: Test) -> list[object]:
+    """The models that a test itself names."""
+    named: list[object] = [*test.order] if test.along == "model" else []
+    for choice in (test.select, test.over, test.under):
+        value = choice.get("model", [])
+        named += value if isinstance(value, list) else [value]
+    return [name for name in named if name != OTHERS]
+
+
+def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
+    """Where numbers of the claim were not held against anything, or whole tests had no trials."""
+    parts = []
+    decided = [[case for case in cases if case.verdict != "not testable here"] for cases in told]
+    printed = {name for judged, cases in zip(tests, decided, strict=True) if cases for name in _printed_on(judged)}
+    profiles = {side.results.profile.name for cases in decided for case in cases for side in case.sides}
+    if printed and not printed & profiles:
+        parts.append("by direction only (its magnitudes are judged on the paper's hardware)")
+    done = sum(map(bool, decided))
+    if 0 < done < len(tests):
+        parts.append(f"by {done} of its {len(tests)} tests")
+    return parts
+
+
+def _printed_on(judged: Judged) -> set[str]:
+    """The profiles on which a test's magnitudes were published."""
+    return {name for published in judged.test.published for name in published.hardware}
+
+
+def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
+    """In what the trials behind the verdict differ from the paper's, and what of the claim was not judged by them."""
+    cases_told = [[one for one in judged.cases if one.effect or one.verdict != "not testable here"] for judged in tests]
+    told = [case for cases in cases_told for case in cases]
+    sides = [side for case in told for side in case.sides]
+    trials = [side.trial for side in sides]
+    if not trials:
+        return ""
+    setup, parts = paper.setup, _only(tests, cases_told)
+    data = sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})
+    frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
+    precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
+    compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
+    for device, things in (("cuda", "GPUs"), ("cpu", "processes")):
+        if several := sorted({trial.devices_taken for trial in trials if trial.device == device} - {1}):
+            parts.append(f"on {listing([str(number) for number in several])} {things}")
+    if learners := sorted({trial.devices for trial in trials if trial.placement == "together"}):
+        parts.append(f"by {listing([str(number) for number in learners])} learners that share one device")
+    if epochs := sorted({trial.epochs for trial in trials if trial.epochs}):
+        parts.append(f"after {listing([str(number) for number in epochs])} epochs")
+    if data:
+        parts.append(f"on {listing(data)}")
+    if frameworks and "framework" not in compared:
+        parts.append(f"with {listing([FRAMEWORK_TITLES.get(name, name) for name in frameworks])}")
+    if precisions and "precision" not in compared:
+        parts.append(f"in {listing([name.upper() for name in precisions])}")
+    asked = [judged.test.select.get("precision") for judged in tests]
+    listed = {str(name) for value in asked if isinstance(value, list) for name in value}
+    if lacking := sorted(listed - {trial.precision for trial in trials}):
+        parts.append(f"without {listing([name.upper() for name in lacking])}")
+    measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_NETWORKS))
+    chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
+    wanted = list(dict.fromkeys(chosen)) or setup.models
+    absent = [model for model in wanted if model not in measured]
+    extra = [model for model in measured if model not in [*wanted, *setup.models]]
+    if not measured:
+        pass  # no network was run
+    elif not set(measured) & set(wanted):
+        parts.append(f"of {listing([title_of(model) for model in measured])} instead of the paper's networks")
+    else:
+        parts += [f"without {listing([title_of(model) for model in absent])}"] if absent else []
+        parts += [f"also of {listing([title_of(model) for model in extra])}"] if extra else []
+    profiles = {side.results.profile.name for side in sides}
+    ordered = [str(name) for judged in tests if judged.test.along == "profile" for name in judged.test.order]
+    left_out = [name for name in dict.fromkeys(ordered) if name not in profiles]
+    if left_out:
+        parts.append(f"without {listing(left_out)}")
+    return ", ".join(parts)

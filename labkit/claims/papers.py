@@ -1,0 +1,212 @@
+"""`papers/*.yaml` -> Paper: citation, hardware, numbers as printed with where they stand, and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from labkit.claims.schema import FASTEST, OTHERS, Claim, Test
+from labkit.errors import UserError, unknown
+from labkit.hardware.profile import profile_names, read_yaml
+from labkit.places import ROOT
+from labkit.registry import METRICS, STUDIES
+
+PAPERS = ROOT / "papers"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Citation(_Part):
+    """Who published it, and how a reader finds it."""
+
+    title: str
+    authors: list[str]
+    institution: str
+    published: str  # as far as the paper says
+
+
+class Setup(_Part):
+    """What the paper measured with, as printed; `frameworks`, `data_sets` and `precisions` in the words of trials."""
+
+    framework: str
+    data: str
+    models: list[str]
+    frameworks: list[str] = []
+    data_sets: list[str] = []
+    precisions: list[str] = ["fp32"]
+
+
+class PaperDevice(_Part):
+    """A device of the paper, as the paper prints it, and the profile it belongs to."""
+
+    profile: str
+    printed: str
+    where: str
+
+
+class PrintedTable(_Part):
+    """A table as printed that is no result: hardware, batch sizes, iterations."""
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[str | float | None]]
+    where: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _is_rectangular(self) -> PrintedTable:
+        _check_rows(self.rows, self.columns)
+        return self
+
+
+class PublishedRun(_Part):
+    """A training as the paper sets it: which network in what, on how many GPUs, and for how long.
+
+    `batch` is of all devices of a node together, as printed; either `iterations` of it or `epochs` are given.
+    `speed_up` is over one device, where the paper prints it.
+    """
+
+    framework: str
+    model: str
+    image_px: int = Field(ge=1)
+    device: Literal["cuda", "cpu"] = "cuda"
+    devices: int = Field(1, ge=1)
+    nodes: int = Field(1, ge=1)
+    batch: int = Field(ge=1)
+    iterations: int | None = Field(None, ge=1)
+    epochs: int | None = Field(None, ge=1)
+    speed_up: float | None = Field(None, gt=0)
+    where: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _has_one_length_and_shares_its_batch(self) -> PublishedRun:
+        if (self.iterations is None) == (self.epochs is None):
+            raise ValueError("a run gives its length in iterations or in epochs")
+        if self.devices % self.nodes or self.batch % (self.devices // self.nodes):
+            raise ValueError(f"{self.devices} devices of {self.nodes} nodes can't share a batch of {self.batch}")
+        return self
+
+    @property
+    def batch_of_device(self) -> int:
+        """Images that each device gets in a step."""
+        return self.batch // (self.devices // self.nodes)
+
+    @property
+    def samples(self) -> int | None:
+        """Images of the whole run; None where it is given in epochs."""
+        return None if self.iterations is None else self.iterations * self.batch * self.nodes
+
+
+class PublishedTable(_Part):
+    """Numbers of one metric as printed, in `unit`: a row a statistic or model, a column a profile or precision."""
+
+    metric: str
+    unit: str
+    to_si: float = Field(gt=0)  # stored SI value = printed value * to_si
+    study: str
+    model: str = ""  # where rows are statistics
+    workload: Literal["train", "infer", "idle"]
+    columns_are: Literal["profile", "precision"] = "profile"
+    rows_are: Literal["statistic", "model"] = "statistic"
+    columns: list[str]
+    rows: dict[str, list[float]]
+    where: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _fits_the_registry(self) -> PublishedTable:
+        if self.metric not in METRICS:
+            raise ValueError(f"{unknown('metric', self.metric, METRICS)}")
+        if self.study not in STUDIES:
+            raise ValueError(f"{unknown('study', self.study, STUDIES)}")
+        if bool(self.model) != (self.rows_are == "statistic"):
+            raise ValueError("a table of statistics names its model; one whose rows are models does not")
+        _check_rows(self.rows, self.columns)
+        return self
+
+    def si(self, row: str, column: str) -> float:
+        """One number in SI units."""
+        return self.rows[row][self.columns.index(column)] * self.to_si
+
+
+class PublishedOrder(_Part):
+    """An ordering that the paper states, best first, where it prints no numbers."""
+
+    metric: str
+    study: str
+    workload: Literal["train", "infer"]
+    order: list[str]
+    statement: str
+    where: Annotated[str, Field(min_length=1)]
+
+
+class Paper(_Part):
+    """One paper: `name` is what pages call it in a word or two."""
+
+    id: str
+    name: Annotated[str, Field(min_length=1)]
+    citation: Citation
+    setup: Setup
+    devices: list[PaperDevice]
+    printed: list[PrintedTable] = []
+    tables: list[PublishedTable] = []
+    runs: list[PublishedRun] = []
+    orders: list[PublishedOrder] = []
+    claims: list[Claim] = []
+
+    @model_validator(mode="after")
+    def _claims_are_its_own(self) -> Paper:
+        ids = [claim.id for claim in self.claims]
+        for one in ids:
+            if not one.startswith(f"{self.id}-"):
+                raise ValueError(f"claims: the id {one!r} does not begin with {self.id}-")
+            if ids.count(one) > 1:
+                raise ValueError(f"claims: the id {one!r} is given twice")
+        named = {name for claim in self.claims for test in claim.tests for name in _profiles_of(test)}
+        named |= {device.profile for device in self.devices}
+        named |= {name for table in self.tables if table.columns_are == "profile" for name in table.columns}
+        known = profile_names()
+        for name in sorted(named):
+            if name not in known:
+                raise ValueError(f"{unknown('profile', name, known)}")
+        return self
+
+
+def _message(text: str) -> str:
+    return text.removeprefix("Value error, ").rstrip(".")
+
+
+def _profiles_of(test: Test) -> list[str]:
+    """The profiles that a test names."""
+    named = [name for one in test.published for name in one.hardware]
+    for choice in (test.select, test.over, test.under):
+        values = choice.get("profile", [])
+        named += [str(value) for value in (values if isinstance(values, list) else [values])]
+    named += [str(value) for value in test.order if test.along == "profile"]
+    return [name for name in named if name not in (FASTEST, OTHERS)]
+
+
+def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) -> None:
+    for name, values in rows.items():
+        if len(values) != len(columns):
+            raise ValueError(f"row {name!r} has {len(values)} values for {len(columns)} columns")
+
+
+def load_papers(folder: Path = PAPERS) -> list[Paper]:
+    """Every paper, sorted by id. UserError with the file and the place for one that does not fit the schema."""
+    papers = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            papers.append(Paper.model_validate({**read_yaml(path), "id": path.stem}))
+        except ValidationError as error:
+            problems = "; ".join(
+                ": ".join(filter(None, [".".join(map(str, problem["loc"])), _message(problem["msg"])]))
+                for problem in error.errors()
+            )
+            raise UserError(f"papers/{path.name}: {problems}.") from error
+    return papers

@@ -1,0 +1,179 @@
+"""The shapes of a test: which trials are compared, and the cases that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+from labkit.claims.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
+from labkit.claims.evidence import Side, families, level, pairs, ratio
+from labkit.claims.schema import Test
+from labkit.claims.trends import MORE, STEP_BACK, TRENDS
+from labkit.claims.verdict import Case, Verdict
+from labkit.claims.words import (
+    COMPARED,
+    Kind,
+    listing,
+    metric_name,
+    pair_name,
+    shared_name,
+    shown_effect,
+    span,
+    title_of,
+    trial_name,
+    value_words,
+)
+from labkit.statistics import Interval
+
+
+def _level(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    for side in chosen:
+        yield make_case(test, trial_name(side, chosen), "level", level(side, test.metric), bounds_of(test), (side,))
+
+
+def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    kind: Kind = "ratio" if test.shape == "ratio" else "difference"
+    if test.metric_under:
+        for side in chosen:
+            names = f"{metric_name(test.metric)} {COMPARED[kind]} {metric_name(test.metric_under).lower()}"
+            label = f"{trial_name(side, chosen)}: {names}"
+            yield compare(test, side, side, kind, label)
+        return
+    for family in families(chosen, test.over):
+        for over, under in pairs(family, test.over, test.under):
+            yield compare(test, over, under, kind, pair_name(over, under, chosen, list(test.over), kind))
+
+
+def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None and test.trend is not None
+    needed = 3 if test.trend in ("diminishing", "tapers", "peaks") else 2
+    for family in ordered_families(chosen, test.along):
+        known = [side for side in family if side.values(test.metric)]
+        if len(family) < needed:
+            continue
+        shown = known if len(known) >= needed else family
+        # Named by its last: along devices the first may be one device, which has no scaling.
+        label = f"{shared_name(family[-1], chosen, [test.along])}, {span(shown, test.along)}".removeprefix(", ")
+        if len(known) < needed:
+            yield missing_case(test, label, "ratio", tuple(family))
+        else:
+            yield _without_some(TRENDS[test.trend](test, known, label), test, [s for s in family if s not in known])
+
+
+def _without_some(case: Case, test: Test, absent: list[Side]) -> Case:
+    """A trend that goes without some of its sizes says which, and why."""
+    if not absent:
+        return case
+    said = "; ".join(
+        f"without {value_words(side, test.along or '')}: {missing_case(test, '', 'ratio', (side,)).reason}"
+        for side in absent
+    )
+    return replace(case, reason=f"{case.reason}; {said}" if case.reason else said)
+
+
+def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    along = test.along
+    for family in families(chosen, [along]):
+        in_order = [side for value in test.order for side in family if side.field(along) == value]
+        for higher, lower in pairwise(in_order):
+            label = pair_name(higher, lower, chosen, [along], "ratio")
+            yield make_case(test, label, "ratio", ratio(higher, lower, test.metric), MORE, (higher, lower))
+
+
+def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    """For each pair of values along the field: every value of `among` has its effect on the same side of 1."""
+    assert test.along is not None and test.among is not None
+    along, among = test.along, test.among
+    for family in families(chosen, [along, among]):
+        for first, second in combinations(sorted({str(side.field(along)) for side in family}), 2):
+            couples = [
+                (value, a, b)
+                for value in sorted({str(side.field(among)) for side in family})
+                if (a := _find(family, {along: first, among: value}))
+                and (b := _find(family, {along: second, among: value}))
+            ]
+            if len(couples) < 2:
+                continue
+            label = _between(family, along, first, second)
+            effects = {value: effect for value, a, b in couples if (effect := ratio(a, b, test.metric))}
+            sides = tuple(side for _, a, b in couples for side in (a, b))
+            if len(effects) < 2:
+                yield missing_case(test, label, "ratio", sides)
+            else:
+                yield _alike_case(test, label, effects, sides)
+
+
+def _between(family: list[Side], along: str, first: str, second: str) -> str:
+    """`batch 64: H100 SXM over H200 SXM`."""
+    sides = [side for place in (first, second) if (side := _find(family, {along: place}))]
+    shared = f"batch {family[0].trial.batch}: " if len({side.trial.batch for side in family}) == 1 else ""
+    return shared + " over ".join(value_words(side, along) for side in sides)
+
+
+def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
+    """A difference of at most 5 % ("hardly") is none, so two orders contradict each other only beyond that."""
+    extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
+    said = "; ".join(
+        f"{title_of(name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
+    )
+    directions = {_direction(effect) for effect in effects.values()}
+    verdict: Verdict = "replicated" if len(directions) == 1 and "open" not in directions else "inconclusive"
+    if {"higher", "lower"} <= directions:
+        verdict = "not replicated"
+    reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
+    return Case(f"{label}: {said}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
+
+
+def _direction(effect: Interval) -> str:
+    if effect.low is None or effect.high is None:
+        return "open"
+    if effect.low > 1 + STEP_BACK:
+        return "higher"
+    if effect.high < 1 - STEP_BACK:
+        return "lower"
+    return "same" if effect.low >= 1 - STEP_BACK and effect.high <= 1 + STEP_BACK else "open"
+
+
+def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
+    assert test.along is not None
+    for family in ordered_families(chosen, test.along):
+        if len(family) > 1:
+            label = f"{shared_name(family[0], chosen, [test.along])}, {span(family, test.along)}".removeprefix(", ")
+            yield _labels_case(test, label, family)
+
+
+def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
+    """A label has no interval; what stands for it is that every pass says the same, and that there are several."""
+    told = [side.labels(test.metric) for side in family]
+    case = Case(label, "inconclusive", test.metric, "level", tuple(family))
+    if not all(told):
+        without = next(side for side, names in zip(family, told, strict=True) if not names)
+        return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
+    where: dict[str, list[str]] = {}  # a label's values of the field, in their order
+    for side, names in zip(family, told, strict=True):
+        where.setdefault(listing(sorted(set(names))), []).append(value_words(side, test.along or "", bare=True))
+    said = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
+    passes = min(len(names) for names in told)
+    case = replace(case, label=f"{label} ({said})", passes=passes)
+    if any(len(set(names)) > 1 for names in told):
+        return replace(case, reason="passes disagree")
+    if passes < 2:
+        return replace(case, reason=NO_INTERVAL)
+    return replace(case, verdict="not replicated" if len(where) == 1 else "replicated")
+
+
+SHAPES: dict[str, Callable[[Test, list[Side]], Iterator[Case]]] = {
+    "level": _level,
+    "ratio": _compared,
+    "difference": _compared,
+    "trend": _trend,
+    "order": _order,
+    "alike": _alike,
+    "differs": _differs,
+}
+
+
+def _find(family: list[Side], wanted: dict[str, str]) -> Side | None:
+    return next((s for s in family if all(str(s.field(name)) == value for name, value in wanted.items())), None)

@@ -1,0 +1,51 @@
+"""The evidence for claims in `reports/`: what the pages of a profile show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labkit.claims import Evidence, Findings, judge_all
+from labkit.claims.papers import load_papers
+from labkit.errors import LabkitError
+from labkit.hardware.profile import load_profile, profile_names
+from labkit.places import notebook_of
+from labkit.records.store import Store
+from labkit.registry import STUDIES, find_study
+from labkit.results import Results as Recorded
+from labkit.results import reports_folder, study_records
+from labkit.results.study_records import StudyRecords as Results
+
+
+def evidence(profile: str | None, here: str | None = None, known: Sequence[Results] = ()) -> Evidence:
+    """The records by which claims are judged, from the view of a profile; None views all recorded profiles alike.
+
+    `here` is this host's id: its records are shown before those of others. `known` are records read already.
+    """
+    given = {(results.profile.name, results.study.id): results for results in known}
+    names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
+
+    unreadable: dict[tuple[str, str], str] = {}
+
+    def load(name: str, study: str) -> Results:
+        if (name, study) in given:
+            return given[name, study]
+        about, owner = find_study(study), load_profile(name)
+        try:
+            return study_records(owner, about, store=Store(reports_folder() / name), here=here)
+        except (LabkitError, OSError, ValueError) as error:  # a broken file costs its own study only
+            unreadable[name, study] = str(error)
+            return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
+
+    profiles = tuple(sorted(names | ({profile} if profile else set())))
+    available = frozenset(study for study in STUDIES if notebook_of(study).is_file())
+    return Evidence(profile=profile, profiles=profiles, available=available, load=load, unreadable=unreadable)
+
+
+def recorded(seen: Evidence) -> Recorded:
+    """Everything that the pages of these profiles show, as tables; studies without records are left out."""
+    return Recorded([found for name in seen.profiles for study in STUDIES if (found := seen.results(name, study))])
+
+
+def verdicts(seen: Evidence, study: str | None = None) -> Findings:
+    """What these records say of the claims on a study, or of all claims."""
+    return Findings(judge_all(load_papers(), seen, study))

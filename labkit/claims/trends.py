@@ -1,0 +1,116 @@
+"""How a metric runs along a field: rises, falls, stays, gains less and less, or peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+from labkit.claims.cases import Weighed, deciding_case, make_case, missing_case
+from labkit.claims.evidence import Side, level, ratio
+from labkit.claims.schema import Test
+from labkit.claims.verdict import Bounds, Case
+from labkit.claims.words import shown_effect, value_words
+from labkit.statistics import Interval, linear_interval
+
+STEP_BACK = 0.05  # "hardly": a trend may step back by so much between neighbours
+ALIKE = (0.9, 1.1)  # "alike", "constant"
+MORE, LESS = Bounds(low=1.0, strict=True), Bounds(high=1.0, strict=True)
+
+
+def _monotone(test: Test, family: list[Side], label: str) -> Case:
+    """The last value over the first; a step in the other direction by more than 5 % contradicts."""
+    rises = test.trend == "rises"
+    bounds = MORE if rises else LESS
+    case = make_case(test, label, "ratio", ratio(family[-1], family[0], test.metric), bounds, tuple(family))
+    for before, after in pairwise(family):
+        step = ratio(after, before, test.metric)
+        if step is None or step.low is None or step.high is None:
+            continue
+        if (step.high < 1 - STEP_BACK) if rises else (step.low > 1 + STEP_BACK):
+            said = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
+            how = f"{'falls' if rises else 'rises'} {said}: {shown_effect(step, test.metric, 'ratio')}"
+            return replace(case, verdict="not replicated", reason=f"it {how}")
+    return case
+
+
+def _constant(test: Test, family: list[Side], label: str) -> Case:
+    """Every value within ±10 % of the first."""
+    bounds = Bounds(*ALIKE)
+    effects = [
+        Weighed(effect, bounds, _over(side, family[0], test))
+        for side in family[1:]
+        if (effect := ratio(side, family[0], test.metric))
+    ]
+    if not effects:
+        return missing_case(test, label, "ratio", tuple(family))
+    effects.sort(key=lambda one: -abs(math.log(one.effect.point)))  # of those that decide, the farthest is shown
+    return deciding_case(test, label, effects, tuple(family))
+
+
+def _diminishing(test: Test, family: list[Side], label: str) -> Case:
+    """Each step adds less, a unit of the field, than the step before it."""
+    steps = list(pairwise(family))
+    effects = [Weighed(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
+    if len(effects) < len(steps) - 1:
+        return _no_gain(test, label, family)
+    effects.sort(key=lambda one: -one.effect.point)
+    return deciding_case(test, label, effects, tuple(family))
+
+
+def _tapers(test: Test, family: list[Side], label: str) -> Case:
+    """The last step adds less, a unit of the field, than the first."""
+    steps = list(pairwise(family))
+    effect = _gain_ratio(test, steps[0], steps[-1])
+    return make_case(test, label, "ratio", effect, LESS, tuple(family)) if effect else _no_gain(test, label, family)
+
+
+def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
+    """The second step's gain over the first's, both a unit of the field; None when the first is no gain in a pass."""
+    along = test.along or ""
+    values = [side.values(test.metric) for side in (*first, *second)]
+    places = [float(side.field(along)) for side in (*first, *second)]
+    shared = sorted(set.intersection(*(set(one) for one in values)))
+    ratios = []
+    for number in shared:
+        gains = [(values[b][number] - values[a][number]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))]
+        if gains[0] <= 0:
+            return None
+        ratios.append(gains[1] / gains[0])
+    return linear_interval(ratios) if ratios else None
+
+
+def _no_gain(test: Test, label: str, family: list[Side]) -> Case:
+    reason = "it does not rise in every pass"
+    return Case(label, "inconclusive", test.metric, "ratio", tuple(family), reason=reason)
+
+
+def _peaks(test: Test, family: list[Side], label: str) -> Case:
+    """The highest value lies within the sweep and above both of its ends."""
+    ends = (family[0], family[-1])
+    inner = [(found.point, place) for place, side in enumerate(family[1:-1]) if (found := level(side, test.metric))]
+    if not inner:
+        return missing_case(test, label, "ratio", tuple(family))
+    top = family[1 + max(inner)[1]]
+    effects = [Weighed(lead, MORE, _over(top, end, test)) for end in ends if (lead := ratio(top, end, test.metric))]
+    if len(effects) < len(ends):
+        return missing_case(test, label, "ratio", (top, *ends))
+    effects.sort(key=lambda one: one.effect.point)
+    return deciding_case(test, label, effects, (top, *ends))
+
+
+def _over(upper: Side, lower: Side, test: Test) -> str:
+    """`32 over 64`: which of a trend's values an effect is of."""
+    values = (value_words(side, test.along or "", bare=True) for side in (upper, lower))
+    return " over ".join(values)
+
+
+TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {
+    "rises": _monotone,
+    "falls": _monotone,
+    "constant": _constant,
+    "diminishing": _diminishing,
+    "tapers": _tapers,
+    "peaks": _peaks,
+}

@@ -1,0 +1,102 @@
+"""A verdict and what it rests on: cases with their effects, the tests of a claim, the claim as a whole."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from labkit.claims.evidence import Side
+from labkit.claims.papers import Paper
+from labkit.claims.schema import Claim, Test
+from labkit.claims.words import Kind, shown_effect
+from labkit.statistics import Interval
+
+Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
+VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where an effect supports a claim: from `low` to `high` (None = open); with `outside` everywhere else."""
+
+    low: float | None = None
+    high: float | None = None
+    outside: bool = False
+    strict: bool = False  # "more" and "less" are not "the same"; a bound such as "at most 5 %" may be met exactly
+
+    def _above(self, upper: float, lower: float) -> bool:
+        # A bound that is met exactly must not fail by the last binary digit.
+        close = math.isclose(upper, lower, rel_tol=1e-9, abs_tol=1e-12)
+        return (upper > lower and not close) if self.strict else (upper >= lower or close)
+
+    def verdict(self, effect: Interval) -> Verdict:
+        """What an effect's interval says; without an interval nothing."""
+        if effect.low is None or effect.high is None:
+            return "inconclusive"
+        inside = (self.low is None or self._above(effect.low, self.low)) and (
+            self.high is None or self._above(self.high, effect.high)
+        )
+        apart = (self.low is not None and effect.high < self.low) or (self.high is not None and effect.low > self.high)
+        if self.outside:
+            inside, apart = apart, inside
+        return "replicated" if inside else "not replicated" if apart else "inconclusive"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One effect of a test. `reason` says why it is inconclusive or not testable; `sides` are the trials behind it."""
+
+    label: str
+    verdict: Verdict
+    metric: str
+    kind: Kind
+    sides: tuple[Side, ...]
+    effect: Interval | None = None
+    bounds: Bounds | None = None
+    reason: str = ""
+    published: str = ""
+    beside: tuple[tuple[str, str], ...] = ()
+    passes: int = 0  # behind a case whose values are words and have no effect
+
+    @property
+    def n(self) -> int:
+        """How many values it rests on, passes or images compared one by one; 0 where on none."""
+        return self.effect.n if self.effect else self.passes
+
+    @property
+    def shown(self) -> str:
+        """The effect with its interval, in the metric's printed unit."""
+        return shown_effect(self.effect, self.metric, self.kind) if self.effect else ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One test with its cases; `reason` says why there is none."""
+
+    test: Test
+    cases: tuple[Case, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the records say of one claim. `scope` names in what they differ from the paper's set-up."""
+
+    paper: Paper
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    scope: str
+    tests: tuple[Judged, ...]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases of all tests."""
+        return [case for judged in self.tests for case in judged.cases]
+
+    @property
+    def label(self) -> str:
+        """The verdict with its scope: `replicated, on synthetic32 with torch`."""
+        judged = self.verdict != "not testable here"
+        return f"{self.verdict}, {self.scope}" if judged and self.scope else self.verdict

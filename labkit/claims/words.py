@@ -1,0 +1,221 @@
+"""Claims, trials and effects in words: what a case is called, how its effect and its bound are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from labkit.claims.evidence import Side
+from labkit.claims.schema import Test
+from labkit.models import MODELS
+from labkit.registry import FRAMEWORK_TITLES, LABELS, METRICS, find_metric
+from labkit.show.quantities import number, quantity
+from labkit.statistics import Interval
+from labkit.trial import OF_NETWORKS
+
+Kind = Literal["level", "ratio", "difference"]
+
+MISSING = "–"
+COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
+
+
+def listing(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
+
+
+def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
+    """A number of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
+    about = METRICS.get(metric)
+    if kind == "ratio" or about is None:
+        return f"{number(value, digits)}x"
+    if about.unit == "x":
+        return f"{number(value, digits)}x"
+    if kind == "difference" and about.unit == "%":
+        return f"{_points(value * about.scale, digits)} points"
+    return quantity(value, metric, digits)
+
+
+# Of an effect: an interval that is narrower needs a digit more for its ends to differ, up to where that is no help.
+NARROW, ALIKE = 0.02, 1e-4
+
+
+def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
+    """An effect with its interval, in as many digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
+    if effect.low is None or effect.high is None:
+        return f"{shown_value(effect.point, metric, kind)} (one pass, no interval)"
+    relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
+    digits = 4 if ALIKE < relative < NARROW else 3
+    point = shown_value(effect.point, metric, kind, digits)
+    scale = METRICS[metric].scale if kind != "ratio" and metric in METRICS else 1.0
+    if point.endswith(" points"):
+        return f"{point} [{_points(effect.low * scale, digits)}, {_points(effect.high * scale, digits)}]"
+    return f"{point} [{number(effect.low * scale, digits)}, {number(effect.high * scale, digits)}]"
+
+
+def _points(value: float, digits: int) -> str:
+    """Percentage points: to thousandths where they are few, of 50,000 images one is 0.002."""
+    return f"{value:.3f}" if abs(value) < 1 else number(value, digits)
+
+
+def kind_of(test: Test) -> Kind:
+    """What the effects of a test are."""
+    return "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
+
+
+def shown_bound(test: Test) -> str:
+    """What a test asks for, in words."""
+    kind = kind_of(test)
+    if test.shape == "trend":
+        return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
+    if test.shape == "order":
+        return "in this order: " + ", ".join(title_of(str(value)) for value in test.order)
+    if test.shape == "alike":
+        return f"the order along {field_name(test.along or '')} is the same along {field_name(test.among or '')}"
+    if test.shape == "differs":
+        return f"not the same all along {field_name(test.along or '')}"
+    for name, word in (("at_least", "at least"), ("at_most", "at most")):
+        bound = getattr(test, name)
+        if bound is not None:
+            return f"{word} {_as_written(bound, test.metric, kind)}"
+    ends = test.between or test.outside
+    if ends:
+        word = "between" if test.between else "outside of"
+        return f"{word} {_as_written(ends[0], test.metric, kind)} and {_as_written(ends[1], test.metric, kind)}"
+    return "about the published value, on the paper's hardware"
+
+
+def _as_written(bound: float, metric: str, kind: Kind) -> str:
+    """A bound without the zeros that a measured value would have: `at least 1x`, `at most 80 %`."""
+    about = find_metric(metric)
+    if kind == "ratio" or about.unit == "x":
+        return f"{bound:g}x"
+    unit = "points" if kind == "difference" and about.unit == "%" else about.unit
+    return f"{bound * about.scale:.6g} {unit}".strip()
+
+
+_TREND_WORDS = {
+    "rises": "rises",
+    "falls": "falls",
+    "constant": "stays within ±10 %",
+    "diminishing": "each step adds less",
+    "tapers": "the last step adds less than the first",
+    "peaks": "rises, then falls",
+}
+
+
+def metric_label(test: Test) -> str:
+    """What a test looks at, for people."""
+    return LABELS[test.metric] if test.shape == "differs" else metric_name(test.metric)
+
+
+def within_sentence(name: str) -> str:
+    """A name that begins a line as it stands within one: `Board power` is `board power`, `API time` stays.
+
+    >>> within_sentence("Board power (all GPUs)"), within_sentence("API time"), within_sentence("Top-1 accuracy")
+    ('board power (all GPUs)', 'API time', 'top-1 accuracy')
+    """
+    return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
+
+
+def metric_name(name: str) -> str:
+    """A metric as pages call it."""
+    return find_metric(name).label
+
+
+def field_name(name: str) -> str:
+    """A field of a trial in a sentence."""
+    return {"batch": "the batch", "devices": "the number of devices"}.get(name, name.replace("_", " "))
+
+
+def title_of(value: str) -> str:
+    """A model as its paper writes it; any other value as it is."""
+    return MODELS[value].title if value in MODELS else value
+
+
+def choice_words(choice: object) -> str:
+    """`batch 256, model resnet50`."""
+    assert isinstance(choice, dict)
+    said = []
+    for name, value in choice.items():
+        values = value if isinstance(value, list) else [value]
+        said.append(f"{name.replace('_', ' ')} {' or '.join(title_of(str(one)) for one in values)}")
+    return ", ".join(said) or "there"
+
+
+_NAMED = (
+    *("model", "batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
+    *("scaling", "arrangement", "updates", "interconnect", "gradient_precision", "schedule", "learning_rate"),
+    *("framework", "workload", "data"),
+)
+
+
+_OF_SEVERAL: dict[str, Callable[[str], str]] = {
+    "scaling": lambda value: f"{value} scaling",
+    "arrangement": lambda value: value.replace("_", " "),
+    "updates": lambda value: f"{value} updates",
+    "interconnect": lambda value: {"direct": "directly", "host": "through the host", "sockets": "by sockets"}[value],
+    "gradient_precision": lambda value: f"{value.upper()} gradients",
+    "schedule": lambda value: value.replace("_", "-"),
+    "framework": lambda value: FRAMEWORK_TITLES.get(value, value),
+}
+
+
+def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
+    """A trial by its model and by whatever differs among those compared."""
+    has_network = side.trial.workload in OF_NETWORKS
+    said = [title_of(side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
+    for name in _NAMED[1:]:
+        values = {one.field(name) for one in among}
+        shown = len(values) > 1 or (name == "batch" and has_network)
+        if name not in (without or []) and shown:
+            said.append(value_words(side, name))
+    if len({one.results.study.id for one in among}) > 1:
+        said.append(f"study {side.results.study.name}")
+    profiles = {one.results.profile.name for one in among}
+    if len(profiles) > 1 and not {"profile", "generation"} & set(without or []):
+        said.append(side.results.profile.title)
+    return ", ".join(said)
+
+
+def value_words(side: Side, name: str, *, bare: bool = False) -> str:
+    """The value of a field: `batch 256`, `4 devices`, `VGG-16`; `bare` gives numbers without the field's name."""
+    value = side.field(name)
+    if name == "devices" and side.trial.placement == "together" and not bare:
+        return f"{value} learners on 1 device"
+    if name == "profile":
+        return side.results.profile.title
+    if name == "model":
+        return title_of(str(value))
+    if name == "threads":
+        return f"{value} thread{'s' if value != 1 else ''}" if value else "default threads"
+    if name in _OF_SEVERAL:
+        return _OF_SEVERAL[name](str(value))
+    if name == "learning_rate":
+        return f"{value:g}" if bare else f"rate {value:g}"
+    if bare and isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        said = {"image_px": f"{value} px", "devices": f"{value} device{'s' if value != 1 else ''}"}
+        return said.get(name, f"{name} {value:,}")
+    return str(value)
+
+
+def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:
+    """What two trials share, and in what they differ: `ResNet-50: batch 256 over batch 64`."""
+    common = shared_name(over, among, names)
+    a, b = (", ".join(value_words(side, name) for name in names) for side in (over, under))
+    return f"{common}: {a} {COMPARED[kind]} {b}" if common else f"{a} {COMPARED[kind]} {b}"
+
+
+def shared_name(side: Side, among: list[Side], names: list[str]) -> str:
+    """A trial's name without some fields, in which others differ from it; empty where nothing is left."""
+    said = trial_name(side, among, without=names)
+    return ", ".join(said.split(", ")[1:]) if "model" in names else said
+
+
+def span(family: list[Side], along: str) -> str:
+    """`batch 4 to 64`."""
+    first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
+    return f"{along.replace('_', ' ')} {first} to {last}"

@@ -1,0 +1,1 @@
+"""Hardware expected and found: profiles, this host, whether both match, frameworks, processor limits."""

@@ -1,0 +1,307 @@
+"""What this machine is.
+
+A host's id is hashed from its devices' UUIDs; a machine without any gets a random number that is made once and kept in
+the user's state folder. No host name, user name or raw UUID enters a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from labkit import __version__
+from labkit.errors import LabkitError, UserError
+from labkit.hardware.cpu_limits import usable_cores
+from labkit.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
+from labkit.places import ROOT
+
+SILENT = "driver does not answer"
+FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
+PACKAGES = (
+    *(*FRAMEWORKS, "jaxlib"),
+    *("torchvision", "numpy", "pandas", "papermill", "nbconvert", "scrapbook", "nvidia-ml-py", "jupyterlab", "seaborn"),
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA device as its driver describes it. Memory in bytes, power in watts, clocks in hertz."""
+
+    name: str
+    uuid_hash: str
+    memory_bytes: int
+    compute_capability: str
+    power_limit_w: float | None = None
+    max_sm_clock_hz: float | None = None
+    max_memory_clock_hz: float | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """One concrete machine."""
+
+    id: str
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    cpu: str
+    cpu_cores: int
+    cpu_threads: int
+    cpu_features: tuple[str, ...]
+    memory_bytes: int
+    os: str
+    python: str
+    packages: dict[str, str]
+    commit: str | None
+    source: str
+    foreign_gpus: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    # By framework, the packages of those that run in an interpreter of their own, and its `python`.
+    elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def versions(self, framework: str = "torch") -> dict[str, str]:
+        """What a record carries: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/.
+
+        Of a framework of Keras those packages alone that it needs, in the interpreter that it runs in.
+        """
+        packages = {"python": self.python, **self.elsewhere.get(framework, self.packages)}
+        own = KNOWN[framework].packages if is_keras(framework) else (*FRAMEWORKS, "torchvision")
+        values = {"labkit": self.packages.get("labkit"), **{name: packages.get(name) for name in own}}
+        values |= {"python": packages["python"], "driver": self.driver, "commit": self.commit, "source": self.source}
+        return {name: value for name, value in values.items() if value}
+
+    def framework_versions(self) -> dict[str, str]:
+        """Of each framework that is here, the version that decides which records belong together.
+
+        One that only a user's own workload knows is called as its package.
+        """
+        found = {name: version_of(name, self.versions(name)) for name in KNOWN}
+        return self.versions() | {name: version for name, version in found.items() if version}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for `hosts/<id>.json`."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line for people."""
+        what = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
+        cores = f"{self.cpu_cores} cores, {self.memory_bytes / 2**30:.0f} GiB memory"
+        return f"{what} ({cores}{f', driver {self.driver}' if self.driver else ''})"
+
+
+def this_host() -> Host:
+    """Describe the machine this runs on."""
+    gpus, driver, notes = _nvidia()
+    return Host(
+        id=_host_id(gpus),
+        gpus=gpus,
+        driver=driver,
+        cpu=cpu_model(),
+        cpu_cores=usable_cores(),
+        cpu_threads=psutil.cpu_count(logical=True) or 1,
+        cpu_features=_cpu_features(),
+        memory_bytes=psutil.virtual_memory().total,
+        os=f"{platform.system()} {platform.release().split('-')[0]}",
+        python=platform.python_version(),
+        packages=_packages(),
+        commit=_commit(),
+        source=source_hash(),
+        foreign_gpus=foreign_gpus(),
+        notes=notes,
+        elsewhere={name: packages_of(name) for name in KNOWN if interpreter_of(name) != sys.executable},
+    )
+
+
+def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
+    """The NVIDIA devices, the driver's version, and what could not be read."""
+    try:
+        import pynvml
+    except ImportError:
+        if nvidia_hardware():
+            return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: nvidia-ml-py is not installed.",)
+        return (), None, ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        # No driver library at all is the plain case of a machine without a GPU, and needs no note.
+        absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
+        if absent and not nvidia_hardware():
+            return (), None, ()
+        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(_gpu(pynvml, handle) for handle in handles), _text(pynvml.nvmlSystemGetDriverVersion()), ()
+    except pynvml.NVMLError as error:  # such as a GPU that fell off the bus
+        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
+    def optional(read: Callable[[], float]) -> float | None:
+        try:
+            return read()
+        except nvml.NVMLError:  # a metric this device lacks stays missing
+            return None
+
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return Gpu(
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid_hash=uuid_hash(_text(nvml.nvmlDeviceGetUUID(handle))),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        compute_capability=f"{major}.{minor}",
+        power_limit_w=optional(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+        max_sm_clock_hz=optional(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+        max_memory_clock_hz=optional(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6),
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def uuid_hash(text: str) -> str:
+    """What stands for a device's UUID in records."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _host_id(gpus: tuple[Gpu, ...]) -> str:
+    if gpus:
+        return uuid_hash(" ".join(sorted(gpu.uuid_hash for gpu in gpus)))
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "labkit"
+    path = state / "host-id"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            temporary = state / f".host-id.{os.urandom(4).hex()}"
+            temporary.write_text(secrets.token_hex(6), encoding="ascii")
+            try:
+                path.hardlink_to(temporary)  # whole and exclusive: two first runs at once agree on one number
+            except FileExistsError:
+                pass
+            finally:
+                temporary.unlink()
+        number = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise UserError(
+            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a folder that "
+            f"can be written."
+        ) from error
+    if not re.fullmatch(r"[0-9a-f]{12}", number):
+        raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
+    return number
+
+
+def cpu_model() -> str:
+    """The processor's name as it tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _cpu_features() -> tuple[str, ...]:
+    """Those instruction sets that decide how fast a CPU trains."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return ()
+    wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+    return tuple(name for name in wanted if name in flags)
+
+
+def _packages() -> dict[str, str]:
+    versions = installed(PACKAGES)
+    versions.pop("python")  # it stands beside them
+    return {"labkit": __version__, **versions}
+
+
+def _commit() -> str | None:
+    """The commit from git, or from LABKIT_COMMIT where the tree came without git; `+` marks uncommitted changes."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--", "labkit", "notebooks", "params"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("LABKIT_COMMIT") or None
+    return head.stdout.strip()[:12] + ("+" if changed.stdout.strip() else "")
+
+
+@cache
+def source_hash() -> str:
+    """Hash of the code that measured: labkit/ and notebooks/ (the commit is missing where git is)."""
+    digest = hashlib.sha256()
+    files = sorted([*(ROOT / "labkit").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")])
+    for path in files:
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices")) -> bool:
+    """Whether a NVIDIA GPU is in the machine, whatever its driver or our packages say of it."""
+    if Path("/proc/driver/nvidia/version").exists():
+        return True
+    return any(_pci(device) == ("0x10de", "0x03") for device in (pci.glob("*") if pci.is_dir() else []))
+
+
+def _pci(device: Path) -> tuple[str, str]:
+    """Vendor and class of a PCI device; empty where they can't be read."""
+    try:
+        return (device / "vendor").read_text().strip(), (device / "class").read_text().strip()[:4]
+    except OSError:
+        return "", ""
+
+
+VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+INTEGRATED = "0000:00:02.0"  # where Intel's processors carry their own graphics
+
+
+def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
+    """GPUs of vendors that labkit can't measure (a processor's built-in Intel graphics and server VGA chips aside)."""
+    found = []
+    for device in sorted(pci.glob("*")) if pci.is_dir() else []:
+        vendor, kind = _pci(device)
+        # 0x03 = display controller, 0x12 = processing accelerator
+        if kind in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
+            found.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
+    return tuple(found)
+
+
+def write_host(host: Host, report: Path) -> None:
+    """Write `hosts/<id>.json`."""
+    folder = report / "hosts"
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{host.id}.{os.getpid()}"
+    temporary.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(folder / f"{host.id}.json")
+
+
+def read_host(report: Path, host_id: str) -> dict[str, Any]:
+    """The description of a recorded host; LabkitError when it is missing or broken."""
+    path = report / "hosts" / f"{host_id}.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LabkitError(f"{path} is missing or broken: restore it from version control.") from error
+    if not isinstance(values, dict):
+        raise LabkitError(f"{path} does not describe a host: restore it from version control.")
+    return values

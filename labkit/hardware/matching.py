@@ -1,0 +1,98 @@
+"""Whether a host is what a profile expects: numbers are never labelled with hardware that did not make them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from labkit.errors import UserError
+from labkit.hardware.host import SILENT, Gpu, Host, uuid_hash
+from labkit.hardware.profile import PARAMS, Profile, load_profile, profile_names
+
+
+def mismatch(profile: Profile, host: Host) -> str | None:
+    """Why this host is not what the profile expects; None when it matches."""
+    device = profile.device
+    if not profile.runnable:
+        reason = profile.reason.rstrip(".")
+        return f"profile {profile.name!r} ({profile.title}) can't be measured by current frameworks: {reason}"
+    if device.kind == "cpu":
+        return None
+    matching = _matching(profile, host)
+    here = host.summary()
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        here += f", of which CUDA_VISIBLE_DEVICES leaves {len(_visible(host))}"
+    if len(matching) < device.count:
+        return f"profile {profile.name!r} expects {profile.title}, and this machine has {here}"
+    capability = matching[0].compute_capability
+    if device.compute_capability and capability != device.compute_capability:
+        return (
+            f"profile {profile.name!r} expects compute capability {device.compute_capability}, and the device here has "
+            f"{capability}"
+        )
+    return None
+
+
+def _matching(profile: Profile, host: Host) -> list[Gpu]:
+    if not profile.device.pattern:
+        return []
+    return [gpu for gpu in _visible(host) if re.search(profile.device.pattern, gpu.name)]
+
+
+def _visible(host: Host) -> list[Gpu]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves this user: others on a shared machine may be somebody else's."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return list(host.gpus)
+    names = {name.strip() for name in chosen.split(",")}
+    hashes = {uuid_hash(name) for name in names if name.startswith("GPU-")}
+    return [gpu for index, gpu in enumerate(host.gpus) if str(index) in names or gpu.uuid_hash in hashes]
+
+
+def detect(host: Host, params: Path = PARAMS) -> Profile | None:
+    """The profile for this host: the one with most of its devices. None when it has NVIDIA GPUs that no profile knows.
+
+    UserError on a machine whose only GPU is of another vendor.
+    """
+    if not host.gpus:
+        if host.foreign_gpus:
+            raise UserError(
+                f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
+                f"machine's CPU instead, say so: `make report HW=cpu`."
+            )
+        if any(SILENT in note for note in host.notes):
+            raise UserError(
+                f"{host.notes[0]} Mend the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
+                f"`make report HW=cpu`."
+            )
+        return load_profile("cpu", params)
+    if not _visible(host):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')} hides every GPU of this machine "
+            f"({host.summary()}). Unset it, or measure the CPU instead: `make report HW=cpu`."
+        )
+    profiles = [load_profile(name, params) for name in profile_names(params)]
+    cuda = [profile for profile in profiles if profile.device.kind == "cuda"]
+    fitting = [profile for profile in cuda if mismatch(profile, host) is None]
+    if not fitting:
+        for profile in cuda:
+            if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
+                require_match(profile, host)  # known, and known not to run: say that, never "unknown device"
+    return max(fitting, key=lambda profile: profile.device.count, default=None)
+
+
+def require_match(profile: Profile, host: Host) -> None:
+    """UserError, with the ways on, when the profile's hardware is not here: numbers are never labelled with others'."""
+    problem = mismatch(profile, host)
+    if problem:
+        raise UserError(
+            f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
+            f"`make render HW={profile.name}` shows what is recorded and published of {profile.title}."
+        )
+
+
+def device_indices(profile: Profile, host: Host) -> list[int]:
+    """The driver's numbers of the devices a profile uses: the first `count` whose name matches."""
+    matching = _matching(profile, host)
+    return [index for index, gpu in enumerate(host.gpus) if gpu in matching][: profile.device.count]

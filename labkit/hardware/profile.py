@@ -1,0 +1,324 @@
+"""`params/<hw>.yaml` -> Profile: the hardware expected, its nominal peaks with their source, and how much to measure.
+
+A profile may say `extends: other`; what it does not give is then taken from `params/<other>.yaml`, mapping by mapping.
+Files under `params/base/` hold what several profiles share and are no hardware themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from labkit.errors import UserError, nearest_first, unknown
+from labkit.places import ROOT
+from labkit.registry import PASSES, SCALES, STUDIES, check_scale, find_study
+
+PARAMS = ROOT / "params"
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8"]
+Sensor = Literal["power_w", "energy_j"]
+SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
+
+
+class _Part(BaseModel):
+    """A part of a profile: an unknown key is an error, so is a quoted number, and nothing changes it after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Sourced(_Part):
+    """A number in SI units that somebody published, and where."""
+
+    value: Annotated[float, Field(gt=0)]
+    source: Annotated[str, Field(min_length=1)]
+
+
+def _regular_expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return pattern
+
+
+class Device(_Part):
+    """The devices a profile expects. `pattern` is a regular expression on the driver's device name."""
+
+    kind: Literal["cuda", "cpu"]
+    pattern: Annotated[str, AfterValidator(_regular_expression)] = ""
+    count: Annotated[int, Field(ge=1)] = 1
+    memory_bytes: Sourced | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
+    architecture: str = ""
+    multiprocessors: Sourced | None = None
+    board_power_w: Sourced | None = None
+    interconnect: str = ""
+
+
+class Peaks(_Part):
+    """Nominal peaks of one device: FLOP/s (dense) by precision, bytes/s of its memory. Missing = not published.
+
+    `link_bytes_per_s` is what it can send to others of its host, in one direction, over all its links together.
+    """
+
+    flop_per_s: dict[Precision, Sourced] = {}
+    memory_bytes_per_s: Sourced | None = None
+    link_bytes_per_s: Sourced | None = None
+
+
+class Timing(_Part):
+    """How long a trial is timed at one scale; the worker stops earlier when the blocks agree well enough."""
+
+    warmup_s: Annotated[float, Field(ge=0)]
+    timed_s: Annotated[float, Field(gt=0)]
+    block_s: Annotated[float, Field(gt=0)]
+    limit_s: Annotated[float, Field(gt=0)]  # a trial that takes longer than this hangs, and is ended
+    passes: Annotated[int, Field(ge=1)] | None = None  # None = the scale's own number
+
+
+class Cluster(_Part):
+    """Where a batch system places a report that runs with ON=slurm."""
+
+    partition: str = ""
+    constraint: str = ""
+    gpus_per_node: Annotated[int, Field(ge=0)] = 0
+    account: str = ""
+    time_limit_s: Annotated[int, Field(gt=0)] = 7200
+
+
+class Cost(_Part):
+    """What an hour of this hardware costs: of the whole profile, all its devices and the machine around them.
+
+    In a profile of GPUs `cpu_per_hour` is what a machine with the same CPU and without GPUs costs, for those who could
+    rent that instead; without it trials on the CPU have no price.
+    """
+
+    per_hour: Sourced
+    cpu_per_hour: Sourced | None = None
+    currency: Annotated[str, Field(min_length=3, max_length=3)]
+
+
+class Profile(_Part):
+    """The hardware that a report is about, and the sizes of its studies."""
+
+    name: str
+    title: Annotated[str, Field(min_length=1)]
+    description: str = ""
+    extends: str = ""
+    runnable: bool = True
+    reason: str = ""  # why not, when `runnable` is false
+    device: Device
+    peaks: Peaks = Peaks()
+    timing: dict[str, Timing] = {}
+    timing_of: dict[str, dict[str, Timing]] = {}  # study -> scale: where a study needs another timing than the scale's
+    sweeps: dict[str, dict[str, dict[str, SweepValue]]] = {}
+    cluster: Cluster | None = None
+    cost: Cost | None = None
+    sensor_error: dict[Sensor, Sourced] = {}
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Profile:
+        for study, by_scale in self.sweeps.items():
+            if study not in STUDIES:
+                raise ValueError(f"sweeps: {unknown('study', study, STUDIES)}")
+            for scale in by_scale:
+                if scale not in SCALES:
+                    raise ValueError(f"sweeps.{study}: {unknown('scale', scale, SCALES)}")
+        for scale in self.timing:
+            if scale not in SCALES:
+                raise ValueError(f"timing: {unknown('scale', scale, SCALES)}")
+        self._check_timing_of()
+        if not self.runnable and not self.reason:
+            raise ValueError("a profile that is not runnable says why in `reason`")
+        if self.runnable and not self.timing:
+            raise ValueError("`timing` is missing: give warmup_s, timed_s, block_s and limit_s for each scale")
+        return self
+
+    def _check_timing_of(self) -> None:
+        for study, by_scale in self.timing_of.items():
+            if study not in STUDIES:
+                raise ValueError(f"timing_of: {unknown('study', study, STUDIES)}")
+            for scale, timing in by_scale.items():
+                if scale not in SCALES:
+                    raise ValueError(f"timing_of.{study}: {unknown('scale', scale, SCALES)}")
+                if timing.passes is not None:
+                    raise ValueError(f"timing_of.{study}.{scale}: `passes` belong to the scale: give them in `timing`")
+
+    def timing_at(self, scale: str, study: str | None = None) -> Timing:
+        """The timing of that scale, a study's own where it has one; UserError when the profile has none."""
+        check_scale(scale)
+        own = self.timing_of.get(find_study(study).id, {}) if study else {}
+        if scale in own:
+            return own[scale]
+        if scale not in self.timing:
+            raise UserError(
+                f"profile {self.name!r} has no timing for scale {scale!r}; it has: {', '.join(self.timing)}."
+            )
+        return self.timing[scale]
+
+    @property
+    def power_limit_w(self) -> float | None:
+        """What all devices of the profile together may draw; None where no board power is stated."""
+        limit = self.device.board_power_w
+        return None if limit is None else limit.value * self.device.count
+
+    def price_of(self, device: str) -> Sourced | None:
+        """What an hour costs on which trials of a device (`cuda` or `cpu`) run; None where no price is given."""
+        if self.cost is None:
+            return None
+        return self.cost.per_hour if device == self.device.kind else self.cost.cpu_per_hour
+
+    def passes(self, scale: str) -> int:
+        """How many passes a study has at that scale."""
+        return self.timing_at(scale).passes or PASSES[check_scale(scale)]
+
+    def sweep(self, study: str, scale: str) -> dict[str, SweepValue]:
+        """The sizes of a study at a scale; the next smaller scale's where that one is not given.
+
+        UserError where the profile has none, and where one is looked up that is not among them.
+        """
+        by_scale = self.sweeps.get(find_study(study).id, {})
+        for candidate in reversed(SCALES[: SCALES.index(check_scale(scale)) + 1]):
+            if candidate in by_scale:
+                return _Sizes(by_scale[candidate], f"sweep of {study} at {candidate} in the profile {self.name!r}")
+        raise UserError(f"profile {self.name!r} has no sweep for {study} at {scale}: add one under `sweeps:`.")
+
+
+class _Sizes(dict[str, SweepValue]):
+    """Sizes of a sweep, which a study looks up; `of` names it for people."""
+
+    def __init__(self, sizes: dict[str, SweepValue], of: str) -> None:
+        super().__init__(sizes)
+        self._of = of
+
+    def __missing__(self, name: str) -> SweepValue:
+        has = ", ".join(nearest_first(name, self)) or "nothing"
+        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or mend its name.")
+
+
+def _mapping_without_twins(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, "a key is a word or a number", key_node.start_mark)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+def _mended(loader: Any) -> Any:
+    """YAML with two repairs that a hand-written profile needs: `1e-3` is a number, a key given twice is an error."""
+
+    class Loader(loader):
+        pass
+
+    number = re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789."))
+    Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_twins)
+    return Loader
+
+
+# libyaml takes a seventh of the time; Python's reader says better what is wrong.
+_FAST, _EXPLAINING = _mended(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), _mended(yaml.SafeLoader)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """What the YAML says. A page asks for the same few profiles and papers again and again."""
+    try:
+        return yaml.load(text, Loader=_FAST)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError:
+        return yaml.load(text, Loader=_EXPLAINING)  # noqa: S506 - a SafeLoader
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """A YAML mapping as plain values, which nobody changes; UserError with the place when it is none."""
+    try:
+        values = _parsed(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path.name} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path.name} must hold a mapping (key: value lines), not {type(values).__name__}.")
+    return values
+
+
+def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, mapping by mapping; lists and scalars are replaced whole."""
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        # A sourced number is one thing: a new value never keeps the old value's source.
+        result[key] = _overlay(result[key], value) if both and "source" not in result[key] else value
+    return result
+
+
+def _read_chain(name: str, params: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    path = params / f"{name}.yaml"
+    if name in seen:
+        raise UserError(f"params/{seen[0]}.yaml extends itself: {' -> '.join((*seen, name))}.")
+    if seen and not path.is_file():
+        bases = [str(p.relative_to(params).with_suffix("")) for p in params.rglob("*.yaml")]
+        raise UserError(f"params/{seen[-1]}.yaml: {unknown('profile to extend', name, bases)}")
+    values = read_yaml(path)
+    base = values.get("extends")
+    if not base:
+        return dict(values)
+    if not isinstance(base, str):
+        raise UserError(f"params/{name}.yaml: `extends` names one other profile, it is not {base!r}.")
+    inherited = _read_chain(base, params, (*seen, name))
+    # What only describes the other hardware is not inherited.
+    for own in ("title", "description", "extends", "cost", "cluster"):
+        inherited.pop(own, None)
+    return _overlay(inherited, values)
+
+
+def profile_names(params: Path = PARAMS) -> list[str]:
+    """The names that HW= takes, sorted."""
+    return sorted(path.stem for path in params.glob("*.yaml"))
+
+
+def load_profile(name: str, params: Path = PARAMS) -> Profile:
+    """Read `params/<name>.yaml`. UserError for an unknown name, an unknown key or a value of the wrong kind."""
+    names = profile_names(params)
+    if name not in names:
+        raise unknown(
+            "HW", name, names, hint="`make profile` writes one for the hardware found here; `make report` detects it."
+        )
+    values = _read_chain(name, params)
+    try:
+        return Profile.model_validate({**values, "name": name})
+    except ValidationError as error:
+        problems = "; ".join(_explain(problem) for problem in error.errors())
+        raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; mend the file and try again.") from error
+
+
+def _explain(problem: Any) -> str:
+    """One pydantic problem in words; for a key that is not known, the valid ones, nearest first."""
+    place = [part for part in problem["loc"] if isinstance(part, (str, int))]
+    no_such_key = problem["type"] == "extra_forbidden" or place[-1:] == ["[key]"]
+    if place[-1:] == ["[key]"]:  # a mapping whose keys are a Literal
+        place.pop()
+    where = ".".join(map(str, place))
+    if no_such_key:
+        return f"unknown key {where!r}; valid here: {', '.join(nearest_first(str(place[-1]), _fields_at(place[:-1])))}"
+    message = problem["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{where}: {message}" if where else message
+
+
+def _fields_at(place: list[str | int]) -> list[str]:
+    """The keys that are valid at a place of the profile."""
+    if not place:
+        return list(Profile.model_fields)
+    if place[0] in ("timing", "timing_of"):
+        return list(Timing.model_fields)
+    if place[-1] in ("flop_per_s", "sensor_error"):
+        return list(get_args(Precision if place[-1] == "flop_per_s" else Sensor))
+    by_key: dict[str, type[BaseModel]] = {"device": Device, "peaks": Peaks, "cluster": Cluster, "cost": Cost}
+    return list(by_key.get(str(place[-1]), Sourced).model_fields)

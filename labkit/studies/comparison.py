@@ -1,0 +1,134 @@
+"""Rules of the comparison: which trainings of several devices are alike, and which device is the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from labkit.hardware.profile import Profile, load_profile
+from labkit.results.estimates import IDENTITY
+from labkit.studies import published
+
+EAGER, GRAPH = "eager loop", "CUDA graph"
+# What is equal where two devices are compared. The content of the images may differ: nothing depends on it in time.
+ALIKE = [name for name in IDENTITY if name not in ("profile", "host", "data_checksum")]
+CONFIGURATION = ["profile", *ALIKE]
+_SETTING = ["profile", "model", "image_px", "precision"]
+_PAPERS_PX = 32
+_AS_POLLED = {"power_w": "power_smi_w"}  # what `nvidia-smi` prints, where that is another reading
+
+
+def in_generations(profiles: Iterable[Profile]) -> list[Profile]:
+    """CPUs first, then GPUs by compute capability, nominal bandwidth and number."""
+
+    def place(profile: Profile) -> tuple[bool, float, float, int]:
+        device, bandwidth = profile.device, profile.peaks.memory_bytes_per_s
+        capability = float(device.compute_capability or 0)
+        return device.kind == "cuda", capability, bandwidth.value if bandwidth else 0.0, device.count
+
+    return sorted(profiles, key=place)
+
+
+def titled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of `in_generations`, with the title of each device file as `title`."""
+    titles = {one.name: one.title for one in in_generations(map(load_profile, frame["profile"].unique()))}
+    rows = frame.assign(title=frame["profile"].map(titles).astype(object))
+    return rows.sort_values("profile", key=lambda names: names.map(list(titles).index), kind="stable")
+
+
+def trainings(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed PyTorch trainings of one job on one device, `titled`.
+
+    `mode` is without the optimiser, and "eager loop" wherever the host launches each kernel. `is_device` tells whether
+    the device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
+    """
+    timed = frame[(frame["workload"] == "train") & (frame["framework"] == "torch") & (frame["epochs"] == 0)]
+    timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone")]
+    timed = timed.drop_duplicates([*CONFIGURATION, "host", "pass_number"])  # some were traced in several ways
+    modes = timed["mode"].str.split(",").str[0].replace({"baseline": EAGER, "eager": EAGER})
+    is_device = modes.str.contains(GRAPH) | (timed["device"] == "cpu")
+    return titled(timed.assign(mode=modes, is_device=is_device.astype(bool)))
+
+
+def baseline_of(steps: pd.DataFrame, asked: str = "") -> str:
+    """The device file that others are compared with: the one asked for, else the first that shares a CUDA graph.
+
+    `steps` are `trainings`. Where no CUDA graph is shared, it is the first that shares any configuration, or the first.
+    UserError for a device file that does not exist.
+    """
+    if asked:
+        return load_profile(asked).name
+    shared = steps[steps.groupby(ALIKE, dropna=False)["profile"].transform("nunique") > 1]
+    graphs = shared[shared["mode"].str.contains(GRAPH)]
+    return next(iter([*graphs["profile"], *shared["profile"], *steps["profile"]]), "")
+
+
+def comparable(steps: pd.DataFrame, base: str) -> pd.DataFrame:
+    """The rows whose configuration the baseline and another device ran; without another device, those of the baseline.
+
+    Only of configurations in which the device alone sets the speed.
+    """
+    alone = steps[steps["is_device"]]
+    alike = alone.merge(alone.loc[alone["profile"] == base, ALIKE].drop_duplicates(), on=ALIKE)
+    devices = alike.groupby(ALIKE, dropna=False)["profile"].transform("nunique").clip(upper=2)
+    return titled(alike[devices == devices.max()])
+
+
+def fastest(alike: pd.DataFrame) -> pd.DataFrame:
+    """Of each network and image size the rows of the configuration with the most images/s on any device."""
+    keys = ["model", "image_px"]
+    means = alike.groupby([*ALIKE, "profile"], dropna=False)["images_per_s"].mean().dropna().reset_index()
+    best = means.sort_values("images_per_s").drop_duplicates(keys, keep="last")
+    return titled(alike.merge(best[ALIKE], on=ALIKE))
+
+
+def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
+    """The ratios of what ran in a CUDA graph and in an eager loop on both devices, each at its largest batch.
+
+    `ratios` has the columns `CONFIGURATION`. Of several studies with the same configuration the first is kept.
+    """
+    setting = ratios.groupby([*_SETTING, "study", "batch"], dropna=False)["mode"]
+    is_both = setting.transform(lambda modes: modes.eq(EAGER).any() and modes.str.contains(GRAPH).any())
+    both = ratios[is_both.astype(bool)]
+    largest = both[both["batch"] == both.groupby(_SETTING)["batch"].transform("max")]
+    shown = titled(largest.drop_duplicates([*_SETTING, "mode"]))
+    return shown[["title", "model", "image_px", "batch", "precision", "mode", "value", "low", "high", "passes"]]
+
+
+def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:
+    """What nominal peaks would give, as references for a figure: `title`, `precision`, `value`, `label`.
+
+    A row for each device file and precision in `ratios`; a peak that is not published has none.
+    """
+    rows = []
+    for name, title, precision in ratios[["profile", "title", "precision"]].drop_duplicates().itertuples(index=False):
+        above, below = load_profile(name).peaks, load_profile(base).peaks
+        peaks = {
+            "nominal FLOP/s": (above.flop_per_s.get(precision), below.flop_per_s.get(precision)),
+            "nominal memory bandwidth": (above.memory_bytes_per_s, below.memory_bytes_per_s),
+        }
+        for text, (over, under) in peaks.items():
+            if over and under:
+                rows.append({"title": title, "precision": precision, "value": over.value / under.value, "label": text})
+    return pd.DataFrame(rows, columns=["title", "precision", "value", "label"])
+
+
+def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, model: str) -> pd.DataFrame:
+    """Readings once a second while a network trains, a row per device: the papers' devices, then those of `frame`.
+
+    Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
+    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs.
+    `readings` are those of `Results.readings`.
+    """
+    rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
+    rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]
+    rows = titled(rows[rows["batch"] == rows.groupby("profile")["batch"].transform("max")])
+    polled = readings[(readings["window"] == "polled") & (readings["metric"] == _AS_POLLED.get(metric, metric))]
+    own = rows[["record", "title"]].merge(polled[["record", "mean", "lowest", "highest"]], on="record")
+    spread = own.groupby("title", sort=False).agg({"mean": "mean", "lowest": "min", "highest": "max"})
+    printed = published.statistics(metric, model)
+    printed[["device", "source"]] = printed["device"].str.extract(r"(.+) \((.+)\)")
+    both = pd.concat([printed, spread.reset_index(names="device").assign(source=spread.index)], ignore_index=True)
+    both = both.rename(columns={"mean": "value", "lowest": "low", "highest": "high"})
+    return both[["device", "source", "value", "low", "high"]]

@@ -1,0 +1,76 @@
+"""Rules of the comparison of CPU and GPU: the baseline and the fastest configuration of each, threads, prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from labkit.hardware.profile import Profile
+from labkit.show.frames import sorted_rows
+from labkit.show.labels import label, phrase
+from labkit.studies.sweeps import BASELINE, OPTIMISED
+from labkit.trial import OF_NETWORKS
+
+_ALIKE = ["workload", "image_px", "batch"]  # what CPU and GPU have alike, besides the network
+
+
+def networks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of networks in the order of a page (training first, plainest mode first), with two more columns.
+
+    `setting` is what CPU and GPU have alike: "training, 224 px, batch 32". `configuration` is the execution mode with
+    precision and, where they are set, threads: "OpenVINO, BF16" or "baseline, FP32, 8 threads".
+    """
+    rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
+    rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads"])
+    settings = [", ".join(map(phrase, _ALIKE, values)) for values in rows[_ALIKE].itertuples(index=False)]
+    named = [
+        ", ".join([mode, label("precision", precision), *([phrase("threads", threads)] if threads else [])])
+        for mode, precision, threads in rows[["mode", "precision", "threads"]].itertuples(index=False)
+    ]
+    return rows.assign(
+        setting=pd.Series(settings, rows.index, object), configuration=pd.Series(named, rows.index, object)
+    )
+
+
+def sides(rows: pd.DataFrame) -> pd.DataFrame:
+    """The baseline and the fastest configuration of each processor; `side` says which: "baseline" or "optimised".
+
+    `rows` is as `networks` gives it. The fastest has the largest mean images/s of all that ran in a setting, the
+    baseline among them. Where all others failed it is one of these; where no other was planned there is none.
+    """
+    by = ["model", "setting", "device"]
+    is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
+    baseline, others = rows[is_baseline], rows[~is_baseline]
+    beaten = baseline.merge(others.dropna(subset=["images_per_s"])[by].drop_duplicates())
+    groups = pd.concat([others, beaten]).groupby([*by, "configuration"], sort=False)
+    means = groups["images_per_s"].mean().reset_index()
+    ranked = means.sort_values("images_per_s", na_position="first", kind="stable")
+    fastest = rows.merge(ranked.drop_duplicates(by, keep="last")[[*by, "configuration"]])
+    return pd.concat([baseline.assign(side=BASELINE), fastest.assign(side=OPTIMISED)], ignore_index=True)
+
+
+def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Linear scaling from the fewest threads of each group of `by`: columns `by`, `threads`, `value` (images/s).
+
+    `rates` has these columns, as `estimate` gives them.
+
+    >>> rates = pd.DataFrame({"workload": "train", "threads": [1, 2, 4], "value": [10.0, 19.0, 30.0]})
+    >>> linear(rates, ["workload"])["value"].tolist()
+    [10.0, 20.0, 40.0]
+    """
+    columns = [*by, "threads", "value"]
+    fewest = rates.sort_values("threads").drop_duplicates(by)[columns]
+    pairs = rates[columns].merge(fewest, on=list(by), suffixes=("", "_fewest"))
+    return pairs.assign(value=pairs["value_fewest"] * pairs["threads"] / pairs["threads_fewest"])[columns]
+
+
+def prices(profile: Profile, devices: Sequence[str]) -> pd.DataFrame:
+    """What an hour costs on each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
+
+    A processor without a price in the device file is left out.
+    """
+    known = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
+    currency = profile.cost.currency if profile.cost else ""
+    rows = [(processor, price.value, currency, price.source) for processor, price in known]
+    return pd.DataFrame(rows, columns=["processor", "per_hour", "currency", "source"])

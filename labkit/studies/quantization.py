@@ -1,0 +1,52 @@
+"""Rules of the INT8 study: what stands for a precision, what a paper's networks lost, which layers multiply bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from labkit.studies import published
+
+SIZE = ["model", "image_px", "batch"]
+BYTES = ("i8", "u8")  # as engines name what multiplies bytes
+
+
+def fastest(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the fastest execution mode of each precision, per network, image size and batch.
+
+    `frame` is a table of results. The fastest has the largest geometric mean of `images_per_s` over runs, as in the
+    verdicts. Where no mode of a precision has a value, one that failed stays, with its reason.
+
+    >>> about = {"model": "resnet50", "image_px": 32, "batch": 64, "precision": "fp32"}
+    >>> modes = pd.DataFrame([{**about, "mode": "baseline", "images_per_s": 40.0},
+    ...                       {**about, "mode": "CUDA graph", "images_per_s": 90.0}])
+    >>> fastest(modes)["mode"].tolist()
+    ['CUDA graph']
+    """
+    keys = [*SIZE, "precision"]
+    rates = frame.assign(rate=np.log(frame["images_per_s"])).groupby([*keys, "mode"], sort=False, as_index=False)
+    by_rate = rates["rate"].mean().sort_values("rate", na_position="first", kind="stable")
+    return frame.merge(by_rate.drop_duplicates(keys, keep="last")[[*keys, "mode"]])
+
+
+def printed_loss(study: str, metric: str) -> pd.DataFrame:
+    """The accuracy that papers printed for FP32 minus that for INT8: `model`, `label`, `value` (a fraction of 1)."""
+    printed = published.by_precision(study, metric)
+    sides = printed.pivot_table(index=["model", "label"], columns="precision", values="value", sort=False)
+    lost = sides.reindex(columns=["fp32", "int8"]).astype(float)
+    return (lost["fp32"] - lost["int8"]).dropna().rename("value").reset_index()
+
+
+def layers_in_bytes(layers: pd.DataFrame) -> pd.DataFrame:
+    """How many layers of a kind multiply bytes in INT8: `model`, `image_px`, `mode`, `kind`, `in_bytes`, `layers`.
+
+    `layers` is `Results.facts("layers")`, in which an engine says what it compiled: `Convolution.i8` is a number of
+    layers. Batches and runs that agree are one row.
+    """
+    counts = layers[layers["precision"] == "int8"]
+    counts = counts.join(counts["field"].str.extract(r"(?P<kind>\w+)\.(?P<type>\w+)")).astype({"value": float})
+    counts["in_bytes"] = counts["value"].where(counts["type"].isin(BYTES), 0.0)
+    keys = ["model", "image_px", "mode", "kind"]
+    of_record = counts.groupby(["record", *keys], sort=False)[["in_bytes", "value"]].sum().astype(int)
+    counted = of_record.rename(columns={"value": "layers"}).reset_index().drop(columns="record")
+    return counted.drop_duplicates(ignore_index=True)

@@ -1,0 +1,71 @@
+"""Rules of the training study: how busy a processor was, and whether the network learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from labkit.results import estimate
+from labkit.studies import published
+
+# What tells how busy a processor is, by kind of device: metric -> its name in a figure.
+COUNTERS = {
+    "cuda": {"utilisation": "utilisation", "sm_activity": "SM activity"},
+    "cpu": {"cpu_utilisation": "CPU utilisation"},
+}
+
+
+def with_values(frame: pd.DataFrame, metrics: Mapping[str, str]) -> dict[str, str]:
+    """Of the `metrics` (heading -> column) those that a table of results has values of; all where it has none.
+
+    >>> frame = pd.DataFrame({"sm_activity": [float("nan")], "cpu_utilisation": [0.9]})
+    >>> with_values(frame, {"SM activity": "sm_activity", "CPU": "cpu_utilisation"})
+    {'CPU': 'cpu_utilisation'}
+    """
+    return {name: metric for name, metric in metrics.items() if frame[metric].notna().any()} or dict(metrics)
+
+
+def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The share of time in which the processor worked, by each of its `COUNTERS`, per group of `by`.
+
+    `frame` is a table of results. Columns: `by`, `counter`, and `value`, `low`, `high` in percent.
+    """
+    kinds = {kind: frame[frame["device"] == kind] for kind in COUNTERS}
+    shares = [
+        estimate(kinds[kind], metric, by).assign(counter=counter)
+        for kind, counters in COUNTERS.items()
+        for metric, counter in counters.items()
+    ]
+    rows = pd.concat(shares, ignore_index=True)
+    return rows.assign(**{end: 100 * rows[end] for end in ("value", "low", "high")})
+
+
+def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
+    """Utilisation of a network in training, read about once a second, beside what papers printed of it.
+
+    `frame` and `readings` are those of `Results`. Columns: `device`, and `lowest`, `mean`, `highest` as shares.
+    """
+    rows = readings[(readings["metric"] == "utilisation") & (readings["window"] == "polled")]
+    rows = rows[rows["model"] == model].merge(frame[["record", "device_name"]], on="record")
+    spread = {"lowest": ("lowest", "min"), "mean": ("mean", "mean"), "highest": ("highest", "max")}
+    here = rows.groupby(["device_name", "batch"]).agg(**spread).reset_index()
+    here["device"] = [
+        f"{name}, batch {batch:.0f}" for name, batch in zip(here["device_name"], here["batch"], strict=True)
+    ]
+    columns = ["device", *spread]
+    return pd.concat([here[columns], published.statistics("utilisation", model)[columns]], ignore_index=True)
+
+
+def losses(blocks: pd.DataFrame, classes: int) -> pd.DataFrame:
+    """The loss of timed training per `model` and `batch`: of the `first` and `last` block, and of `guessing`.
+
+    `blocks` are those of `Results.blocks`. Means over runs; `images` is how many a run saw between the two. Guessing
+    among so many classes has the loss ln(classes).
+    """
+    ordered = blocks.dropna(subset=["loss"]).sort_values("block")
+    ordered = ordered.assign(images=ordered["steps"] * ordered["batch"])
+    of_run = ordered.groupby(["model", "batch", "record"])
+    ends = of_run.agg(images=("images", "sum"), first=("loss", "first"), last=("loss", "last"))
+    return ends.groupby(["model", "batch"]).mean().reset_index().assign(guessing=np.log(classes))

@@ -1,0 +1,173 @@
+"""Records with telemetry made by hand: boards of several generations, processors with and without counters, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labkit.claims.papers import load_papers
+from labkit.hardware.profile import load_profile
+from labkit.records import Blocks, Planned, Process, Record, short_hash
+from labkit.records.observed import EnergyWindow, Metrics, Statistic, Telemetry, Window
+from labkit.registry import find_study
+from labkit.results.study_records import StudyRecords as Results
+from labkit.trial import NO_DATA, Trial
+
+HOST = "0123456789ab"
+R50 = Trial(model="resnet50", batch=64, energy_windows=3)
+VGG = Trial(model="vgg16", batch=64, energy_windows=3)
+IDLE = Trial(workload="idle", data=NO_DATA, energy_windows=3)
+TRIALS = (R50, VGG, IDLE)
+WATTS = {"resnet50": 400.0, "vgg16": 500.0, "idle": 100.0}
+GPUS = {"v100_sxm2": "Tesla V100-SXM2-16GB", "k40m": "Tesla K40m"}
+WINDOW_S, IMAGES = 5.0, 1000  # so ResNet-50 costs 2 J an image, 1.5 J above idle
+NO_RAPL = "no RAPL: this kernel shows no energy counter"
+NO_GPM = "the driver says: Not Supported"
+KILLED = "the telemetry process was killed by signal SIGKILL"
+PAPERS = load_papers()
+
+Tell = Callable[[Trial, int], Telemetry | None]
+
+
+def watts(trial: Trial) -> float:
+    return WATTS[trial.model if trial.workload == "train" else "idle"]
+
+
+def on(trial: Trial, device: str) -> Trial:
+    return Trial(**(trial.as_dict() | {"device": device}))
+
+
+def read(**means: float) -> Metrics:
+    """Statistics of ten readings, the lowest 10 % below the mean, the highest 10 % above it."""
+    return {name: Statistic(mean=value, low=0.9 * value, high=1.1 * value, n=10) for name, value in means.items()}
+
+
+def made(trial: Trial, pass_number: int, telemetry: Telemetry | None, **other: Any) -> Record:
+    """Ten blocks of half a second, 1000 images each where the trial trains."""
+    train = trial.workload == "train"
+    values: dict[str, Any] = {
+        "study": "04_power",
+        "scale": "quick",
+        "key": trial.key,
+        "trial": trial.as_dict(),
+        "pass_number": pass_number,
+        "planned": Planned(keys=[short_hash(one.key) for one in TRIALS], passes=3, order_seed=1),
+        "process": Process(id=f"p{pass_number}", position=0, startup_s=2.0),
+        "host": HOST,
+        "devices_used": 1,
+        "versions": {"torch": "2.11"},
+        "status": "ok",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "wall_s": 8.0,
+        "phases_s": {"idle": 0.5, "build": 0.25, "first_step": 0.25, "warmup": 1.0, "timed": 5.0, "blocks": 6.0},
+        "facts": {"cpu_cores_used": 1.5, "threads": 4, "data_description": "Made up."},
+        "result": Blocks(
+            steps_per_block=10,
+            images_per_step=100 if train else None,
+            host_s=[0.5] * 10,
+            warmup_s=[1.0],
+            warmup_steps=[10],
+            steady=True,
+            stopped_by="time",
+        ),
+        "telemetry": telemetry,
+    }
+    return Record(**(values | other))
+
+
+def shown(*records: Record, hw: str = "h200", study: str = "power") -> Results:
+    profile = load_profile(hw)
+    host: dict[str, Any] = {"cpu": "a CPU"}
+    if profile.device.kind == "cuda":
+        host["gpus"] = [{"name": GPUS.get(hw, "NVIDIA H200")}] * profile.device.count
+    return Results(
+        study=find_study(study),
+        profile=profile,
+        scale="quick",
+        host_id=HOST if records else None,
+        host=host if records else {},
+        records=list(records),
+    )
+
+
+def told(
+    sources: dict[str, Metrics], energy: dict[str, float | None], *, images: int | None = IMAGES, **other: Any
+) -> Telemetry:
+    """Telemetry of one trial: what each source did in the timed part, and joules of each of three long windows."""
+    gpus = {name: metrics for name, metrics in sources.items() if name.startswith("gpu")}
+    quiet = {name: read(power_w=80.0) for name, metrics in gpus.items() if "power_w" in metrics}
+    polled = {
+        name: {metric: metrics[metric] for metric in ("utilisation", "power_smi_w") if metric in metrics}
+        for name, metrics in gpus.items()
+    }
+    values: dict[str, Any] = {
+        "status": "ok",
+        "windows": {
+            "unattached": Window(start_s=-20.0, length_s=3.0, sources=quiet),
+            "timed": Window(start_s=0.0, length_s=15.0, sources=sources),
+        },
+        "polled": polled,
+        "energy": [
+            EnergyWindow(start_s=WINDOW_S * place, length_s=WINDOW_S, images=images, energy_j=energy)
+            for place in range(3)
+        ],
+        "energy_method": dict.fromkeys(energy, "counter"),
+        "missing": {"rapl:package-0": {"energy_j": NO_RAPL}},
+        "sampler_cpu_share": 0.01,
+    }
+    return Telemetry(**(values | other))
+
+
+def board(trial: Trial) -> Metrics:
+    """What NVML tells of any generation."""
+    used = 0.9 if trial.workload == "train" else 0.1
+    return read(
+        power_w=watts(trial),
+        power_smi_w=watts(trial),
+        utilisation=used,
+        memory_bytes=2.0**30,
+        temperature_c=50.0,
+        sm_clock_hz=1.5e9,
+    )
+
+
+def processor(trial: Trial) -> Metrics:
+    return read(cpu_utilisation={"resnet50": 0.25, "vgg16": 0.5}.get(trial.model, 0.1), cpu_clock_hz=2e9)
+
+
+def images_of(trial: Trial) -> int | None:
+    return IMAGES if trial.workload == "train" else None
+
+
+def hopper(trial: Trial, _: int = 1) -> Telemetry:
+    units = read(sm_activity=0.5, fp32_activity=0.4, tensor_activity=0.01, dram_activity=0.2, occupancy=0.3)
+    sources = {"gpu0": board(trial) | units, "host": processor(trial)}
+    return told(sources, {"gpu0": watts(trial) * WINDOW_S}, images=images_of(trial))
+
+
+def two_gpus(trial: Trial, _: int = 1) -> Telemetry:
+    second = board(trial) | read(power_w=0.5 * watts(trial), utilisation=0.5)
+    sources = {"gpu0": board(trial), "gpu1": second}
+    joules: dict[str, float | None] = {"gpu0": watts(trial) * WINDOW_S, "gpu1": 0.5 * watts(trial) * WINDOW_S}
+    return told(sources, joules, images=images_of(trial))
+
+
+def with_rapl(trial: Trial, _: int = 1) -> Telemetry:
+    joules = {"rapl:package-0": 200.0, "rapl:package-1": 300.0, "rapl:package-0/dram": 50.0}
+    if trial.workload == "idle":
+        joules = {"rapl:package-0": 50.0, "rapl:package-1": 50.0, "rapl:package-0/dram": 5.0}
+    return told({"host": processor(trial)}, {**joules}, images=images_of(trial), missing={})
+
+
+def lost_once(trial: Trial, pass_number: int) -> Telemetry:
+    return Telemetry(status="lost", reason=KILLED) if pass_number == 2 else hopper(trial)
+
+
+def of(tell: Tell, hw: str = "h200", passes: int = 3) -> Results:
+    """Every trial in every pass, on all devices of the profile, with the telemetry that `tell` gives."""
+    device = load_profile(hw).device
+    trials = [on(trial, device.kind) for trial in TRIALS]
+    used = device.count
+    return shown(
+        *[made(one, n, tell(one, n), devices_used=used) for n in range(1, passes + 1) for one in trials], hw=hw
+    )

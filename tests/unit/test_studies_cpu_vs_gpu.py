@@ -1,0 +1,161 @@
+"""CPU against GPU: the same code on both, the fastest of each, linear scaling over threads, prices, and the claims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from labkit.claims import Evidence, Finding, judge_all
+from labkit.claims.papers import load_papers
+from labkit.hardware.profile import Cost, Sourced, load_profile
+from labkit.recipes import BF16_ON_CPU, CAPTURED, FUSED_ON_CPU, PREDICTED_BY_OPENVINO
+from labkit.records import Record
+from labkit.results import Results, estimate, exchange, ratio
+from labkit.results.study_records import StudyRecords
+from labkit.studies import cpu_vs_gpu, published
+from labkit.trial import Trial
+from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
+
+STUDY = "06_cpu_vs_gpu"
+LARGE: dict[str, Any] = {"model": "googlenet", "image_px": 224, "batch": 32}
+SMALL: dict[str, Any] = {"model": "resnet50", "batch": 64}
+INFER: dict[str, Any] = {"workload": "infer", "model": "resnet50", "batch": 256}
+RATES = {  # images/s: the GPU trains 20 times as fast, the CPU gains 2 times by BF16 and nothing by a fused optimiser
+    Trial(**LARGE): 100.0,
+    Trial(**LARGE, **CAPTURED): 300.0,
+    Trial(device="cpu", **LARGE): 5.0,
+    Trial(device="cpu", **LARGE, **FUSED_ON_CPU): 4.0,
+    Trial(device="cpu", **LARGE, **BF16_ON_CPU): 10.0,
+    Trial(**SMALL): 1000.0,
+    Trial(device="cpu", **SMALL): 50.0,
+    Trial(device="cpu", **SMALL, **FUSED_ON_CPU): 45.0,
+    **{Trial(device="cpu", threads=count, **SMALL): rate for count, rate in ((1, 20.0), (2, 38.0), (4, 60.0))},
+    Trial(**INFER): 4000.0,
+    Trial(device="cpu", **INFER): 40.0,
+}
+OPENVINO = Trial(device="cpu", **INFER, **PREDICTED_BY_OPENVINO)
+PRICES = Cost(
+    per_hour=Sourced(value=3.6, source="a list"),
+    cpu_per_hour=Sourced(value=0.36, source="another list"),
+    currency="EUR",
+)
+
+
+def records(rates: dict[Trial, float] = RATES) -> list[Record]:
+    made = [blocks(STUDY, t, n, rate * NOISE[n - 1]) for t, rate in rates.items() for n in PASSES]
+    return [*made, *(failed(STUDY, OPENVINO, n, "unsupported", "OpenVINO is not installed") for n in PASSES)]
+
+
+def rows(of: StudyRecords) -> pd.DataFrame:
+    return cpu_vs_gpu.networks(Results([of]).frame())
+
+
+def priced(cost: Cost | None, boards: int = 1) -> pd.DataFrame:
+    """The baseline of GoogLeNet at these prices, by device."""
+    results = of_records(STUDY, records())
+    device = results.profile.device.model_copy(update={"count": boards})
+    profile = results.profile.model_copy(update={"cost": cost, "device": device})
+    frame = rows(replace(results, profile=profile)).query("model == 'googlenet' and mode == 'baseline'")
+    return estimate(frame, "cost_per_million_images", by=["device"]).set_index("device")["value"]
+
+
+def test_rows_name_what_both_processors_have_alike_and_how_each_ran() -> None:
+    found = rows(of_records(STUDY, records()))
+    assert list(found["setting"].unique())[-1] == "inference, 32 px, batch 256", "training first"
+    assert found["configuration"].iloc[0] == "baseline, FP32"
+    assert {"CUDA graph, BF16", "OpenVINO, FP32", "baseline, FP32, 4 threads"} <= set(found["configuration"])
+
+
+def test_baseline_is_over_baseline_and_the_fastest_over_the_fastest() -> None:
+    sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records())))
+    by = ["model", "setting", "side", "device"]
+    gains = ratio(sides, "images_per_s", over={"device": "cpu"}, by=by).set_index(["model", "side"])["value"]
+    assert gains["googlenet", "baseline"] == pytest.approx(20)
+    assert gains["googlenet", "optimised"] == pytest.approx(30)
+    assert ("resnet50", "optimised") not in gains, "nothing but the baseline was planned on the GPU"
+
+
+def test_the_fastest_may_have_other_threads_or_be_the_baseline_and_a_failed_one_keeps_its_reason() -> None:
+    sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records()))).query("side == 'optimised' and device == 'cpu'")
+    chosen = sides.drop_duplicates(["model", "setting"]).set_index(["model", "workload"])
+    assert chosen.loc[("resnet50", "train"), "configuration"] == "baseline, FP32, 4 threads"
+    assert chosen.loc[("resnet50", "infer"), "reason"] == "OpenVINO is not installed"
+    slow = {trial: rate for trial, rate in RATES.items() if trial.precision == "fp32" and trial.threads < 2}
+    sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records(slow)))).query(
+        "side == 'optimised' and workload == 'train'"
+    )
+    assert set(sides["configuration"]) == {"baseline, FP32"}
+
+
+def test_no_records_have_no_sides() -> None:
+    assert cpu_vs_gpu.sides(rows(of_records(STUDY, []))).empty
+
+
+def test_linear_scaling_begins_at_the_fewest_threads_of_each_workload() -> None:
+    threads = rows(of_records(STUDY, records())).query("threads > 0")
+    ideal = cpu_vs_gpu.linear(estimate(threads, "images_per_s", by=["workload", "threads"]), ["workload"])
+    assert ideal["threads"].tolist() == [1, 2, 4]
+    assert (ideal["value"] / ideal["value"].iloc[0]).tolist() == pytest.approx([1, 2, 4])
+
+
+def test_prices_give_the_cost_of_a_million_images_and_a_board_pays_its_share() -> None:
+    cost, share = priced(PRICES), priced(PRICES, boards=4)
+    assert cost["cuda"] == pytest.approx(1e6 / 100 * 3.6 / 3600, rel=0.01)
+    assert cost["cpu"] == pytest.approx(2 * cost["cuda"]), "a tenth of the price, a twentieth of the speed"
+    assert share["cuda"] == pytest.approx(cost["cuda"] / 4) and share["cpu"] == cost["cpu"]
+    profile = load_profile("h200").model_copy(update={"cost": PRICES})
+    listed = cpu_vs_gpu.prices(profile, ("cpu", "cuda"))
+    assert listed.values.tolist() == [["CPU", 0.36, "EUR", "another list"], ["GPU", 3.6, "EUR", "a list"]]
+
+
+def test_the_numbers_for_other_programs_have_the_cost_in_its_currency(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = of_records(STUDY, records())
+    profile = results.profile.model_copy(update={"cost": PRICES})
+    monkeypatch.setattr(exchange, "load_profile", lambda name: profile)
+    found = exchange.numbers(Results([replace(results, profile=profile)]))
+    assert set(found.loc[found["metric"] == "cost_per_million_images", "unit"]) == {"EUR"}
+
+
+def test_a_processor_without_a_price_has_none_and_the_reason_names_the_fields_to_add() -> None:
+    assert list(priced(PRICES.model_copy(update={"cpu_per_hour": None})).index) == ["cuda"]
+    assert cpu_vs_gpu.prices(load_profile("h200"), ("cpu", "cuda")).empty, "no price without a source"
+    reasons = Results([of_records(STUDY, records())]).reasons()
+    (reason,) = set(reasons.loc[reasons["status"] == "ok", "cost_per_million_images"])
+    assert "params/h200.yaml gives no price: add `cost`" in reason
+    assert all(f"`{name}`" in reason for name in (*Cost.model_fields, *Sourced.model_fields))
+    with pytest.raises(ValueError, match="source"):
+        Cost.model_validate({"per_hour": {"value": 1.0}, "currency": "EUR"})
+
+
+def test_the_printed_ratio_is_of_one_gpu() -> None:
+    printed = published.speed_ups(STUDY, "device")
+    assert printed[["model", "image_px", "device", "value"]].values.tolist() == [["googlenet", 224, "cuda", 5.3]]
+
+
+def judged(results: StudyRecords) -> dict[str, Finding]:
+    profile = results.profile.name
+    seen = Evidence(profile=profile, profiles=(profile,), available=frozenset({STUDY}), load=lambda *_: results)
+    return {found.claim.id: found for found in judge_all(load_papers(), seen, STUDY)}
+
+
+def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
+    found = judged(of_records(STUDY, records()))
+    assert {name: one.verdict for name, one in found.items()} == {
+        "dell_p100-cpu": "replicated",
+        "dell_p100-day": "not replicated",  # 12 days on the GPU of these records
+        "wisconsin-cpu": "replicated",
+    }
+    cases = [case for test in found["wisconsin-cpu"].tests for case in test.cases]
+    assert len(cases) == 2, "training and inference; a sweep of threads has no GPU beside it"
+    (case,) = found["dell_p100-cpu"].tests[0].cases
+    assert case.effect is not None and case.effect.point == pytest.approx(20)
+    assert "5.30x" in case.published
+
+
+def test_without_a_gpu_the_claims_are_not_testable() -> None:
+    on_cpu = {trial: rate for trial, rate in RATES.items() if trial.device == "cpu"}
+    found = judged(of_records(STUDY, records(on_cpu), hw="cpu"))
+    assert {one.verdict for one in found.values()} == {"not testable here"}
