@@ -26,10 +26,7 @@ def examine() -> Iterator[tuple[bool | None, str]]:
     for note in host.notes:
         yield False, note
     for gpu in host.foreign_gpus:
-        yield (
-            None,
-            f"{gpu}: not supported. labkit measures NVIDIA GPUs and CPUs; `make report HW=cpu` measures the CPU.",
-        )
+        yield None, f"{gpu}: not supported. `make report HW=cpu` measures the CPU."
     yield from _profiles(host)
     yield from _packages(host)
     yield from _frameworks(host)
@@ -63,11 +60,8 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
     yield True, f"Packages: {here}."
     for name in lacking:
         # A GPU host with a torch of its own runs the workbook without JupyterLab.
-        needed = name != "jupyterlab"
-        yield (
-            False if needed else None,
-            f"{name} is not installed: `make setup`, or {sys.executable} -m pip install {name}.",
-        )
+        fine = None if name == "jupyterlab" else False
+        yield fine, f"{name} is not installed: `make setup`, or {sys.executable} -m pip install {name}."
     try:
         importlib.metadata.version("pynvml")
         yield None, "The distribution `pynvml` is deprecated and shadows nvidia-ml-py: pip uninstall pynvml."
@@ -77,26 +71,23 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
 
 def _frameworks(host: Host) -> Iterator[tuple[bool | None, str]]:
     """Each framework's version and the device it runs on, or how to get it; one study alone needs more than PyTorch."""
-    device = "cuda" if host.gpus else "cpu"
+    device, versions = "cuda" if host.gpus else "cpu", host.framework_versions()
     for name in KNOWN:
-        version = host.framework_versions().get(name)
-        if not is_keras(name):
-            if version:
-                yield True, f"{title_of(name)}: {name} {version}."
-            continue
-        answer = ask(name, device)
-        if answer.reason:
+        answer = ask(name, device) if is_keras(name) else None
+        if answer and answer.reason:
             yield None, f"{answer.reason}."
-        else:
-            yield True, f"{title_of(name)}: {version}, on {answer.sees or 'the CPU'}."
+        elif answer:
+            yield True, f"{title_of(name)}: {versions.get(name)}, on {answer.sees or 'the CPU'}."
+        elif name in versions:
+            yield True, f"{title_of(name)}: {name} {versions[name]}."
 
 
 def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
     """Triton builds its launchers with a C compiler, Inductor a CPU's kernels with a C++ one."""
     wanted = ("cc", "gcc", "clang") if on_gpu else ("g++", "c++", "clang++")
-    found = next((path for name in wanted if (path := shutil.which(name))), None)
-    if found:
-        return True, f"Engines that compile can use {found}."
+    compiler = next(filter(None, map(shutil.which, wanted)), None)
+    if compiler:
+        return True, f"Engines that compile can use {compiler}."
     lost = "tuned trials" if on_gpu else "trials with the engine `compile`"
     return None, f"No compiler ({', '.join(wanted)}): {lost} will be rows marked unsupported. Install gcc or clang."
 
@@ -106,32 +97,18 @@ def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
         import torch
     except ImportError:
         return  # said among the packages
-    capability = host.gpus[0].compute_capability
+    capability, build = host.gpus[0].compute_capability, f"torch {torch.__version__}"
+    again = "remove .venv and run `make setup"
     if torch.version.cuda is None:
-        yield (
-            False,
-            (
-                f"torch {torch.__version__} is a CPU build and can't use {host.gpus[0].name}: remove .venv and run "
-                f"`make setup` on this machine, or give TORCH_INDEX."
-            ),
-        )
+        yield False, f"{build} is a CPU build: {again}` on this machine, or give TORCH_INDEX."
         return
     architectures = [name.removeprefix("sm_") for name in torch.cuda.get_arch_list() if name.startswith("sm_")]
     numbers = [int(name.rstrip("af")) for name in architectures]
     wanted = int(capability.replace(".", ""))
     # Machine code runs on later minor versions of the same major one.
-    fits = any(number <= wanted and number // 10 == wanted // 10 for number in numbers)
-    if fits:
-        yield (
-            True,
-            f"torch {torch.__version__} (CUDA {torch.version.cuda}) has code for compute capability {capability}.",
-        )
-    else:
-        yield (
-            False,
-            (
-                f"torch {torch.__version__} has no code for compute capability {capability} (it has "
-                f"{', '.join(architectures)}): remove .venv and run "
-                f"`make setup TORCH_INDEX=https://download.pytorch.org/whl/cu126`, which serves Pascal and Volta."
-            ),
-        )
+    if any(number <= wanted and number // 10 == wanted // 10 for number in numbers):
+        yield True, f"{build} (CUDA {torch.version.cuda}) has code for compute capability {capability}."
+        return
+    lacks = f"{build} has no code for compute capability {capability} (it has {', '.join(architectures)})"
+    index = "https://download.pytorch.org/whl/cu126"
+    yield False, f"{lacks}: {again} TORCH_INDEX={index}`, which serves Pascal and Volta."

@@ -95,9 +95,8 @@ def recipes(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
 PREDICTED: Recipe = {"engine": "graph", "precision": "bf16", "memory_format": "channels_last"}
 PREDICTED_COMPILED: Recipe = {**PREDICTED, "engine": "compile+graph"}
 # Kernels of our own, each a whole layer: fewer launches than Inductor and cuDNN make of it, which counts at small
-# batches; and bytes instead, symmetric and calibrated.
+# batches; in INT8 symmetric and calibrated.
 PREDICTED_FUSED: Recipe = {**PREDICTED, "engine": "triton+graph"}
-PREDICTED_IN_INT8: Recipe = {**PREDICTED_FUSED, "precision": "int8"}
 # On a CPU: batch norm folded, weights packed for oneDNN by Inductor, which fuses what follows a convolution into it.
 PREDICTED_ON_CPU: Recipe = {"engine": "compile", "memory_format": "channels_last"}
 # OpenVINO's own network, in the same precision: what INT8 in that engine has to be compared with.
@@ -116,15 +115,9 @@ def predicting(kind: Literal["cuda", "cpu"]) -> dict[str, Recipe]:
     return {"plain": dict(PLAIN), **{name: dict(recipe) for name, recipe in _PREDICTING[kind].items()}}
 
 
-# INT8 after training.
-_QUANTISED = MappingProxyType(
-    {"cuda": PREDICTED_IN_INT8, "cpu": {**PREDICTED_BY_OPENVINO, "precision": "int8"}},
-)
-
-
 def quantised(kind: Literal["cuda", "cpu"]) -> Recipe:
-    """Inference in INT8 on a kind of device."""
-    return dict(_QUANTISED[kind])
+    """Inference in INT8 (quantised after training) on a kind of device."""
+    return {**(PREDICTED_FUSED if kind == "cuda" else PREDICTED_BY_OPENVINO), "precision": "int8"}
 
 
 # BF16 on a CPU, where it has the arithmetic: oneDNN multiplies in AMX's tiles or AVX-512's dot products. At 224 px that
@@ -150,20 +143,15 @@ def of_side(names: Iterable[str], kind: str, workload: str, *, cpu_features: Ite
     emulated it would be no tuning. UserError for a name that no side has.
     """
     valid = list(dict.fromkeys(name for side in _SIDES.values() for name in side))
-    found = []
+    emulated = "bf16" if kind == "cpu" and not BF16_FEATURES & set(cpu_features) else ""
+    chosen = []
     for name in names:
         if name not in valid:
             raise unknown("tuned engine", name, valid)
         recipe = _SIDES[kind, workload].get(name)
-        emulated = kind == "cpu" and recipe and recipe.get("precision") == "bf16" and not has_bf16(cpu_features)
-        if recipe is not None and not emulated:
-            found.append(dict(recipe))
-    return found
-
-
-def has_bf16(cpu_features: Iterable[str]) -> bool:
-    """Whether a CPU with these instruction sets multiplies in BF16."""
-    return bool(BF16_FEATURES & set(cpu_features))
+        if recipe is not None and recipe.get("precision", "fp32") != emulated:
+            chosen.append(dict(recipe))
+    return chosen
 
 
 # A WGAN. `clipping` as Arjovsky et al. 2017 train it (arXiv:1701.07875, algorithm 1): RMSprop, and after each of the
@@ -202,13 +190,6 @@ def is_plain(trial: Trial) -> bool:
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)
 
 
-def engine_name(trial: Trial) -> str:
-    """A trial's engine for people: `plain` as in the papers, `fused` where only the optimiser differs."""
-    if is_plain(trial):
-        return "plain"
-    return "fused" if (trial.engine, trial.optimizer) == ("eager", "sgd_fused") else trial.engine
-
-
 # The execution modes in the field's words; precision is said beside them.
 _MODES = MappingProxyType(
     {
@@ -222,7 +203,6 @@ _MODES = MappingProxyType(
         "xla": "XLA",
     }
 )
-_FUSED = "sgd_fused"
 
 
 def mode_name(trial: Trial) -> str:
@@ -235,7 +215,7 @@ def mode_name(trial: Trial) -> str:
     """
     if is_plain(trial):
         return "baseline"
-    return f"{_MODES[trial.engine]}{', fused SGD' if trial.optimizer == _FUSED else ''}"
+    return f"{_MODES[trial.engine]}{', fused SGD' if trial.optimizer == 'sgd_fused' else ''}"
 
 
 _DEFAULT = Trial()
@@ -281,10 +261,7 @@ def of_framework(framework: str, engines: Iterable[str], precision: str, device:
     return found
 
 
-_RUNS = ("large batch", "same batch", "scaled rate", "warm-up", "stale")
-
-
-def runs_on(devices: int, learning_rate: float, names: Iterable[str] = _RUNS) -> list[Recipe]:
+def runs_on(devices: int, learning_rate: float, names: Iterable[str] | None = None) -> list[Recipe]:
     """Training runs on several devices that take apart why they might need more epochs than one device.
 
     `large batch`: as large as all of theirs together, at one device's rate; `same batch`: in total one device's;
@@ -292,20 +269,20 @@ def runs_on(devices: int, learning_rate: float, names: Iterable[str] = _RUNS) ->
     al. 2017, arXiv:1706.02677); `stale`: one device's batch and rate, but gradients that are old when they are applied.
     UserError for another name.
     """
-    larger = {"devices": devices, "learning_rate": learning_rate * devices}
     usual = {"devices": devices, "learning_rate": learning_rate}
-    known: list[Recipe] = [
-        usual,
-        {**usual, "scaling": "strong"},
-        larger,
-        {**larger, "schedule": "warm_up"},
-        {**usual, "updates": "asynchronous"},
-    ]
-    by_name = dict(zip(_RUNS, known, strict=True))
-    for name in names:
+    larger = {"devices": devices, "learning_rate": learning_rate * devices}
+    by_name: dict[str, Recipe] = {
+        "large batch": usual,
+        "same batch": {**usual, "scaling": "strong"},
+        "scaled rate": larger,
+        "warm-up": {**larger, "schedule": "warm_up"},
+        "stale": {**usual, "updates": "asynchronous"},
+    }
+    chosen = list(by_name if names is None else names)
+    for name in chosen:
         if name not in by_name:
             raise unknown("training run on several devices", name, by_name)
-    return [by_name[name] for name in names]
+    return [by_name[name] for name in chosen]
 
 
 def traced(trials: Iterable[Trial], iterations: int) -> list[Trial]:

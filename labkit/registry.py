@@ -17,7 +17,6 @@ class Study:
     id: str
     title: str
     question: str
-    measures: str
 
     @property
     def name(self) -> str:
@@ -53,84 +52,19 @@ _SI_UNITS = {
 STUDIES: dict[str, Study] = {
     study.id: study
     for study in (
-        Study(
-            "01_training",
-            "Training",
-            "How fast does each model train here, and how much of the chip is used?",
-            "images/s, utilisation, memory, fraction of the roofline",
-        ),
-        Study(
-            "02_batch_size",
-            "Batch size",
-            "What does the batch size buy?",
-            "images/s, time per epoch, loss and accuracy per epoch at 64 and 256 and over a sweep",
-        ),
-        Study(
-            "03_multi_gpu",
-            "Several GPUs",
-            "What do more GPUs buy?",
-            "weak and strong scaling, convergence, concurrency, interconnect, several nodes",
-        ),
-        Study(
-            "04_power",
-            "Power and energy",
-            "What does it cost in energy?",
-            "power, temperature, clocks, joules per image, images/s per watt",
-        ),
-        Study(
-            "05_inference",
-            "Inference",
-            "How fast does it predict?",
-            "images/s and latency percentiles at batch 1 to 10,000, utilisation",
-        ),
-        Study(
-            "06_cpu_vs_gpu",
-            "CPU against GPU",
-            "Is the GPU worth it?",
-            "the same models and batches on both: images/s, images per joule, cost where given",
-        ),
-        Study(
-            "07_precision",
-            "Precision",
-            "What does lower precision buy in training?",
-            "FP32, TF32, FP16 and BF16 images/s, loss parity",
-        ),
-        Study(
-            "08_quantization",
-            "Quantization",
-            "What does INT8 buy in inference, and what does it lose?",
-            "images/s and top-1/top-5 against FP32, FP16 and BF16 for seven networks",
-        ),
-        Study(
-            "09_profile",
-            "Step time",
-            "Where does the time go?",
-            "kernel classes, copies, convolution algorithms, API calls, launch gaps, FLOP",
-        ),
-        Study(
-            "10_gan",
-            "WGAN",
-            "How well does a WGAN use the chip?",
-            "compute and FP32 utilisation against the mini-batch",
-        ),
-        Study(
-            "11_frameworks",
-            "Frameworks",
-            "Does the framework matter?",
-            "five networks in PyTorch and in Keras on its three back ends: images/s, first step, memory, energy",
-        ),
-        Study(
-            "12_data_pipeline",
-            "Data pipeline",
-            "Can the data keep up?",
-            "storage read rate cold and cached, loader images/s, host CPU and memory",
-        ),
-        Study(
-            COMPARISON,
-            "Comparison",
-            "How do the devices compare, with each other and with the papers?",
-            "every recorded profile and the published numbers side by side",
-        ),
+        Study("01_training", "Training", "How fast does each model train here, and how much of the chip is used?"),
+        Study("02_batch_size", "Batch size", "What does the batch size buy?"),
+        Study("03_multi_gpu", "Several GPUs", "What do more GPUs buy?"),
+        Study("04_power", "Power and energy", "What does a training image cost in energy?"),
+        Study("05_inference", "Inference", "How fast does it predict?"),
+        Study("06_cpu_vs_gpu", "CPU against GPU", "Is the GPU worth it?"),
+        Study("07_precision", "Precision", "What does lower precision buy in training?"),
+        Study("08_quantization", "Quantization", "What does INT8 buy in inference, and what does it lose?"),
+        Study("09_profile", "Step time", "Where does the time go?"),
+        Study("10_gan", "WGAN", "How well does a WGAN use the chip?"),
+        Study("11_frameworks", "Frameworks", "Does the framework matter?"),
+        Study("12_data_pipeline", "Data pipeline", "Can the data keep up?"),
+        Study(COMPARISON, "Comparison", "How do the devices compare, with each other and with the papers?"),
     )
 }
 
@@ -198,12 +132,8 @@ METRICS: dict[str, Metric] = {
         Metric("memory_api_share", "API time in memory and device calls", "%", "neither", 1e2, share=True),
         Metric("backward_launch_api_share", "API time of the way back in launches", "%", "neither", 1e2, share=True),
         Metric("backward_cleanup_api_share", "API time of the way back in clean-up", "%", "neither", 1e2, share=True),
-        Metric(
-            "backward_memory_api_share", "API time of the way back in memory calls", "%", "neither", 1e2, share=True
-        ),
-        Metric(
-            "profiled_utilisation", "Time in which any kernel ran, of profiled steps", "%", "neither", 1e2, share=True
-        ),
+        Metric("backward_memory_api_share", "API time of the way back in memory", "%", "neither", 1e2, share=True),
+        Metric("profiled_utilisation", "Time in which any kernel ran, profiled", "%", "neither", 1e2, share=True),
         Metric("busy_step_s", "Time of a step in which any kernel ran (trace)", "ms", "less", 1e3),
         Metric("traced_step_s", "Time of a step under the profiler", "ms", "less", 1e3),
         Metric("trace_slowdown", "Time of a traced step over a timed one", "x", "neither"),

@@ -92,15 +92,10 @@ CORE, RAPL, GPU = "core", "rapl:", "gpu"  # sources are `core3`, `rapl:package-0
 # GPM's figure of PCIe replaces NVML's, which blocks for 20 ms: where both name a metric, the kind is the same.
 KINDS: dict[str, Kind] = {sensor.metric: sensor.kind for sensor in (*GPU_SENSORS, *GPM_SENSORS, *HOST_SENSORS)}
 PERIODS_S: dict[str, float] = {sensor.metric: sensor.period_s for sensor in (*GPM_SENSORS, *GPU_SENSORS, *HOST_SENSORS)}
-# Of interest only where several devices work together.
-BETWEEN_DEVICES = frozenset(
-    f"{way}_{direction}_bytes"
-    for way in ("nvlink", "pcie", "loopback", "infiniband")
-    for direction in ("sent", "received")
+# Of interest only where several devices work together, and read ten times a second or more.
+BETWEEN_DEVICES_OFTEN = frozenset(
+    f"{way}_{direction}_bytes" for way in ("nvlink", "loopback", "infiniband") for direction in ("sent", "received")
 )
-
-# Of these what is read ten times a second and more; PCIe's counters, once a second, cost next to nothing.
-BETWEEN_DEVICES_OFTEN = frozenset(name for name in BETWEEN_DEVICES if PERIODS_S.get(name, 1.0) <= EXCHANGED_PERIOD_S)
 
 
 def rate_name(counter: str) -> str:

@@ -20,18 +20,17 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A point with its confidence interval over `n` values; `low` and `high` are None where n < 2."""
+    """A point with its 95 % interval over `n` values; `low` and `high` are None where n < 2."""
 
     point: float
     low: float | None
     high: float | None
     n: int
-    confidence: float = CONFIDENCE
 
     def scaled(self, factor: float) -> Interval:
         """The same in another unit: point and ends times a positive factor."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Interval(self.point * factor, low, high, self.n, self.confidence)
+        return Interval(self.point * factor, low, high, self.n)
 
     @property
     def half_width(self) -> float | None:
@@ -41,17 +40,12 @@ class Interval:
         return (self.high - self.low) / 2 / abs(self.point)
 
 
-def log_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def log_interval(values: Sequence[float]) -> Interval:
     """Geometric mean of positive `values` with Student's t interval on the logarithm.
 
     One value gives a point without an interval. Raises ValueError for no values or one that is not positive and finite.
     """
-    logs = np.log(_positive(values))
-    mean = float(logs.mean())
-    if len(logs) < 2:
-        return Interval(math.exp(mean), None, None, 1, confidence)
-    half = t_quantile(confidence, len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(logs), confidence)
+    return _exponential(linear_interval(np.log(_positive(values)).tolist()))
 
 
 def ratio_interval(numerator: Mapping[Any, float], denominator: Mapping[Any, float]) -> Interval | None:
@@ -67,7 +61,7 @@ def ratio_interval(numerator: Mapping[Any, float], denominator: Mapping[Any, flo
     return log_interval(ratios.tolist())
 
 
-def linear_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def linear_interval(values: Sequence[float]) -> Interval:
     """Arithmetic mean with Student's t interval: for differences, and for shares that may be 0.
 
     Raises ValueError for no values or one that is not finite.
@@ -75,21 +69,21 @@ def linear_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
     array = _finite(values)
     mean = float(array.mean())
     if len(array) < 2:
-        return Interval(mean, None, None, 1, confidence)
-    half = t_quantile(confidence, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
-    return Interval(mean, mean - half, mean + half, len(array), confidence)
+        return Interval(mean, None, None, 1)
+    half = t_quantile(CONFIDENCE, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    return Interval(mean, mean - half, mean + half, len(array))
 
 
-def share_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def share_interval(values: Sequence[float]) -> Interval:
     """Mean of shares between 0 and 1 with Student's t interval, cut off at 0 and 1, where no share can be.
 
     Raises ValueError for no values, or one that is no share.
     """
-    found = linear_interval(values, confidence)
+    found = linear_interval(values)
     if min(values) < 0 or max(values) > 1:
         raise ValueError(f"a share lies between 0 and 1, not {list(values)}")
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (found.low, found.high))
-    return Interval(found.point, low, high, found.n, confidence)
+    return Interval(found.point, low, high, found.n)
 
 
 def difference_interval(minuend: Mapping[Any, float], subtrahend: Mapping[Any, float]) -> Interval | None:
@@ -115,9 +109,13 @@ def unpaired_difference(minuend: Sequence[float], subtrahend: Sequence[float]) -
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
     """Interval of the ratio of two geometric means whose values share no passes: Welch's on the logarithms."""
-    found = unpaired_difference(np.log(_positive(numerator)).tolist(), np.log(_positive(denominator)).tolist())
-    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
-    return Interval(math.exp(found.point), low, high, found.n)
+    logs = (np.log(_positive(values)).tolist() for values in (numerator, denominator))
+    return _exponential(unpaired_difference(*logs))
+
+
+def _exponential(logs: Interval) -> Interval:
+    low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
+    return Interval(math.exp(logs.point), low, high, logs.n)
 
 
 def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval:

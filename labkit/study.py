@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +32,7 @@ from labkit.registry import STUDIES, Study, check_scale, find_study
 from labkit.results import Results, records_of_host, reports_folder, study_records
 from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
-from labkit.run import Outcome, measure, nodes_here
+from labkit.run import measure, nodes_here
 from labkit.run.plan import estimate_s, lacked
 from labkit.run.progress import duration
 from labkit.show import Table, heading, label
@@ -93,6 +93,24 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
+class Missing(NamedTuple):
+    """How many (trial, pass) pairs are left to measure, and how long they should take."""
+
+    pairs: int
+    seconds: float
+
+
+def what_is_missing(
+    trials: Sequence[Trial], study: str, scale: str, profile: Profile, host: Host, store: Store, *, anew: bool = False
+) -> Missing:
+    """What this host has not measured yet of the trials; `anew` measures all of them."""
+    timing, records = profile.timing_at(scale, study), [] if anew else store.read(study, host.id)
+    finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
+    numbers = range(1, profile.passes(scale) + 1)
+    missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in numbers]
+    return Missing(sum(map(len, missing)), sum(estimate_s(part, timing, records, scale) for part in missing))
+
+
 class Cpu(NamedTuple):
     """Of a CPU what the plan of a study depends on: cores that may be used, instruction sets that decide its speed."""
 
@@ -111,7 +129,6 @@ class OpenStudy:
     data: str
     host: Host
     store: Store
-    outcome: Outcome | None = field(default=None, init=False)
 
     @property
     def sweep(self) -> dict[str, SweepValue]:
@@ -174,11 +191,16 @@ class OpenStudy:
     @cached_property
     def cpu(self) -> Cpu:
         """The CPU of this machine where it may measure, else that of the host whose records are shown."""
-        shown = None if self.mode == "plan" or self.measures_here else host_to_show(self.store, self.study.id, None)
-        if shown is None:
+        if self._shown_host is None:
             return Cpu(self.host.cpu_cores, self.host.cpu_features)
-        recorded = read_host(self.store.report, shown)
+        recorded = read_host(self.store.report, self._shown_host)
         return Cpu(int(recorded["cpu_cores"]), tuple(recorded["cpu_features"]))
+
+    @cached_property
+    def _shown_host(self) -> str | None:
+        """The host whose records are shown; None where this machine measures or plans to, and without records."""
+        here = self.mode == "plan" or self.measures_here
+        return None if here else host_to_show(self.store, self.study.id, None)
 
     @property
     def device_counts(self) -> list[int]:
@@ -204,19 +226,14 @@ class OpenStudy:
     @cached_property
     def nodes(self) -> int:
         """Over how many nodes trials may run: this job's, 1 without one; where only records are shown, theirs."""
-        shown = None if self.mode == "plan" or self.measures_here else host_to_show(self.store, self.study.id, None)
-        if shown is None:
-            return nodes_here().count if self.mode == "plan" or self.measures_here else 1
-        return max((record.as_trial.nodes for record in self.store.read(self.study.id, shown)), default=1)
+        if self.mode == "plan" or self.measures_here:
+            return nodes_here().count
+        records = self.store.read(self.study.id, self._shown_host) if self._shown_host else []
+        return max((record.as_trial.nodes for record in records), default=1)
 
     def thread_counts(self, asked: object) -> list[int]:
         """The axis of threads that a sweep asks for, on this CPU: see `labkit.trial.thread_counts`."""
         return thread_counts(asked, self.cpu.cores)
-
-    @property
-    def did(self) -> str:
-        """What the call that measures did just now."""
-        return self.outcome.sentence() if self.outcome else "Nothing was measured now: this page shows records."
 
     def trials(self, **axes: Any) -> list[Trial]:
         """Every combination of the given fields on this profile's device and data; a list is an axis.
@@ -224,23 +241,23 @@ class OpenStudy:
         `data` is "digits" for the handwritten digits, "none" for workloads without images, "timed" for `timed_images`,
         "reuters" for `documents`, else the report's own.
         """
-        device = {"device": self.profile.device.kind}
-        if axes.get("data") == NO_DATA:
+        device, data = {"device": self.profile.device.kind}, str(axes.get("data", ""))
+        if data == NO_DATA:
             return grid(**{**device, **axes})
-        if axes.get("data") == TIMED:
+        if data == TIMED:
             images = self.timed_images
-        elif axes.get("data") == REUTERS:
+        elif data == REUTERS:
             images = self.documents
         else:
-            images = self.digits if axes.get("data") == DIGITS else self.images
-        if axes.get("data") in (REPORTS_OWN, TIMED) or (axes.get("data") == REUTERS and images):
+            images = self.digits if data == DIGITS else self.images
+        if data in (REPORTS_OWN, TIMED) or (data == REUTERS and images):
             del axes["data"]
-        known = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
-        found = grid(**{**device, **known, **axes})
-        for trial in found:
+        of_images = {"data": images.name, "data_checksum": images.checksum, "classes": images.classes} if images else {}
+        trials = grid(**{**device, **of_images, **axes})
+        for trial in trials:
             if trial.workload in OF_NETWORKS and trial.model not in MODELS:
                 raise unknown("network", trial.model, MODELS)
-        return found
+        return trials
 
     def ceilings(self, device: str | None = None) -> list[Trial]:
         """The trials that measure a device's own ceilings: an FP32 matrix product and a copy in its memory.
@@ -258,14 +275,8 @@ class OpenStudy:
         """What `measure` is about to do with these trials: the configurations, and how long it takes here."""
         passes, caption = self.profile.passes(self.scale), "Shown from records; nothing is measured."
         if self.measures_here:
-            timing, records = (
-                self.profile.timing_at(self.scale, self.study.id),
-                self.store.read(self.study.id, self.host.id),
-            )
-            finished = done(records, scale=self.scale, versions=self.host.framework_versions(), again=lacked)
-            missing = [[t for t in trials if (t.key, number) not in finished] for number in range(1, passes + 1)]
-            seconds = sum(estimate_s(part, timing, records, self.scale) for part in missing)
-            caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
+            missing = what_is_missing(trials, self.study.id, self.scale, self.profile, self.host, self.store)
+            caption = f"Measured on this machine in about {duration(missing.seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
         frame.loc[~frame["workload"].isin(OF_NETWORKS), ["model", "image_px", "batch"]] = MISSING
@@ -281,7 +292,7 @@ class OpenStudy:
         if self.mode == "plan":
             raise LabkitError("a plan measures nothing: the cells up to the one tagged `trials` are its input.")
         if self.measures_here:
-            self.outcome = measure(
+            measure(
                 trials,
                 study=self.study.id,
                 scale=self.scale,
@@ -289,29 +300,24 @@ class OpenStudy:
                 host=self.host,
                 store=self.store,
             )
-        records = self._records(trials if self.measures_here else None)
+        # This host's records, else the newest complete host's, at the largest complete scale; at the scale of this
+        # call those of the trials that are asked for now.
+        keys = [trial.key for trial in trials] if self.measures_here else None
+        asked = (self.scale, keys)
+        records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
         return Results([records], self._other_hosts)
 
     def _other_hosts(self) -> list[StudyRecords]:
         """The same study on the other hosts of this profile."""
-        about, shown = self.study.id, host_to_show(self.store, self.study.id, self.host.id)
-        hosts = [host for host in self.store.hosts(about) if host != shown]
+        shown = host_to_show(self.store, self.study.id, self.host.id)
+        hosts = [host for host in self.store.hosts(self.study.id) if host != shown]
         return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
 
-    def verdicts(self, results: Results | StudyRecords) -> Findings:
+    def verdicts(self, results: Results) -> Findings:
         """What the records shown, and those of other studies that a claim needs, say of this study's claims."""
-        shown = results.selected if isinstance(results, Results) else [results]
-        seen = evidence(self.profile.name, self.host.id, known=shown)
+        seen = evidence(self.profile.name, self.host.id, known=results.selected)
         return Findings(judge_all(load_papers(), seen, self.study.id))
-
-    def _records(self, trials: Sequence[Trial] | None = None) -> StudyRecords:
-        """The records to show: this host's, else the newest complete host's; at the largest complete scale.
-
-        At the scale of this call those of `trials`, where they are given: the ones asked for now.
-        """
-        keys = [trial.key for trial in trials] if trials is not None else None
-        return study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=(self.scale, keys))
 
 
 def open_study(

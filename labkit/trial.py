@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 from labkit.errors import UserError, unknown
@@ -21,47 +22,76 @@ FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
 # `function` and `xla` are of Keras: TensorFlow's traced function without a compiler, and XLA's programs.
 ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
-MEMORY_FORMATS = ("contiguous", "channels_last")
-# `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`: the order
-# lies on the device too, one kernel makes the batch.
-LOADERS = ("indexed", "device")
-SCHEDULES = ("constant", "one_cycle", "warm_up")
-# Of inference. `excluded`: normalised images lie on the device, results stay there; `included`: bytes come from the
-# host's memory and the predicted classes go back.
-COPIES = ("excluded", "included")
 DEVICES = ("cuda", "cpu")
-# Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
-WEIGHTS = ("initial", "trained")
-# On several devices. `weak`: each gets `batch` images a step; `strong`: they share them.
-SCALINGS = ("weak", "strong")
 # Of several GPUs. `direct`: from one to the other, over whatever link they have; `host`: through the host's memory;
 # `sockets`: through the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
 # Between nodes. `any`: whatever the library finds; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
 NETWORKS = ("any", "ethernet", "infiniband")
-GRADIENT_PRECISIONS = ("fp32", "fp16", "bf16")  # in which several devices exchange gradients
-UPDATES = ("synchronous", "asynchronous")  # of several devices' gradients: averaged, or applied in turn, stale by then
-# Of whole training runs. `apart`: each of the devices is one; `together`: a process stands for each, and one device has
-# them all. What several devices learn can be seen of one so, and how fast they are cannot.
-PLACEMENTS = ("apart", "together")
 # Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
 # two jobs that take turns on all of them.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# Of training on several devices of a machine. `ranks`: a process a device, gradients averaged; `one_process`: one
-# process that copies the weights to all devices in each step (PyTorch's DataParallel).
-PARALLELS = ("ranks", "one_process")
 # Of a WGAN: what keeps the critic's slope bounded, the clipping of its weights or a penalty on its gradients.
 CONSTRAINTS = ("clipping", "gradient_penalty")
+# The fields whose values are words.
+WORDS = MappingProxyType(
+    {
+        "engine": ENGINES,
+        "precision": PRECISIONS,
+        "memory_format": ("contiguous", "channels_last"),
+        "device": DEVICES,
+        "schedule": ("constant", "one_cycle", "warm_up"),
+        # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`:
+        # the order lies on the device too, one kernel makes the batch.
+        "loader": ("indexed", "device"),
+        # Of inference. `excluded`: normalised images lie on the device, results stay there; `included`: bytes come
+        # from the host's memory and the predicted classes go back.
+        "copies": ("excluded", "included"),
+        # Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
+        "weights": ("initial", "trained"),
+        # On several devices. `weak`: each gets `batch` images a step; `strong`: they share them.
+        "scaling": ("weak", "strong"),
+        "arrangement": ARRANGEMENTS,
+        # Of several devices' gradients: averaged, or applied in turn, stale by then.
+        "updates": ("synchronous", "asynchronous"),
+        # Of whole training runs. `apart`: each of the devices is one; `together`: a process stands for each, and one
+        # device has them all. What several devices learn can be seen of one so, and how fast they are cannot.
+        "placement": ("apart", "together"),
+        "interconnect": INTERCONNECTS,
+        "network": NETWORKS,
+        "gradient_precision": ("fp32", "fp16", "bf16"),  # in which several devices exchange gradients
+        # Of training on several devices of a machine. `ranks`: a process a device, gradients averaged; `one_process`:
+        # one process that copies the weights to all devices in each step (PyTorch's DataParallel).
+        "parallel": ("ranks", "one_process"),
+        "constraint": CONSTRAINTS,
+    }
+)
 NO_DATA = "none"  # of workloads that take no images
 OF_NETWORKS = ("train", "infer", "gan")  # the workloads that have one
 # What is done once a trial was timed makes no other trial of it where trials are compared.
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
+_AT_LEAST = MappingProxyType(
+    {
+        **dict.fromkeys(("batch", "devices", "nodes", "image_px", "classes"), 1),
+        **dict.fromkeys(("energy_windows", "epochs", "queries", "threads", "scored", *ASKED_AFTER[1:]), 0),
+    }
+)
+# One process splits a batch among one machine's GPUs by PyTorch, in step. Processes that stand together exchange in
+# their machine's memory.
+_OF_ONE_MACHINE = {"framework": "torch", "nodes": 1, "arrangement": "alone"}
+_GOES_ONLY_WITH = MappingProxyType(
+    {
+        ("parallel", "one_process"): {**_OF_ONE_MACHINE, "scaling": "strong", "updates": "synchronous"},
+        ("placement", "together"): {**_OF_ONE_MACHINE, "interconnect": "direct", "parallel": "ranks"},
+    }
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
-    `devices` are those of all `nodes` together, as many on each (but see `PLACEMENTS`).
+    `devices` are those of all `nodes` together, as many on each (but see `placement`).
 
     `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
     """
@@ -123,35 +153,14 @@ class Trial:
                 raise UserError(f"a trial's {f.name} is of type {kind.__name__}, not {value!r}.")
             if kind is float and not math.isfinite(value):
                 raise UserError(f"a trial's {f.name} is a finite number, not {value}.")  # JSON has no other
-        for name, valid in (
-            ("engine", ENGINES),
-            ("precision", PRECISIONS),
-            ("memory_format", MEMORY_FORMATS),
-            ("device", DEVICES),
-            ("schedule", SCHEDULES),
-            ("loader", LOADERS),
-            ("copies", COPIES),
-            ("weights", WEIGHTS),
-            ("scaling", SCALINGS),
-            ("arrangement", ARRANGEMENTS),
-            ("updates", UPDATES),
-            ("placement", PLACEMENTS),
-            ("interconnect", INTERCONNECTS),
-            ("network", NETWORKS),
-            ("gradient_precision", GRADIENT_PRECISIONS),
-            ("parallel", PARALLELS),
-            ("constraint", CONSTRAINTS),
-        ):
+        for name, valid in WORDS.items():
             if getattr(self, name) not in valid:
-                raise unknown(f"trial {name}", str(getattr(self, name)), valid)
-        if self.framework not in FRAMEWORKS and "." not in self.workload:  # one's own module may use another
+                raise unknown(f"trial {name}", getattr(self, name), valid)
+        if self.framework not in FRAMEWORKS and "." not in self.workload:  # a user's own module may use another
             raise unknown("trial framework", self.framework, FRAMEWORKS)
-        for name in ("batch", "devices", "nodes", "image_px", "classes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"a trial's {name} is at least 1, not {getattr(self, name)}.")
-        for name in ("energy_windows", "epochs", "queries", "threads", "scored", *ASKED_AFTER[1:]):
-            if getattr(self, name) < 0:
-                raise UserError(f"a trial's {name} is at least 0, not {getattr(self, name)}.")
+        for name, least in _AT_LEAST.items():
+            if getattr(self, name) < least:
+                raise UserError(f"a trial's {name} is at least {least}, not {getattr(self, name)}.")
         if self.devices % self.nodes:
             raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
         if self.network != "any" and self.nodes == 1:
@@ -162,51 +171,19 @@ class Trial:
             raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
         if not 0 <= self.target_top1 < 1:
             raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
-        if self.parallel == "one_process":
-            self._check_one_process()
-        if self.placement == "together":
-            self._check_together()
-        if self.epochs and self.energy_windows:
-            raise UserError("a trial trains whole epochs or times blocks in energy windows, not both.")
-        if self.epochs and self.traced_iterations:
-            raise UserError("a trial trains whole epochs or traces steps after timed blocks, not both.")
-
-    def _check_one_process(self) -> None:
-        """UserError for what has no meaning where one process has all devices."""
-        if self.devices == 1:
+        if self.epochs and (self.energy_windows or self.traced_iterations):
+            raise UserError("a trial trains whole epochs, or times blocks in energy windows or traces steps, not both.")
+        if self.parallel == "one_process" and self.devices == 1:
             raise UserError("one process for all devices takes two devices or more: give devices=2, or leave parallel.")
-        for name, only in (
-            ("framework", "torch"),
-            ("nodes", 1),
-            ("scaling", "strong"),
-            ("arrangement", "alone"),
-            ("updates", "synchronous"),
-        ):
-            if (value := getattr(self, name)) != only:
-                raise UserError(
-                    f"one process for all devices (parallel='one_process') splits a batch among one machine's GPUs by "
-                    f"PyTorch, in step: it goes with {name}={only!r}, not {value!r}."
-                )
-
-    def _check_together(self) -> None:
-        """UserError for what has no meaning where one device has all processes."""
-        if self.devices == 1 or not self.epochs:
+        if self.placement == "together" and (self.devices == 1 or not self.epochs):
             raise UserError(
                 "processes that stand together on one device (placement='together') train whole epochs, and are two or "
                 "more: give epochs and devices=2, or leave placement."
             )
-        for name, only in (
-            ("framework", "torch"),
-            ("nodes", 1),
-            ("arrangement", "alone"),
-            ("interconnect", "direct"),
-            ("parallel", "ranks"),
-        ):
-            if (value := getattr(self, name)) != only:
-                raise UserError(
-                    f"processes that stand together on one device (placement='together') exchange in its machine's "
-                    f"memory: they go with {name}={only!r}, not {value!r}."
-                )
+        for (field, word), beside in _GOES_ONLY_WITH.items():
+            for name, only in beside.items():
+                if getattr(self, field) == word and getattr(self, name) != only:
+                    raise UserError(f"{field}={word!r} goes with {name}={only!r}, not {getattr(self, name)!r}.")
 
     @property
     def devices_taken(self) -> int:
@@ -261,11 +238,15 @@ class Trial:
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:
     """The trial a record holds. Fields that this version does not know are an error: the record is from a newer one."""
-    known = {f.name for f in fields(Trial)}
-    for name in values:
-        if name not in known:
-            raise unknown("trial field", name, known, hint="The record was written by a newer labkit: update this one.")
+    _check_fields(values, hint="The record was written by a newer labkit: update this one.")
     return Trial(**values)
+
+
+def _check_fields(names: Iterable[str], hint: str = "") -> None:
+    known = {field.name for field in fields(Trial)}
+    for name in names:
+        if name not in known:
+            raise unknown("trial field", name, known, hint=hint)
 
 
 def grid(**axes: Any) -> list[Trial]:
@@ -274,10 +255,7 @@ def grid(**axes: Any) -> list[Trial]:
     >>> [t.batch for t in grid(model="vgg16", batch=[64, 256])]
     [64, 256]
     """
-    known = {f.name for f in fields(Trial)}
-    for name in axes:
-        if name not in known:
-            raise unknown("trial field", name, known)
+    _check_fields(axes)
     values: list[Sequence[Any]] = [v if isinstance(v, (list, tuple)) else [v] for v in axes.values()]
     return [Trial(**dict(zip(axes, combination, strict=True))) for combination in itertools.product(*values)]
 

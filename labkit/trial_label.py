@@ -1,60 +1,39 @@
-"""What a trial is called in plans, in progress and in sentences: as little as tells it from those beside it."""
+"""What a trial is called in plans and progress: as little as tells it from those beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import MappingProxyType
 
 from labkit.trial import OF_NETWORKS, Trial
 
-_TOLD = (
-    *("image_px", "precision", "engine", "optimizer", "learning_rate", "schedule"),
-    *("memory_format", "copies", "weights", "threads", "devices", "placement"),
-    *("nodes", "network", "scaling", "arrangement", "updates", "interconnect"),
-    *("gradient_precision", "parallel", "constraint", "traced_iterations", "steps_before", "device"),
-    *("framework",),
-)
-# Only where they are not what a trial has by default: most trials leave them.
-_TOLD_IF_UNUSUAL = frozenset(
+# The fields that a label may name, in its order, each with how its value is said.
+_NAMED = MappingProxyType(
     {
-        *("learning_rate", "schedule", "devices", "placement", "nodes", "network", "scaling", "arrangement"),
-        *("updates", "interconnect", "gradient_precision", "parallel"),
+        **dict.fromkeys(("image_px", "precision", "engine", "optimizer"), "{}"),
+        **{"learning_rate": "rate {:g}", "schedule": "{}", "memory_format": "{}", "copies": "{}", "weights": "{}"},
+        **{"threads": "{} threads", "devices": "{} devices", "placement": "{}", "nodes": "on {} nodes"},
+        **dict.fromkeys(("network", "scaling", "arrangement", "updates", "interconnect", "gradient_precision"), "{}"),
+        **{"parallel": "{}", "constraint": "{}", "traced_iterations": "{} traced", "steps_before": "after {:,} steps"},
+        **{"device": "{}", "framework": "{}"},
     }
 )
-_USUAL = Trial()
+# Of these a default is named too. Most trials leave the others as they are.
+_DEFAULT_NAMED = (
+    *("image_px", "precision", "engine", "optimizer", "memory_format", "copies", "weights", "threads"),
+    *("constraint", "device", "framework"),
+)
 
 
 def trial_label(trial: Trial, *, beside: Iterable[Trial] = ()) -> str:
     """A short name for people: model and batch, and whatever differs among `beside`."""
     parts = [f"{trial.model} batch {trial.batch}"] if trial.workload in OF_NETWORKS else [trial.workload]
-    if trial.size:
-        parts.append(f"size {trial.size}")
-    if trial.epochs:
-        parts.append(f"{trial.epochs} epochs")
-    others = list(beside)
-    for name in _TOLD:
-        if any(getattr(other, name) != getattr(trial, name) for other in others):
-            parts.append(_part(trial, name))
-    return " ".join(filter(None, parts))
-
-
-def _part(trial: Trial, name: str) -> str:
-    """A field in a label; empty where it is what is usual."""
-    if name in _TOLD_IF_UNUSUAL and getattr(trial, name) == getattr(_USUAL, name):
-        return ""
-    if name == "devices":
-        return f"{trial.devices} {'devices' if trial.placement == 'apart' else 'learners'}"
-    if name == "placement":
-        return "on 1 device"
-    if name == "memory_format" and trial.framework != "torch":
-        return ""  # Keras's networks have their own
-    if name == "learning_rate":
-        return f"rate {trial.learning_rate:g}"
-    if name == "threads":
-        return f"{trial.threads or 'default'} threads"
-    if name == "traced_iterations":
-        return f"{trial.traced_iterations} traced" if trial.traced_iterations else ""
-    if name == "steps_before":
-        return f"after {trial.steps_before:,} steps" if trial.steps_before else ""
-    if name == "nodes":
-        return f"on {trial.nodes} nodes"
-    return str(getattr(trial, name))
+    parts += [f"size {trial.size}"] if trial.size else []
+    parts += [f"{trial.epochs} epochs"] if trial.epochs else []
+    usual, others = Trial(), list(beside)
+    for name, form in _NAMED.items():
+        value = getattr(trial, name)
+        differs = any(getattr(other, name) != value for other in others)
+        if differs and (value != getattr(usual, name) or name in _DEFAULT_NAMED):
+            parts.append(form.format("default" if name == "threads" and not value else value))
+    return " ".join(parts)

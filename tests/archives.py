@@ -14,41 +14,34 @@ import numpy as np
 Batch = dict[str, Any]
 
 
-def batches(per_batch: int, val: int, seed: int, labels_from: int) -> Iterator[tuple[str, Batch]]:
+PER_BATCH, VAL = 12, 15
+
+
+def batches(per_batch: int = PER_BATCH, val: int = VAL, seed: int = 0) -> Iterator[tuple[str, Batch]]:
     """The eleven batches by name, the same for every form. Sizes differ: batch k of training has `per_batch` + k."""
     rng = np.random.default_rng(seed)
     for number in range(1, 12):
         count = val if number == 11 else per_batch + number
-        labels = rng.integers(labels_from, labels_from + 1000, size=count)
-        labels[:1] = labels_from  # so that a wrong offset is there to be found
+        labels = rng.integers(1, 1001, size=count)
+        labels[:1] = 1  # so that a wrong offset is there to be found
         batch: Batch = {"data": rng.integers(0, 256, size=(count, 3072), dtype=np.uint8), "labels": labels}
         if number <= 10:
             batch["mean"] = batch["data"].mean(axis=0)
         yield ("val_data" if number == 11 else f"train_data_batch_{number}"), batch
 
 
-def write_pickled(
-    folder: Path,
-    *,
-    per_batch: int = 12,
-    val: int = 15,
-    seed: int = 0,
-    labels_from: int = 1,
-    dumps: Callable[[Batch], bytes] = pickle.dumps,
-) -> Path:
+def write_pickled(folder: Path, *, dumps: Callable[[Batch], bytes] = pickle.dumps, **sizes: int) -> Path:
     """Write pickled batches, labels as a list of int, as published; `dumps` makes the bytes of one."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, batch in batches(per_batch, val, seed, labels_from):
+    for name, batch in batches(**sizes):
         (folder / name).write_bytes(dumps({**batch, "labels": batch["labels"].tolist()}))
     return folder
 
 
-def write_npz(
-    folder: Path, *, per_batch: int = 12, val: int = 15, seed: int = 0, labels_from: int = 1, compressed: bool = False
-) -> Path:
+def write_npz(folder: Path, *, compressed: bool = False, **sizes: int) -> Path:
     """Write `.npz` batches, labels as an array, of the same content as `write_pickled` with the same arguments."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, batch in batches(per_batch, val, seed, labels_from):
+    for name, batch in batches(**sizes):
         (np.savez_compressed if compressed else np.savez)(folder / f"{name}.npz", **batch)
     return folder
 

@@ -16,13 +16,13 @@ from labkit.places import ROOT
 from tests.committed import committed_reports
 
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
-# The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Of a
-# profile that has records those studies are rendered whose pages differ most; without records all of them are.
+# The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Those
+# studies are rendered whose pages differ most; tests/notebooks runs all of them on such records.
 RENDERS = {
-    "h200": ("render", "--hw", "h200", "--study", "01_training,02_batch_size,04_power,06_cpu_vs_gpu,07_precision"),
+    "h200": ("render", "--hw", "h200", "--study", "01_training,02_batch_size,04_power,06_cpu_vs_gpu"),
     "comparison": ("compare", "--baseline", "h200"),
-    "cpu": ("render", "--hw", "cpu", "--study", "01_training,03_multi_gpu,06_cpu_vs_gpu"),
-    "k40m": ("render", "--hw", "k40m"),
+    "cpu": ("render", "--hw", "cpu", "--study", "01_training,03_multi_gpu"),
+    "k40m": ("render", "--hw", "k40m", "--study", "01_training,08_quantization"),
 }
 UNRECORDED = "k40m"
 SAID = "said.json"

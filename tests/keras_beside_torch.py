@@ -18,7 +18,7 @@ from labkit.engines.damping import damp
 from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.engines.training import plain_sgd
 from labkit.models import build, in_keras
-from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, gradients_to_torch
+from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
 
 CLASSES, STEPS = 10, 3
 RATE_IN_FLOAT64 = 0.01  # a trial's default
@@ -147,6 +147,13 @@ def train_torch(
     return losses, first
 
 
+def gradients_to_torch(model: Any, gradients: Any) -> dict[str, Any]:
+    """Gradients in the order of the model's `trainable_variables`, with PyTorch's names and order of axes."""
+    by_variable = {id(variable): one for variable, one in zip(model.trainable_variables, gradients, strict=True)}
+    trained = [pair for pair in pairs(model) if id(pair.variable) in by_variable]
+    return {pair.name: pair.to_torch(keras.ops.convert_to_numpy(by_variable[id(pair.variable)])) for pair in trained}
+
+
 def loss_of(labels: Any, logits: Any) -> Any:
     """Mean cross-entropy."""
     return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
@@ -203,14 +210,14 @@ def train_jax(model: Any, images: Any, labels: Any, rate: float) -> tuple[list[f
     return losses, first
 
 
-def predict(model: Any, images: Any, *, training: bool = False) -> Any:
+def predict(model: Any, images: Any) -> Any:
     """Logits; one compilation with JAX, which would else compile layer by layer."""
     if keras.backend.backend() == "tensorflow":
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, model(images, training=training))
+        return keras.ops.convert_to_numpy(model(images, training=False))
     import jax
 
-    outputs, _ = jax.jit(partial(model.stateless_call, training=training))(*values_of(model), images)
-    return keras.tree.map_structure(np.asarray, outputs)
+    outputs, _ = jax.jit(partial(model.stateless_call, training=False))(*values_of(model), images)
+    return np.asarray(outputs)
 
 
 def values_of(model: Any) -> list[list[Any]]:

@@ -15,50 +15,25 @@ import torch
 from torch import nn
 
 from labkit.engines.in_keras.sgd import TorchSGD
-from labkit.errors import LabkitError, UserError
-from labkit.models import build, in_keras
+from labkit.errors import LabkitError
+from labkit.models import in_keras
 from labkit.models.facts import variants
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
-from tests.keras_beside_torch import apart, compare, predict, settle, without_dropout, without_dropout_in_keras
+from tests.keras_beside_torch import apart, compare, predict
 
 
 def counts() -> dict[str, list[Any]]:
-    """Trainable values of every variant, in the order of `variants`, and of Inception-v3 with its auxiliary head."""
+    """Trainable values of every variant, in the order of `variants`."""
     found: dict[str, list[Any]] = {}
     for name in in_keras.KERAS_MODELS:
         for image_px, stem, head in variants(name):
             model = in_keras.build(name, image_px=image_px, stem=stem, head=head)
             found.setdefault(name, []).append(trainable(model))
-    found["inception_v3 with aux"] = [trainable(in_keras.build("inception_v3", image_px=299, aux=True))]
     return found
 
 
 def trainable(model: Any) -> int:
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-
-
-def aux() -> dict[str, list[float]]:
-    """Relative differences of the logits and of the auxiliary heads', in training mode without dropout.
-
-    With JAX the images have their channels first.
-    """
-    found = {}
-    data_format = "channels_last" if keras.backend.backend() == "tensorflow" else "channels_first"
-    for name, px in (("googlenet", 224), ("inception_v3", 299)):
-        torch.manual_seed(0)
-        model = build(name, image_px=px, classes=10, aux=True)
-        without_dropout(model)
-        images = torch.randn(2, 3, px, px)
-        settle(model, images)
-        other = in_keras.build(name, image_px=px, classes=10, aux=True, data_format=data_format)
-        without_dropout_in_keras(other)
-        carry_to_keras(model.state_dict(), other)
-        with torch.no_grad():
-            expected = [logits.numpy() for logits in model(images)]
-        last = images.permute(0, 2, 3, 1) if data_format == "channels_last" else images
-        given = predict(other, last.numpy(), training=True)
-        found[name] = [apart(values, reference) for values, reference in zip(given, expected, strict=True)]
-    return found
 
 
 def carrying() -> dict[str, Any]:
@@ -131,29 +106,13 @@ def optimiser() -> dict[str, float]:
     return found
 
 
-def refused() -> dict[str, str]:
-    cases = {
-        "model": {"name": "alexnet"},
-        "size": {"name": "inception_v3", "image_px": 32},
-        "data format": {"name": "vgg16", "data_format": "nchw"},
-        "channels first": {"name": "vgg16", "data_format": "channels_first", "head": "head512"},
-    }
-    found = {}
-    for case, arguments in cases.items():
-        try:
-            in_keras.build(**arguments)
-        except UserError as error:
-            found[case] = str(error)
-    return found
-
-
 def seeds() -> list[float]:
     """First weights of two models of the same seed and of one of another."""
     models = [in_keras.build("vgg16", head="head512", classes=10, seed=seed) for seed in (3, 3, 4)]
     return [float(carry_to_torch(model)["features.0.weight"].ravel()[0]) for model in models]
 
 
-JOBS = {"counts": counts, "aux": aux, "carrying": carrying, "optimiser": optimiser, "refused": refused, "seeds": seeds}
+JOBS = {"counts": counts, "carrying": carrying, "optimiser": optimiser, "seeds": seeds}
 
 
 def main() -> None:

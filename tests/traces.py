@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.measure.trace import SECTION, STEP, Event, Kind
+import numpy as np
+
+from labkit.measure.trace import SECTION, STEP, Events, Kind
+from labkit.measure.trace.events import CODES
 
 CATEGORIES: dict[Kind, str] = {
     "kernel": "kernel",
@@ -24,6 +29,35 @@ ADDITION = (
 )
 REDUCTION = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 HOST = 1  # its main thread
+
+
+@dataclass(frozen=True)
+class Event:
+    """One of `Events`."""
+
+    name: str
+    kind: Kind
+    began_s: float
+    ended_s: float
+    stream: int = 0
+    device: int = 0
+    correlation: int = 0
+    bytes: int = 0
+
+
+def columns(events: Iterable[Event]) -> Events:
+    """The events as a trace holds them."""
+    events = list(events)
+    names = list(dict.fromkeys(one.name for one in events))
+    times = ([one.began_s for one in events], [one.ended_s for one in events])
+    whole = ("stream", "device", "correlation", "bytes")
+    return Events(
+        names,
+        np.array([names.index(one.name) for one in events], dtype=np.int64),
+        np.array([CODES[one.kind] for one in events], dtype=np.int64),
+        *(np.array(column, dtype=float) for column in times),
+        *(np.array([getattr(one, name) for one in events], dtype=np.int64) for name in whole),
+    )
 
 
 def ranged(name: str, began_s: float, ended_s: float, *, thread: int = HOST) -> Event:

@@ -10,13 +10,13 @@ from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
 from labkit.claims.verdict import Bounds, Case, Verdict
-from labkit.claims.words import MISSING, Kind, listing, metric_name, shown_value, within_sentence
+from labkit.claims.words import Kind, listing, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.from_telemetry import why_not
-from labkit.show.quantities import quantity
+from labkit.show.quantities import MISSING, quantity
 from labkit.statistics import Interval
 
-NO_INTERVAL = "one pass has no interval"
+NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the bound"
 
 
 def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
@@ -65,7 +65,7 @@ def make_case(
     verdict = worst([one.verdict(effect) for one in (bounds, *about) if one])
     by_direction = bounds.verdict(effect) if bounds else "replicated"
     if verdict == "inconclusive":
-        reason = NO_INTERVAL if effect.low is None else "the interval straddles the bound"
+        reason = NO_INTERVAL if effect.low is None else STRADDLES
         return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
     not_about = verdict == "not replicated" and by_direction != verdict
     return replace(case, verdict=verdict, reason="it is not about what was published" if not_about else "")
@@ -95,14 +95,9 @@ def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[S
     verdict = worst([one.verdict for one in effects])
     effect, bounds, of = next(one for one in effects if one.verdict == verdict)
     label = f"{label}: {of}" if of else label
-    why = (
-        reason
-        if verdict != "inconclusive"
-        else NO_INTERVAL
-        if effect.low is None
-        else "the interval straddles the bound"
-    )
-    return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=why, beside=_beside(test, sides))
+    if verdict == "inconclusive":
+        reason = NO_INTERVAL if effect.low is None else STRADDLES
+    return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
 
 
 def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) -> Case:
@@ -114,7 +109,7 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
         metric = test.metric_under if test.metric_under and all(s.values(test.metric) for s in sides) else test.metric
         without = [side for side in sides if not side.values(metric)]
         reason = (
-            f"{within_sentence(metric_name(metric))}: "
+            f"{within_sentence(find_metric(metric).label)}: "
             f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
             if without
             else _no_effect(test, kind, sides)
@@ -132,7 +127,7 @@ def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
     ]
     if kind == "ratio" and any(value <= 0 for value in values):
         return "a value of 0 or less has no ratio"
-    return "the trials share no pass"
+    return "the configurations share no run"
 
 
 def _hardware(sides: tuple[Side, ...]) -> set[str]:
@@ -143,9 +138,9 @@ def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
     """Why a magnitude decides nothing here: it is of other hardware, or of other trials."""
     where = sorted({name for one in test.published for name in one.hardware})
     if not _hardware(sides) & set(where):
-        return f"a value of {listing(where)}, tested on such hardware alone; the one found here is shown beside it"
+        return f"a value of {listing(where)}, tested on such hardware alone; the value measured here is shown beside it"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
-    return f"what was published is of other trials ({of})"
+    return f"what was published is of other configurations ({of})"
 
 
 def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
@@ -169,7 +164,7 @@ def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
         found = [level(side, name) for side in ends]
         if any(found):
             shown = dict.fromkeys(quantity(one.point, name) if one else MISSING for one in found)
-            told.append((metric_name(name), " to ".join(shown)))
+            told.append((find_metric(name).label, " to ".join(shown)))
     return tuple(told)
 
 

@@ -11,16 +11,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
-
 from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
-from labkit.records import short_hash
 from labkit.registry import find_metric
-from labkit.results import Results
 from labkit.results import from_trace as traced
 from labkit.results.estimates import difference_of_passes, interval_of, ratio_of_passes
 from labkit.results.metrics import metric_of
-from labkit.results.study_records import StudyRecords, without_data_identity
+from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
 from labkit.trial import ASKED_AFTER, Trial
 
@@ -36,14 +32,8 @@ class Side:
     results: StudyRecords
     trial: Trial
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The trial's rows of the table of results: a reader can repeat a verdict on them."""
-        table = Results([self.results]).frame()
-        return table[table["key_hash"] == short_hash(self.trial.key)]
-
     def values(self, metric: str) -> dict[int, float]:
-        """Pass number -> value in SI units, a column of `frame`; passes without one are left out."""
+        """Pass number -> value in SI units; passes without one are left out."""
         values = {one.pass_number: metric_of(self.results, one, metric) for one in self.results.ok(self.trial)}
         return {number: value for number, value in values.items() if value is not None}
 
@@ -76,12 +66,10 @@ class Side:
 
     def same_records(self, other: Side) -> bool:
         """Whether both share host and study, and so their passes."""
-        mine, others = self.results, other.results
-        return (mine.profile.name, mine.study.id, mine.host_id) == (
-            others.profile.name,
-            others.study.id,
-            others.host_id,
+        mine, others = (
+            (side.results.profile.name, side.results.study.id, side.results.host_id) for side in (self, other)
         )
+        return mine == others
 
 
 @dataclass(frozen=True)
@@ -160,7 +148,7 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     What is asked after the timed part makes no other trial; nor, between workloads, does what only training has. Where
     numbers of devices are compared, one device is in every family: how several share a batch is nothing it could have.
     """
-    free = {*names, *ASKED_AFTER}
+    free = {*names, *ASKED_AFTER, "data_checksum"}
     if "workload" in free:
         free |= {"loader", "optimizer"}
     along_devices = "devices" in free
@@ -169,8 +157,7 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
     everywhere: list[tuple[tuple[Any, ...], Side]] = []
 
     def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
-        trial = without_data_identity(side.trial)
-        alike = tuple(getattr(trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
+        alike = tuple(getattr(side.trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
         of_study = side.results.study.id  # a test that looks at two studies compares within each
         return (*alike, of_study, () if free & {"profile", "generation"} else side.results.profile.name)
 

@@ -6,18 +6,26 @@ folder.
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
+from markupsafe import Markup
 
 from labkit.claims.verdict import VERDICTS, Case, Finding, Judged, Verdict
-from labkit.claims.words import MISSING, listing, metric_label, shown_bound, shown_value
+from labkit.claims.words import listing, metric_label, shown_bound, shown_value
+from labkit.show.quantities import MISSING
+from labkit.show.table import table_html
 
 MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
 BAR_PX = (110, 16)
+COLUMNS = [
+    *("paper", "claim", "verdict", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
+    *("needs", "case_verdict", "case_reason", "published", "records"),
+]
+_DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
+Place = Callable[[float], float]  # a value -> pixels from the left
 
 
 @dataclass(frozen=True)
@@ -54,30 +62,23 @@ class Findings:
         if not self.findings:
             said = "No published claim is about this study."
             return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
-        first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
-        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in first]
-        body = "".join(_summary_html(one) for one in first)
-        head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "The paper", "Here", "Verdict"))
-        return {
-            "text/plain": "\n".join([self.sentence(), *lines]),
-            "text/html": (
-                '<div class="lk-scroll" role="region" tabindex="0" aria-label="What the papers said">'
-                f'<table class="lk-table lk-verdicts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-            ),
-        }
+        tested_first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
+        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in tested_first]
+        frame = pd.DataFrame(map(_summary, tested_first), dtype=object)
+        page = table_html(frame, name="What the papers said", kind="lk-verdicts")
+        return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": page}
 
 
-def _summary_html(finding: Finding) -> str:
+def _summary(finding: Finding) -> dict[str, str]:
     """One claim in a line, with a link to its tests on the claims page; of its tests the one that decides."""
     judged = min(finding.tests, key=_decides)
-    paper = next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test)
-    here = _span(judged) or finding.reason
-    return (
-        f'<tr><th scope="row"><a href="claims.html#claim-{html.escape(finding.claim.id)}">'
-        f"{html.escape(finding.claim.statement)}</a> <small>{html.escape(finding.paper.name)}</small></th>"
-        f'<td class="lk-words">{html.escape(paper)}</td><td class="lk-words">{html.escape(here)}</td>'
-        f'<td class="lk-short">{badge(finding.verdict)}</td></tr>'
-    )
+    claim = Markup('<a href="claims.html#claim-{}">{}</a> <small>{}</small>')
+    return {
+        "Claim": claim.format(finding.claim.id, finding.claim.statement, finding.paper.name),
+        "The paper": next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test),
+        "Here": _span(judged) or finding.reason,
+        "Verdict": badge(finding.verdict),
+    }
 
 
 def _decides(judged: Judged) -> int:
@@ -86,20 +87,11 @@ def _decides(judged: Judged) -> int:
     return next((place for place, one in enumerate(_DECIDING) if one in verdicts), len(_DECIDING))
 
 
-_DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
-
-
 def _span(judged: Judged) -> str:
     """The effects of a test from the least to the largest: `1.6x to 4.0x`."""
     effects = sorted(((case.effect.point, case) for case in judged.cases if case.effect), key=lambda pair: pair[0])
     ends = [shown_value(point, case.metric, case.kind) for point, case in (*effects[:1], *effects[-1:])]
     return " to ".join(dict.fromkeys(ends))
-
-
-COLUMNS = [
-    *("paper", "claim", "verdict", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
-    *("needs", "case_verdict", "case_reason", "published", "records"),
-]
 
 
 def _rows(finding: Finding) -> list[dict[str, object]]:
@@ -132,70 +124,64 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
     return rows or [claim]
 
 
-def badge(verdict: Verdict) -> str:
+def badge(verdict: Verdict) -> Markup:
     """The verdict as a mark and a word, so that no colour is needed."""
-    kind = verdict.replace(" ", "-")
-    return (
-        f'<span class="lk-verdict lk-verdict-{kind}"><span aria-hidden="true">{MARKS[verdict]}</span> {verdict}</span>'
-    )
+    text = Markup('<span class="lk-verdict lk-verdict-{}"><span aria-hidden="true">{}</span> {}</span>')
+    return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
 
 
-def finding_html(finding: Finding) -> str:
+def finding_html(finding: Finding) -> Markup:
     """One claim with its verdict and effects."""
-    claim, paper = finding.claim, finding.paper
-    attributes = {
-        "id": f"claim-{claim.id}",
-        "data-verdict": finding.verdict.replace(" ", "-"),
-        "data-paper": paper.id,
-        "data-study": " ".join(claim.studies),
-    }
-    given = " ".join(f'{name}="{html.escape(value)}"' for name, value in attributes.items())
-    about = f"<code>{html.escape(claim.id)}</code> · {html.escape(paper.name)}: {html.escape(claim.where)}"
-    why = f" {html.escape(_sentence(finding.reason))}" if finding.reason else ""
-    scope = f" {html.escape(finding.scope)}." if finding.scope and finding.verdict != "not testable here" else ""
-    note = f'<p class="lk-soft">{html.escape(claim.note)}</p>' if claim.note else ""
-    tests = "".join(_test_html(judged, finding) for judged in finding.tests if judged.cases)
-    return (
-        f'<article class="lk-claim" {given}><h3>{html.escape(claim.statement)}</h3>'
-        f'<p class="lk-soft">{about}</p><p>{badge(finding.verdict)}{scope}{why}</p>{tests}{note}</article>'
+    claim, paper, verdict = finding.claim, finding.paper, finding.verdict
+    scope = f"{finding.scope}." if finding.scope and verdict != "not testable here" else ""
+    says = Markup(" ").join(filter(None, [badge(verdict), scope, finding.reason and _sentence(finding.reason)]))
+    tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
+    note = Markup('<p class="lk-soft">{}</p>').format(claim.note) if claim.note else ""
+    article = Markup(
+        '<article class="lk-claim" id="claim-{}" data-verdict="{}" data-paper="{}" data-study="{}"><h3>{}</h3>'
+        '<p class="lk-soft"><code>{}</code> · {}: {}</p><p>{}</p>{}{}</article>'
     )
+    data = claim.id, verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
+    return article.format(*data, claim.statement, claim.id, paper.name, claim.where, says, tests, note)
 
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _test_html(judged: Judged, finding: Finding) -> str:
+def _test_html(judged: Judged) -> Markup:
     """The cases of one test as a table, each effect drawn against the bound."""
-    because = f" ({judged.test.because})" if judged.test.because else ""
-    caption = f"{metric_label(judged.test)}: {shown_bound(judged.test)}{because}"
-    scale = _Scale.of(judged.cases)
-    printed = {case.published for case in judged.cases}
-    once = next(iter(printed)) if len(printed) == 1 else ""  # the same for all cases: said once
-    caption += f". Published: {once}" if once else ""
-    body = "".join(_case_html(replace(case, published="") if once else case, scale) for case in judged.cases)
-    label = f"{finding.claim.id}: {caption}"
-    drawn = '<th scope="col" class="lk-bar-head"><span class="lk-hidden">drawn</span></th>' if scale else ""
-    return (
-        f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(label)}">'
-        f'<table class="lk-table lk-cases"><caption>{html.escape(caption)}</caption><thead><tr>'
-        f'<th scope="col">Case</th><th scope="col">Effect [95 % interval]</th>{drawn}<th scope="col">n</th>'
-        f'<th scope="col">Verdict</th><th scope="col">Records</th></tr></thead><tbody>{body}</tbody></table></div>'
+    test, cases, place = judged.test, judged.cases, _axis(judged.cases)
+    because = f" ({test.because})" if test.because else ""
+    caption = f"{metric_label(test)}: {shown_bound(test)}{because}"
+    printed = {case.published for case in cases}
+    same = next(iter(printed)) if len(printed) == 1 else ""  # for all cases: it stands in the caption
+    caption += f". Published: {same}" if same else ""
+    frame = pd.DataFrame(
+        {
+            "Case": [_described(case, "" if same else case.published) for case in cases],
+            "Effect [95 % interval]": [case.shown or MISSING for case in cases],
+            "Interval and bound": [_bar(case, place) if place else "" for case in cases],
+            "n": [str(case.n) for case in cases],
+            "Verdict": [f"{MARKS[case.verdict]} {case.verdict}" for case in cases],
+            "Records": [_links(case) for case in cases],
+        },
+        dtype=object,
     )
+    shown = frame if place else frame.drop(columns="Interval and bound")
+    return Markup(table_html(shown, caption, kind="lk-cases"))  # noqa: S704 - it has escaped every text
 
 
-def _case_html(case: Case, scale: _Scale | None) -> str:
-    extra = [case.reason and _sentence(case.reason), case.published and f"Published: {case.published}."]
+def _described(case: Case, published: str) -> Markup:
+    """A case, why it has no verdict, and what else is known of it."""
     beside = "; ".join(f"{name} {value}" for name, value in case.beside)
-    extra.append(f"Beside: {beside}." if beside else "")
-    said = html.escape(" ".join(one for one in extra if one))
-    soft = f'<span class="lk-soft">{said}</span>' if said else ""
-    bar = f"<td>{scale.bar(case)}</td>" if scale else ""
-    return (
-        f'<tr><th scope="row">{html.escape(case.label)}{soft}</th><td>{html.escape(case.shown) or MISSING}</td>{bar}'
-        f'<td class="n">{case.n}</td><td class="lk-short">{MARKS[case.verdict]} {case.verdict}</td>'
-        f"<td>{_links(case)}</td></tr>"
-    )
+    extra = [
+        case.reason and _sentence(case.reason),
+        published and f"Published: {published}.",
+        beside and f"Also measured: {beside}.",
+    ]
+    soft = " ".join(filter(None, extra))
+    return Markup("{}{}").format(case.label, Markup('<span class="lk-soft">{}</span>').format(soft) if soft else "")
 
 
 def _sources(case: Case) -> list[tuple[str, list[int]]]:
@@ -206,73 +192,47 @@ def _sources(case: Case) -> list[tuple[str, list[int]]]:
     return [(file, sorted(lines)) for file, lines in found.items()]
 
 
-def _links(case: Case) -> str:
-    """Links to the files of records, with the lines that hold the trials; of several hosts, which is which."""
+def _links(case: Case) -> Markup:
+    """Links to the files of records, with the lines that hold the trials; of several machines, which is which."""
     sources = _sources(case)
-    hosts = {file: file.split("/")[-2] for file, _ in sources}  # <profile>/records/<host>/<study>.jsonl
-    several = len(set(hosts.values())) > 1
-    return "; ".join(
-        (f"<code>{html.escape(hosts[file])}</code> " if several else "")
-        + f'<a href="../{html.escape(file)}">lines {html.escape(", ".join(map(str, lines)))}</a>'
-        for file, lines in sources
+    hosts = [file.split("/")[-2] for file, _ in sources]  # <profile>/records/<host>/<study>.jsonl
+    names = [Markup("<code>{}</code> ").format(host) if len(set(hosts)) > 1 else "" for host in hosts]
+    link = Markup('{}<a href="../{}">lines {}</a>')
+    return Markup("; ").join(
+        link.format(name, file, ", ".join(map(str, lines))) for name, (file, lines) in zip(names, sources, strict=True)
     )
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """The axis on which the effects of one test are drawn, with the bound; logarithmic for ratios and levels."""
+def _axis(cases: Sequence[Case]) -> Place | None:
+    """Where a value stands on an axis that holds every effect and bound of a test; logarithmic where all are above 0.
 
-    low: float
-    high: float
-    logarithmic: bool
+    None where nothing can be drawn.
+    """
+    ends = [
+        (case.effect.low, case.effect.point, case.effect.high, case.bounds.low, case.bounds.high)
+        for case in cases
+        if case.effect and case.bounds
+    ]
+    values = [value for of_case in ends for value in of_case if value is not None]
+    if not values:
+        return None
+    form: Callable[[float], float] = math.log if min(values) > 0 else float
+    low, high = form(min(values)), form(max(values))
+    margin = 0.08 * (high - low) or 1.0
+    return lambda value: round((form(value) - low + margin) / (high - low + 2 * margin) * BAR_PX[0], 1)
 
-    @staticmethod
-    def of(cases: Sequence[Case]) -> _Scale | None:
-        """An axis that holds every effect and bound; None where nothing can be drawn."""
-        drawn = [case for case in cases if case.effect and case.bounds]
-        values = [
-            value
-            for case in drawn
-            if case.effect and case.bounds
-            for value in (case.effect.low, case.effect.point, case.effect.high, case.bounds.low, case.bounds.high)
-            if value is not None
-        ]
-        if not values:
-            return None
-        logarithmic = min(values) > 0
-        low, high = min(values), max(values)
-        if logarithmic:
-            margin = max((high / low) ** 0.08, 1.01)
-            return _Scale(low / margin, high * margin, True)
-        margin = max((high - low) * 0.08, 1e-12)
-        return _Scale(low - margin, high + margin, False)
 
-    def x(self, value: float) -> float:
-        """Pixels from the left."""
-        place = (
-            math.log(value / self.low) / math.log(self.high / self.low)
-            if self.logarithmic
-            else (value - self.low) / (self.high - self.low)
-        )
-        return round(place * BAR_PX[0], 1)
-
-    def bar(self, case: Case) -> str:
-        """The interval as a line, the point as a dot, the bounds as upright lines; for the eye only."""
-        if not case.effect or not case.bounds:
-            return ""
-        width, height = BAR_PX
-        middle = height / 2
-        parts = [
-            f'<line class="lk-bound" x1="{self.x(bound)}" x2="{self.x(bound)}" y1="0" y2="{height}"/>'
-            for bound in (case.bounds.low, case.bounds.high)
-            if bound is not None
-        ]
-        if case.effect.low is not None and case.effect.high is not None:
-            ends = f'x1="{self.x(case.effect.low)}" x2="{self.x(case.effect.high)}"'
-            parts.append(f'<line class="lk-range" {ends} y1="{middle}" y2="{middle}"/>')
-        parts.append(f'<circle class="lk-point" cx="{self.x(case.effect.point)}" cy="{middle}" r="3.5"/>')
-        kind = case.verdict.replace(" ", "-")
-        return (
-            f'<svg class="lk-bar lk-bar-{kind}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-            f'aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
-        )
+def _bar(case: Case, place: Place) -> Markup:
+    """The interval as a line, the point as a dot, the bounds as upright lines; for the eye only."""
+    effect, bounds, (width, height) = case.effect, case.bounds, BAR_PX
+    if not effect or not bounds:
+        return Markup("")
+    line = Markup('<line class="lk-{}" x1="{}" x2="{}" y1="{}" y2="{}"/>')
+    ends = [place(bound) for bound in (bounds.low, bounds.high) if bound is not None]
+    parts = [line.format("bound", end, end, 0, height) for end in ends]
+    if effect.low is not None and effect.high is not None:
+        parts.append(line.format("range", place(effect.low), place(effect.high), height / 2, height / 2))
+    dot = Markup('<circle class="lk-point" cx="{}" cy="{}" r="3.5"/>').format(place(effect.point), height / 2)
+    svg = Markup('<svg class="lk-bar lk-bar-{}" width="{}" height="{}" viewBox="0 0 {} {}" aria-hidden="true">{}</svg>')
+    kind = case.verdict.replace(" ", "-")
+    return svg.format(kind, width, height, width, height, Markup("").join([*parts, dot]))

@@ -7,13 +7,16 @@ when all its cases are, and not replicated when one of them is not. Nothing corr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from labkit.claims.evidence import Evidence, Side, select
 from labkit.claims.papers import Paper
 from labkit.claims.schema import ACROSS, OTHERS, Claim, Test
 from labkit.claims.shapes import SHAPES
 from labkit.claims.verdict import Case, Finding, Judged, Verdict
-from labkit.claims.words import choice_words, field_name, listing, title_of
-from labkit.registry import FRAMEWORK_TITLES, STUDIES
+from labkit.claims.words import choice_words, field_name, listing
+from labkit.registry import STUDIES
+from labkit.show.labels import label
 from labkit.trial import NO_DATA, OF_NETWORKS
 
 
@@ -81,7 +84,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     study = " or ".join(available)
     if not sides:
         if evidence.profile is None:
-            return Judged(test, (), f"no profile has records of {study}")
+            return Judged(test, (), f"no device file has records of {study}")
         said = f"no records of {study} on {evidence.profile}"
         unreadable = [why for one in available if (why := evidence.unreadable.get((evidence.profile, one)))]
         if unreadable:
@@ -92,16 +95,16 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         again = f"`make report HW={evidence.profile} STUDY={names}`"
         return Judged(test, (), f"{said}; with the hardware: {again}")
     if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
-        return Judged(test, (), f"it takes trials on a GPU, and the profile {listing(_profiles(sides))} has none")
+        return Judged(test, (), f"it needs a GPU, and {listing(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
-        return Judged(test, (), f"no trial of {study} has {choice_words(test.select)}")
+        return Judged(test, (), f"no configuration of {study} has {choice_words(test.select)}")
     if across:
         there = _profiles(chosen)
         if len(there) < 2:
-            return Judged(test, (), f"it compares profiles, and only {listing(there)} has records of such trials")
+            return Judged(test, (), f"it compares devices, and only {listing(there)} has such records")
         if evidence.profile is not None and evidence.profile not in there:
-            return Judged(test, (), f"it compares {listing(there)}; {evidence.profile} has no records of such trials")
+            return Judged(test, (), f"it compares {listing(there)}; {evidence.profile} has no such records")
     cases = tuple(SHAPES[test.shape](test, chosen))
     if cases:
         return Judged(test, cases)
@@ -130,15 +133,15 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
     if test.along == "generation":
         return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:
-        return f"no trial with {choice_words(test.over)} has one with {choice_words(test.under)} beside it"
+        return f"no configuration with {choice_words(test.over)} has one with {choice_words(test.under)} beside it"
     if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
         return f"it compares several values of {field_name(test.among)}, and there is one"
     if test.along:
         there = sorted({str(side.field(test.along)) for side in chosen})
         wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
-        alike = f"it takes several values{wanted} of {field_name(test.along)} in trials that are alike"
+        alike = f"it takes several values{wanted} of {field_name(test.along)} in configurations that are alike"
         return f"{alike}; there is {listing(there)}"
-    return "no trial has it"
+    return "no configuration has it"
 
 
 def _models_of(test: Test) -> list[object]:
@@ -177,43 +180,32 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
     trials = [side.trial for side in sides]
     if not trials:
         return ""
-    setup, parts = paper.setup, _only(tests, cases_told)
-    data = sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})
-    frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
-    precisions = sorted({trial.precision for trial in trials} - set(setup.precisions))
+    setup = paper.setup
+    cuda, cpu = ([trial for trial in trials if trial.device == kind] for kind in ("cuda", "cpu"))
     compared = {name for judged in tests for name in (*judged.test.over, judged.test.along or "")}
-    for device, things in (("cuda", "GPUs"), ("cpu", "processes")):
-        if several := sorted({trial.devices_taken for trial in trials if trial.device == device} - {1}):
-            parts.append(f"on {listing([str(number) for number in several])} {things}")
-    if learners := sorted({trial.devices for trial in trials if trial.placement == "together"}):
-        parts.append(f"by {listing([str(number) for number in learners])} learners that share one device")
-    if epochs := sorted({trial.epochs for trial in trials if trial.epochs}):
-        parts.append(f"after {listing([str(number) for number in epochs])} epochs")
-    if data:
-        parts.append(f"on {listing(data)}")
-    if frameworks and "framework" not in compared:
-        parts.append(f"with {listing([FRAMEWORK_TITLES.get(name, name) for name in frameworks])}")
-    if precisions and "precision" not in compared:
-        parts.append(f"in {listing([name.upper() for name in precisions])}")
+    frameworks = sorted({trial.framework for trial in trials} - set(setup.frameworks))
+    precisions = {trial.precision for trial in trials}
     asked = [judged.test.select.get("precision") for judged in tests]
     listed = {str(name) for value in asked if isinstance(value, list) for name in value}
-    if lacking := sorted(listed - {trial.precision for trial in trials}):
-        parts.append(f"without {listing([name.upper() for name in lacking])}")
     measured = list(dict.fromkeys(trial.model for trial in trials if trial.workload in OF_NETWORKS))
-    chosen = [str(model) for judged in tests for model in _models_of(judged.test)]
-    wanted = list(dict.fromkeys(chosen)) or setup.models
-    absent = [model for model in wanted if model not in measured]
-    extra = [model for model in measured if model not in [*wanted, *setup.models]]
-    if not measured:
-        pass  # no network was run
-    elif not set(measured) & set(wanted):
-        parts.append(f"of {listing([title_of(model) for model in measured])} instead of the paper's networks")
-    else:
-        parts += [f"without {listing([title_of(model) for model in absent])}"] if absent else []
-        parts += [f"also of {listing([title_of(model) for model in extra])}"] if extra else []
+    named = list(dict.fromkeys(str(model) for judged in tests for model in _models_of(judged.test)))
+    wanted = named or setup.models
+    is_other = not set(measured) & set(wanted)
     profiles = {side.results.profile.name for side in sides}
     ordered = [str(name) for judged in tests if judged.test.along == "profile" for name in judged.test.order]
-    left_out = [name for name in dict.fromkeys(ordered) if name not in profiles]
-    if left_out:
-        parts.append(f"without {listing(left_out)}")
-    return ", ".join(parts)
+    differences: list[tuple[str, str, Iterable[object]]] = [
+        ("on {} GPUs", "", sorted({trial.devices_taken for trial in cuda} - {1})),
+        ("on {} processes", "", sorted({trial.devices_taken for trial in cpu} - {1})),
+        ("by {} workers that share one device", "", sorted({t.devices for t in trials if t.placement == "together"})),
+        ("after {} epochs", "", sorted({trial.epochs for trial in trials} - {0})),
+        ("on {}", "data", sorted({trial.data for trial in trials} - {*setup.data_sets, NO_DATA})),
+        ("with {}", "framework", frameworks if "framework" not in compared else []),
+        ("in {}", "precision", sorted(precisions - set(setup.precisions)) if "precision" not in compared else []),
+        ("without {}", "precision", sorted(listed - precisions)),
+        ("of {} instead of the paper's networks", "model", measured if is_other else []),
+        ("without {}", "model", [] if is_other else [model for model in wanted if model not in measured]),
+        ("also of {}", "model", [] if is_other else [m for m in measured if m not in (*wanted, *setup.models)]),
+        ("without {}", "", [name for name in dict.fromkeys(ordered) if name not in profiles]),
+    ]
+    found = [(text, [label(field, value) for value in values]) for text, field, values in differences]
+    return ", ".join([*_only(tests, cases_told), *(text.format(listing(names)) for text, names in found if names)])

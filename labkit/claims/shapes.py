@@ -15,15 +15,16 @@ from labkit.claims.words import (
     COMPARED,
     Kind,
     listing,
-    metric_name,
     pair_name,
     shared_name,
     shown_effect,
     span,
-    title_of,
     trial_name,
     value_words,
+    within_sentence,
 )
+from labkit.registry import find_metric
+from labkit.show.labels import label as label_of
 from labkit.statistics import Interval
 
 
@@ -36,8 +37,8 @@ def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
     kind: Kind = "ratio" if test.shape == "ratio" else "difference"
     if test.metric_under:
         for side in chosen:
-            names = f"{metric_name(test.metric)} {COMPARED[kind]} {metric_name(test.metric_under).lower()}"
-            label = f"{trial_name(side, chosen)}: {names}"
+            above, below = (find_metric(name).label for name in (test.metric, test.metric_under))
+            label = f"{trial_name(side, chosen)}: {above} {COMPARED[kind]} {within_sentence(below)}"
             yield compare(test, side, side, kind, label)
         return
     for family in families(chosen, test.over):
@@ -116,7 +117,7 @@ def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tup
     """A difference of at most 5 % ("hardly") is none, so two orders contradict each other only beyond that."""
     extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
     said = "; ".join(
-        f"{title_of(name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
+        f"{label_of('model', name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
     )
     directions = {_direction(effect) for effect in effects.values()}
     verdict: Verdict = "replicated" if len(directions) == 1 and "open" not in directions else "inconclusive"
@@ -158,7 +159,7 @@ def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
     passes = min(len(names) for names in told)
     case = replace(case, label=f"{label} ({said})", passes=passes)
     if any(len(set(names)) > 1 for names in told):
-        return replace(case, reason="passes disagree")
+        return replace(case, reason="runs disagree")
     if passes < 2:
         return replace(case, reason=NO_INTERVAL)
     return replace(case, verdict="not replicated" if len(where) == 1 else "replicated")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from labkit.claims.evidence import Side
 from labkit.claims.schema import Test
-from labkit.models import MODELS
-from labkit.registry import FRAMEWORK_TITLES, LABELS, METRICS, find_metric
+from labkit.registry import LABELS, METRICS, find_metric
+from labkit.show.labels import label, phrase
 from labkit.show.quantities import number, quantity
 from labkit.statistics import Interval
 from labkit.trial import OF_NETWORKS
 
 Kind = Literal["level", "ratio", "difference"]
 
-MISSING = "–"
 COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
@@ -28,9 +27,7 @@ def listing(names: Sequence[str]) -> str:
 def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
     """A number of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
     about = METRICS.get(metric)
-    if kind == "ratio" or about is None:
-        return f"{number(value, digits)}x"
-    if about.unit == "x":
+    if kind == "ratio" or about is None or about.unit == "x":
         return f"{number(value, digits)}x"
     if kind == "difference" and about.unit == "%":
         return f"{_points(value * about.scale, digits)} points"
@@ -44,7 +41,7 @@ NARROW, ALIKE = 0.02, 1e-4
 def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
     """An effect with its interval, in as many digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
     if effect.low is None or effect.high is None:
-        return f"{shown_value(effect.point, metric, kind)} (one pass, no interval)"
+        return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
     relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
     digits = 4 if ALIKE < relative < NARROW else 3
     point = shown_value(effect.point, metric, kind, digits)
@@ -59,39 +56,32 @@ def _points(value: float, digits: int) -> str:
     return f"{value:.3f}" if abs(value) < 1 else number(value, digits)
 
 
-def kind_of(test: Test) -> Kind:
-    """What the effects of a test are."""
-    return "level" if test.shape == "level" else "difference" if test.shape == "difference" else "ratio"
-
-
 def shown_bound(test: Test) -> str:
     """What a test asks for, in words."""
-    kind = kind_of(test)
     if test.shape == "trend":
         return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
     if test.shape == "order":
-        return "in this order: " + ", ".join(title_of(str(value)) for value in test.order)
+        return "in this order: " + ", ".join(label("model", str(value)) for value in test.order)
     if test.shape == "alike":
         return f"the order along {field_name(test.along or '')} is the same along {field_name(test.among or '')}"
     if test.shape == "differs":
         return f"not the same all along {field_name(test.along or '')}"
-    for name, word in (("at_least", "at least"), ("at_most", "at most")):
-        bound = getattr(test, name)
-        if bound is not None:
-            return f"{word} {_as_written(bound, test.metric, kind)}"
-    ends = test.between or test.outside
-    if ends:
-        word = "between" if test.between else "outside of"
-        return f"{word} {_as_written(ends[0], test.metric, kind)} and {_as_written(ends[1], test.metric, kind)}"
+    if test.at_least is not None:
+        return f"at least {_as_written(test.at_least, test)}"
+    if test.at_most is not None:
+        return f"at most {_as_written(test.at_most, test)}"
+    if ends := test.between or test.outside:
+        low, high = (_as_written(end, test) for end in ends)
+        return f"{'between' if test.between else 'outside of'} {low} and {high}"
     return "about the published value, on the paper's hardware"
 
 
-def _as_written(bound: float, metric: str, kind: Kind) -> str:
+def _as_written(bound: float, test: Test) -> str:
     """A bound without the zeros that a measured value would have: `at least 1x`, `at most 80 %`."""
-    about = find_metric(metric)
-    if kind == "ratio" or about.unit == "x":
+    about = find_metric(test.metric)
+    if test.shape not in ("level", "difference") or about.unit == "x":
         return f"{bound:g}x"
-    unit = "points" if kind == "difference" and about.unit == "%" else about.unit
+    unit = "points" if test.shape == "difference" and about.unit == "%" else about.unit
     return f"{bound * about.scale:.6g} {unit}".strip()
 
 
@@ -107,7 +97,7 @@ _TREND_WORDS = {
 
 def metric_label(test: Test) -> str:
     """What a test looks at, for people."""
-    return LABELS[test.metric] if test.shape == "differs" else metric_name(test.metric)
+    return LABELS[test.metric] if test.shape == "differs" else find_metric(test.metric).label
 
 
 def within_sentence(name: str) -> str:
@@ -119,87 +109,80 @@ def within_sentence(name: str) -> str:
     return name if name[1:2].isupper() else f"{name[:1].lower()}{name[1:]}"
 
 
-def metric_name(name: str) -> str:
-    """A metric as pages call it."""
-    return find_metric(name).label
-
-
 def field_name(name: str) -> str:
     """A field of a trial in a sentence."""
     return {"batch": "the batch", "devices": "the number of devices"}.get(name, name.replace("_", " "))
 
 
-def title_of(value: str) -> str:
-    """A model as its paper writes it; any other value as it is."""
-    return MODELS[value].title if value in MODELS else value
-
-
-def choice_words(choice: object) -> str:
-    """`batch 256, model resnet50`."""
-    assert isinstance(choice, dict)
-    said = []
+def choice_words(choice: Mapping[str, object]) -> str:
+    """`batch 256, model ResNet-50`."""
+    texts = []
     for name, value in choice.items():
         values = value if isinstance(value, list) else [value]
-        said.append(f"{name.replace('_', ' ')} {' or '.join(title_of(str(one)) for one in values)}")
-    return ", ".join(said) or "there"
+        texts.append(f"{name.replace('_', ' ')} {' or '.join(label('model', str(one)) for one in values)}")
+    return ", ".join(texts) or "there"
 
 
 _NAMED = (
-    *("model", "batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
+    *("batch", "image_px", "precision", "engine", "optimizer", "threads", "devices", "device"),
     *("scaling", "arrangement", "updates", "interconnect", "gradient_precision", "schedule", "learning_rate"),
     *("framework", "workload", "data"),
 )
 
 
-_OF_SEVERAL: dict[str, Callable[[str], str]] = {
-    "scaling": lambda value: f"{value} scaling",
-    "arrangement": lambda value: value.replace("_", " "),
-    "updates": lambda value: f"{value} updates",
-    "interconnect": lambda value: {"direct": "directly", "host": "through the host", "sockets": "by sockets"}[value],
-    "gradient_precision": lambda value: f"{value.upper()} gradients",
-    "schedule": lambda value: value.replace("_", "-"),
-    "framework": lambda value: FRAMEWORK_TITLES.get(value, value),
-}
+_INTERCONNECTS = {"direct": "directly", "host": "through the host", "sockets": "by sockets"}
 
 
-def trial_name(side: Side, among: list[Side], without: list[str] | None = None) -> str:
+def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> str:
     """A trial by its model and by whatever differs among those compared."""
     has_network = side.trial.workload in OF_NETWORKS
-    said = [title_of(side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
-    for name in _NAMED[1:]:
+    texts = [label("model", side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
+    for name in _NAMED:
         values = {one.field(name) for one in among}
-        shown = len(values) > 1 or (name == "batch" and has_network)
-        if name not in (without or []) and shown:
-            said.append(value_words(side, name))
+        if name not in without and (len(values) > 1 or (name == "batch" and has_network)):
+            texts.append(value_words(side, name))
     if len({one.results.study.id for one in among}) > 1:
-        said.append(f"study {side.results.study.name}")
+        texts.append(f"study {side.results.study.name}")
     profiles = {one.results.profile.name for one in among}
-    if len(profiles) > 1 and not {"profile", "generation"} & set(without or []):
-        said.append(side.results.profile.title)
-    return ", ".join(said)
+    if len(profiles) > 1 and not {"profile", "generation"} & set(without):
+        texts.append(side.results.profile.title)
+    return ", ".join(texts)
 
 
 def value_words(side: Side, name: str, *, bare: bool = False) -> str:
-    """The value of a field: `batch 256`, `4 devices`, `VGG-16`; `bare` gives numbers without the field's name."""
+    """The value of a field: `batch 256`, `4 GPUs`, `VGG-16`; `bare` gives numbers without the field's name."""
     value = side.field(name)
-    if name == "devices" and side.trial.placement == "together" and not bare:
-        return f"{value} learners on 1 device"
     if name == "profile":
         return side.results.profile.title
-    if name == "model":
-        return title_of(str(value))
-    if name == "threads":
-        return f"{value} thread{'s' if value != 1 else ''}" if value else "default threads"
-    if name in _OF_SEVERAL:
-        return _OF_SEVERAL[name](str(value))
+    if name == "devices" and not bare:
+        return _devices(side)
+    if name == "threads" and not value:
+        return "default threads"
+    if name == "interconnect":
+        return _INTERCONNECTS[value]
+    if name == "scaling":
+        return f"{value} scaling"
+    if name == "gradient_precision":
+        return f"{label(name, value)} gradients"
     if name == "learning_rate":
-        return f"{value:g}" if bare else f"rate {value:g}"
-    if bare and isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        said = {"image_px": f"{value} px", "devices": f"{value} device{'s' if value != 1 else ''}"}
-        return said.get(name, f"{name} {value:,}")
-    return str(value)
+        return f"{value:g}" if bare else f"learning rate {value:g}"
+    if name == "schedule":
+        return str(value).replace("_", "-")
+    text = label(name, value)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and name != "image_px"
+    if not is_count or (bare and name != "threads"):
+        return text
+    named = phrase(name, value)
+    return named if named != text else f"{name.replace('_', ' ')} {text}"
+
+
+def _devices(side: Side) -> str:
+    """`1 GPU`, `2 processes`, `4 workers on one device`."""
+    count = side.trial.devices
+    if side.trial.placement == "together":
+        return f"{count} workers on one device"
+    one, several = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
+    return f"{count} {one if count == 1 else several}"
 
 
 def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:

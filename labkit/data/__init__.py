@@ -41,14 +41,12 @@ def open_data(
     train_images: int | None = None,
     val_images: int | None = None,
     seed: int = 0,
-    verify: bool = False,
 ) -> DataSet:
     """Open a data set, from the cache or, the first time, through it.
 
     `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
     set. `train_images` and `val_images` say how many are wanted; None is all, of synthetic32 50,000 and 10,000. Of the
     others there may be fewer, and then all are given; fewer of a folder's than there are is a sample drawn with `seed`.
-    `verify` also reads a cached set through and compares its checksum.
 
     Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
     for an archive that cannot be used.
@@ -58,21 +56,21 @@ def open_data(
             raise UserError(f"{count} {split} images were asked for; ask for at least 1.")
     if name_or_path in (None, "synthetic32"):
         train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
-        return cached(synthetic.source(train_images=train, val_images=val, seed=seed), verify=verify)
+        return cached(synthetic.source(train_images=train, val_images=val, seed=seed))
     if name_or_path == "digits":
-        return cached(digits.source(train_images=train_images, val_images=val_images, seed=seed), verify=verify)
+        return cached(digits.source(train_images=train_images, val_images=val_images, seed=seed))
     assert name_or_path is not None
     if not name_or_path or not Path(name_or_path).expanduser().exists():
         raise unknown(
             "data set",
             name_or_path,
             NAMES,
-            hint="A path must be a folder that exists and holds ImageNet32: train_data_batch_1 to train_data_batch_10 "
-            f"and val_data, all pickled or all with the ending .npz; or {ilsvrc2012.LAYOUT}.",
+            hint="A path must be a folder that exists and holds ImageNet32: "
+            f"{imagenet32.LAYOUT}; or {ilsvrc2012.LAYOUT}.",
         )
-    reader = ilsvrc2012 if holds_validation_set(name_or_path) else imagenet32
-    whole = cached(reader.source(name_or_path), verify=verify)
-    return subset(whole, train_images=train_images, val_images=val_images, seed=seed, verify=verify)
+    folder = ilsvrc2012.find_folder(name_or_path)
+    whole = cached(ilsvrc2012.source(folder) if folder else imagenet32.source(name_or_path))
+    return subset(whole, train_images=train_images, val_images=val_images, seed=seed)
 
 
 def open_documents(
@@ -103,4 +101,5 @@ def holds_validation_set(name_or_path: str | None) -> bool:
 
 def inspect_folder(path: str) -> list[str]:
     """Read a folder of images through, and say in sentences what it holds; DataError for one that cannot be used."""
-    return ilsvrc2012.inspect(path) if holds_validation_set(path) else imagenet32.inspect(path).sentences
+    folder = ilsvrc2012.find_folder(path)
+    return ilsvrc2012.inspect(folder) if folder else imagenet32.inspect(path)

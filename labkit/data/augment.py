@@ -11,10 +11,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from labkit.data.dataset import Images
+from labkit.data.dataset import Images, Levels
 from labkit.errors import unknown
 
-Interpolation: TypeAlias = Literal["nearest", "bilinear"]
 MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 Moves: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
 
@@ -33,70 +32,61 @@ class Augment:
     pad_px: int = 4
 
 
+UNCHANGED = Augment()
+
+
 class Preparation:
-    """Turns uint8 images into a model's input: augmented, normalised, scaled; all vectorised and on one device.
+    """Turns uint8 images into a model's input on one device: augmented, normalised, scaled.
 
     `mean` and `std` are per channel in units of 0..255; a `std` under one grey level counts as one, so that a constant
-    channel stays finite. Cropping pads with black (0), as torchvision's RandomCrop does. With `image_px` the normalised
-    image is scaled up to that side, by `nearest` or `bilinear` interpolation (align_corners=False). The random numbers
-    are drawn on the device by a generator seeded with `seed`, so they differ between kinds of device.
+    channel stays finite. Cropping pads with black (0), as torchvision's RandomCrop does. `image_px` scales the
+    normalised image up to that side, bilinearly (align_corners=False). A generator on the device, seeded with `seed`,
+    draws the random numbers, so they differ between kinds of device.
 
-    Raises UserError for another interpolation or memory format.
+    Raises UserError for another memory format.
     """
 
     def __init__(
         self,
         *,
         device: torch.device,
-        mean: tuple[float, float, float],
-        std: tuple[float, float, float],
-        seed: int,
-        augment: Augment,
-        image_px: int | None,
-        interpolation: Interpolation,
+        mean: Levels,
+        std: Levels,
+        seed: int = 0,
+        augment: Augment = UNCHANGED,
+        image_px: int | None = None,
         memory_format: MemoryFormat = "contiguous",
     ) -> None:
-        if interpolation not in get_args(Interpolation):
-            raise unknown("interpolation", interpolation, get_args(Interpolation))
         if memory_format not in get_args(MemoryFormat):
             raise unknown("memory format", memory_format, get_args(MemoryFormat))
         self._mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=device).clamp_min(1.0).view(1, 3, 1, 1)
-        self._generator = torch.Generator(device=device)
-        self._seed = seed
-        self._augment = augment
-        self._image_px = image_px
-        self._interpolation = interpolation
-        self._memory_format = memory_format
+        self._seed, self._augment = seed, augment
+        self._image_px, self._memory_format = image_px, memory_format
+        self.generator = torch.Generator(device=device)  # a CUDA graph that holds this preparation has to know it
         self.rewind()
 
     def rewind(self) -> None:
         """Draw the same random numbers again from the next batch on."""
-        self._generator.manual_seed(self._seed)
-
-    @property
-    def generator(self) -> torch.Generator:
-        """Draws the flips and crops: a CUDA graph that holds this preparation has to know it."""
-        return self._generator
+        self.generator.manual_seed(self._seed)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W) in the memory format; changes no input."""
         on_host = images.device.type == "cpu"
         ready = (self._on_host if on_host else self._on_device)(images, self._draw(len(images), images.device))
         if self._image_px is not None and self._image_px != ready.shape[-1]:
-            corners = None if self._interpolation == "nearest" else False
             size = (self._image_px, self._image_px)
-            ready = functional.interpolate(ready, size=size, mode=self._interpolation, align_corners=corners)
+            ready = functional.interpolate(ready, size=size, mode="bilinear", align_corners=False)
         return ready
 
     def _draw(self, batch: int, device: torch.device) -> Moves:
         """Which images are flipped, bool (B, 1), and where their crops begin, int64 (2, B, 1): x, y from 0 on."""
         flipped = shift = None
         if self._augment.flip:
-            flipped = torch.rand(batch, 1, device=device, generator=self._generator) < 0.5
+            flipped = torch.rand(batch, 1, device=device, generator=self.generator) < 0.5
         if self._augment.crop:
             shifts = 2 * self._augment.pad_px + 1
-            shift = torch.randint(0, shifts, (2, batch, 1), device=device, generator=self._generator)
+            shift = torch.randint(0, shifts, (2, batch, 1), device=device, generator=self.generator)
         return flipped, shift
 
     def _on_device(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:

@@ -10,29 +10,41 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, PositiveInt
 
-from labkit import __version__
-from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Source, Split, SplitName, row_shape
-from labkit.data.npy import ArrayWriter, ChannelMoments, array_digest
+from labkit.data.dataset import EDGE_PX, SPLITS, DataSet, Levels, Source, Split, SplitName, row_shape
+from labkit.data.npy import ArrayWriter, ChannelMoments
 from labkit.errors import DataError, UserError
 
-CACHE_FORMAT = 1
 _TEMPORARY = ".tmp-"
 _SWEEP_AFTER_S = 24 * 3600
 _EXCHANGE_S = 0.5  # far longer than two renames take
 _WRITE_IMAGES = 8192  # images handed on at once, 25 MB
 
-Meta: TypeAlias = dict[str, Any]
+
+class Meta(BaseModel):
+    """What meta.json says of an entry; `DataSet` explains the fields."""
+
+    format: Literal[1]
+    name: str
+    description: str
+    classes: int
+    train_images: PositiveInt
+    val_images: PositiveInt
+    mean: Levels
+    std: Levels
+    checksum: str
+    edge_px: int = EDGE_PX
+    words: int = 0
 
 
 class Damaged(DataError):  # noqa: N818 - says what was found, as errors.Unsupported does
@@ -46,17 +58,6 @@ def cache_dir() -> Path:
     if (shared := os.environ.get("XDG_CACHE_HOME")) and Path(shared).is_absolute():
         return Path(shared) / "labkit"
     return Path("~/.cache/labkit").expanduser().absolute()
-
-
-def entry_folder(name: str, token: str) -> Path:
-    """The folder of one entry, whether it exists or not."""
-    return cache_dir() / f"{name}-{token}"
-
-
-def content_checksum(digests: dict[str, str]) -> str:
-    """The checksum of a data set, from the digest of each array (`train_images`, …), in a fixed order."""
-    parts = [f"{split}_{kind} {digests[f'{split}_{kind}']}" for split in SPLITS for kind in ("images", "labels")]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
@@ -74,61 +75,43 @@ def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic
 
 def _read_meta(folder: Path) -> Meta:
     try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        return Meta.model_validate_json((folder / "meta.json").read_bytes())
     except (OSError, ValueError) as error:
         raise Damaged(f"{folder / 'meta.json'} cannot be read ({error}).") from error
-    if not isinstance(meta, dict) or meta.get("format") != CACHE_FORMAT:
-        raise Damaged(f"{folder / 'meta.json'} is not of cache format {CACHE_FORMAT}.")
-    return meta
 
 
-def open_entry(folder: Path, *, verify: bool = False) -> DataSet:
-    """Map an entry, checking its sizes against its meta.json, and with `verify` its contents against its checksum.
-
-    Raises Damaged, a DataError, when it is missing or not whole.
-    """
+def open_entry(folder: Path) -> DataSet:
+    """Map an entry; raises Damaged, a DataError, when it is missing or has other sizes than its meta.json says."""
     meta = _read_meta(folder)
-    try:
-        counts: dict[SplitName, int] = {split: int(meta[f"{split}_images"]) for split in SPLITS}
-        mean, std = ([float(level) for level in meta[key]] for key in ("mean", "std"))
-        facts = {key: str(meta[key]) for key in ("name", "checksum", "description")}
-        classes, words = int(meta["classes"]), int(meta.get("words", 0))
-        row = row_shape(edge_px=int(meta.get("edge_px", EDGE_PX)), words=words)
-        if min(counts.values()) < 1 or len(mean) != 3 or len(std) != 3:
-            raise ValueError("impossible counts, mean or std")
-    except (KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"{folder / 'meta.json'} is incomplete ({error!r}).") from error
-    splits = {
-        split: Split(
-            images=_map(folder, f"{split}_images", (counts[split], *row), np.uint8),
-            labels=_map(folder, f"{split}_labels", (counts[split],), np.int16),
+    row = row_shape(edge_px=meta.edge_px, words=meta.words)
+
+    def split(name: SplitName, count: int) -> Split:
+        return Split(
+            images=_map(folder, f"{name}_images", (count, *row), np.uint8),
+            labels=_map(folder, f"{name}_labels", (count,), np.int16),
         )
-        for split in SPLITS
-    }
-    if verify:
-        digests = {f"{split}_images": array_digest(splits[split].images) for split in SPLITS}
-        digests |= {f"{split}_labels": array_digest(splits[split].labels) for split in SPLITS}
-        if content_checksum(digests) != facts["checksum"]:
-            raise Damaged(f"the contents of {folder} do not have the checksum that its meta.json says.")
+
     return DataSet(
-        classes=classes,
-        train=splits["train"],
-        val=splits["val"],
-        mean=(mean[0], mean[1], mean[2]),
-        std=(std[0], std[1], std[2]),
-        words=words,
-        **facts,
+        name=meta.name,
+        classes=meta.classes,
+        train=split("train", meta.train_images),
+        val=split("val", meta.val_images),
+        mean=meta.mean,
+        std=meta.std,
+        checksum=meta.checksum,
+        description=meta.description,
+        words=meta.words,
     )
 
 
-def cached(source: Source, *, verify: bool = False) -> DataSet:
+def cached(source: Source) -> DataSet:
     """The data set of a source: its entry if there is a whole one, else the entry it writes now.
 
     Raises UserError when the cache folder cannot be written, and what reading the source raises.
     """
-    folder = entry_folder(source.name, source.token)
+    folder = cache_dir() / f"{source.name}-{source.token}"
     try:
-        return open_entry(folder, verify=verify)
+        return open_entry(folder)
     except Damaged:
         pass  # missing, or to be rebuilt
     try:
@@ -137,7 +120,7 @@ def cached(source: Source, *, verify: bool = False) -> DataSet:
         temporary = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}{folder.name}-", dir=folder.parent))
         try:
             _write(source, temporary)
-            _publish(temporary, folder, verify=verify)
+            _publish(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
     except OSError as error:
@@ -156,7 +139,7 @@ def _write(source: Source, folder: Path) -> None:
     """Write an entry's arrays and meta.json into `folder` and flush them to the disk."""
     moments, shape = ChannelMoments(), row_shape(edge_px=source.edge_px, words=source.words)
     counts: dict[SplitName, int] = {}
-    digests: dict[str, str] = {}
+    digests: list[str] = []
     for split in SPLITS:
         with (
             ArrayWriter(folder / f"{split}_images.npy", shape, np.uint8) as images,
@@ -173,33 +156,29 @@ def _write(source: Source, folder: Path) -> None:
         if not images.count:
             raise DataError(f"{source.name} has no {split} image; both splits need some.")
         counts[split] = images.count
-        digests |= {f"{split}_images": images.digest(), f"{split}_labels": labels.digest()}
+        digests += [f"{split}_images {images.digest()}", f"{split}_labels {labels.digest()}"]
     mean, std = source.normalisation or moments.mean_and_std()
-    meta: Meta = {
-        "format": CACHE_FORMAT,
-        "created_by": f"labkit {__version__}",
-        "name": source.name,
-        "form": source.form,
-        "description": source.describe(counts["train"], counts["val"]),
-        "classes": source.classes,
-        "train_images": counts["train"],
-        "val_images": counts["val"],
-        "mean": mean,
-        "std": std,
-        "checksum": content_checksum(digests),
-    }
-    if source.edge_px != EDGE_PX:  # entries of the usual edge stay byte for byte what they always were
-        meta["edge_px"] = source.edge_px
-    if source.words:
-        meta["words"] = source.words
+    meta = Meta(
+        format=1,
+        name=source.name,
+        description=source.describe(counts["train"], counts["val"]),
+        classes=source.classes,
+        train_images=counts["train"],
+        val_images=counts["val"],
+        mean=mean,
+        std=std,
+        checksum=hashlib.sha256("\n".join(digests).encode()).hexdigest(),
+        edge_px=source.edge_px,
+        words=source.words,
+    )
     with (folder / "meta.json").open("w", encoding="utf-8") as stream:
-        json.dump(meta, stream, indent=1)
+        stream.write(meta.model_dump_json(indent=1, exclude_defaults=True))
         stream.flush()
         os.fsync(stream.fileno())
     _fsync_folder(folder)
 
 
-def _publish(temporary: Path, folder: Path, *, verify: bool) -> None:
+def _publish(temporary: Path, folder: Path) -> None:
     """Rename a finished entry to its place; a whole entry that is there by then, another process's, stays."""
     for _attempt in range(5):
         try:
@@ -210,7 +189,7 @@ def _publish(temporary: Path, folder: Path, *, verify: bool) -> None:
             if not folder.exists():
                 raise
         try:
-            open_entry(folder, verify=verify)
+            open_entry(folder)
             return
         except Damaged:
             aside = Path(tempfile.mkdtemp(prefix=f"{_TEMPORARY}damaged-", dir=folder.parent))
@@ -247,7 +226,7 @@ def open_by_checksum(name: str, checksum: str) -> DataSet:
     """
     for folder in sorted(cache_dir().glob(f"{name}-*")):
         try:
-            if _read_meta(folder).get("checksum") == checksum:
+            if _read_meta(folder).checksum == checksum:
                 return open_entry(folder)
         except Damaged:
             continue

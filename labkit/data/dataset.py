@@ -81,7 +81,6 @@ class Source:
 
     name: str
     token: str
-    form: str
     classes: int
     chunks: Callable[[SplitName], Chunks]
     describe: Callable[[int, int], str]

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from labkit.data.augment import TORCH_FORMATS, Augment, MemoryFormat, Preparation
-from labkit.data.dataset import Split
-from labkit.data.loader import Batch, Mean, StreamingLoader, check_sizes, upload
+from labkit.data.dataset import Levels, Split
+from labkit.data.loader import Batch, StreamingLoader, check_sizes, upload
 from labkit.data.order import WHOLE, Shard, make_order
 from labkit.data.triton_here import why_no_triton
 
@@ -99,8 +99,8 @@ class DeviceLoader(StaticBatch):
         *,
         batch: int,
         device: torch.device,
-        mean: Mean,
-        std: Mean,
+        mean: Levels,
+        std: Levels,
         seed: int,
         augment: Augment,
         image_px: int | None,
@@ -131,7 +131,6 @@ class DeviceLoader(StaticBatch):
             seed=seed,
             augment=augment,
             image_px=image_px,
-            interpolation="bilinear",
             memory_format=memory_format,
         )
         self.rewind()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
-from labkit.errors import UserError
+from labkit.data.draws import check_seed, permutation
 
 DIGITS_VERSION = 1  # raise it with any change to what follows: it is part of the cache token
 CLASSES = 10
@@ -24,15 +24,12 @@ def images_and_labels(split: SplitName, *, seed: int = 0) -> tuple[Images, Label
 
     `seed` decides which images are which, and their order. Raises UserError for a seed outside 0 .. 2**64 - 1.
     """
-    if not 0 <= seed < 2**64:
-        raise UserError(f"the seed of digits is {seed}; it must be from 0 to 2**64 - 1.")
+    check_seed("digits", seed)
     # Here and not above: it takes a second to import, and only this set needs it.
     from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
 
     levels, labels = load_digits(return_X_y=True)
-    # A generator's raw stream and a stable sort: the same split with every version of NumPy (NEP 19).
-    draws = np.random.Philox(key=np.array([seed, DIGITS_VERSION], dtype=np.uint64)).random_raw(len(labels))
-    order = np.argsort(draws, kind="stable")
+    order = permutation(len(labels), key=(seed, DIGITS_VERSION))
     chosen = order[:TRAIN_IMAGES] if split == "train" else order[TRAIN_IMAGES:]
     grey = ((levels[chosen].astype(np.int64) * 255 + _LEVELS // 2) // _LEVELS).astype(np.uint8).reshape(-1, 1, 8, 8)
     large = grey.repeat(_BLOCK, axis=2).repeat(_BLOCK, axis=3)
@@ -57,4 +54,4 @@ def source(*, train_images: int | None, val_images: int | None, seed: int) -> So
         )
 
     token = f"v{DIGITS_VERSION}-s{seed}-{counts['train']}-{counts['val']}"
-    return Source("digits", token, f"digits, version {DIGITS_VERSION}", CLASSES, chunks, describe)
+    return Source("digits", token, CLASSES, chunks, describe)

@@ -12,8 +12,9 @@ import torch
 
 from labkit.data.bag_of_words import AS_IT_IS
 from labkit.data.dataset import Split
+from labkit.data.in_order import prepared_in_order
 from labkit.data.loader import Batch, ResidentLoader, check_sizes
-from labkit.data.order import START, WHOLE, Progress, Shard
+from labkit.data.order import WHOLE, Shard
 
 
 class Unpacked:
@@ -49,11 +50,10 @@ class DocumentLoader(ResidentLoader):
         batch: int,
         device: torch.device | str,
         seed: int = 0,
-        start: Progress = START,
         shard: Shard = WHOLE,
     ) -> None:
         mean, std = AS_IT_IS
-        super().__init__(split, batch=batch, device=device, mean=mean, std=std, seed=seed, start=start, shard=shard)
+        super().__init__(split, batch=batch, device=device, mean=mean, std=std, seed=seed, shard=shard)
         self._prepare = Unpacked(words, device)
 
 
@@ -63,12 +63,4 @@ def documents_in_order(split: Split, *, words: int, batch: int, device: torch.de
     Raises UserError, before the first batch is asked for, for a batch under 1.
     """
     check_sizes(split, batch=batch, image_px=None)
-    unpack = Unpacked(words, device)
-
-    def batches() -> Iterator[Batch]:
-        for first in range(0, len(split), batch):
-            here = slice(first, first + batch)
-            bits = torch.from_numpy(np.array(split.images[here])).to(device)  # copied: a map is not writable
-            yield unpack(bits), torch.from_numpy(split.labels[here].astype(np.int64)).to(device)
-
-    return batches()
+    return prepared_in_order(split, batch=batch, device=torch.device(device), prepare=Unpacked(words, device))

@@ -6,8 +6,25 @@ arithmetic on integers: every machine draws the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
+
+from labkit.data.dataset import Images, Labels
+from labkit.errors import UserError
+
+
+def check_seed(name: str, seed: int) -> None:
+    """Raise UserError for a seed that is no key of Philox."""
+    if not 0 <= seed < 2**64:
+        raise UserError(f"the seed of {name} is {seed}; it must be from 0 to 2**64 - 1.")
+
+
+def permutation(count: int, *, key: tuple[int, int]) -> NDArray[np.int64]:
+    """The numbers 0 .. count - 1 in the order that the key determines."""
+    draws = np.random.Philox(key=np.array(key, dtype=np.uint64)).random_raw(count)
+    return np.argsort(draws, kind="stable")
 
 
 def random_words(seed: int, version: int, *, stream: int, part: int, chunk: int, count: int) -> NDArray[np.uint64]:
@@ -22,3 +39,19 @@ def below(words: NDArray[np.uint64], bound: int, *, shift: int = 0, width: int =
     """Map `width` bits of each word, taken from bit `shift` on, to 0 .. bound - 1; they must fit into 64 together."""
     bits = (words >> np.uint64(shift)) & np.uint64(2**width - 1)
     return ((bits * np.uint64(bound)) >> np.uint64(width)).astype(np.int64)
+
+
+def from_chunks(
+    draw: Callable[[int], tuple[Images, Labels]], *, size: int, start: int, stop: int
+) -> tuple[Images, Labels]:
+    """Samples `start` .. `stop` - 1 of a set that `draw` makes chunk by chunk, `size` samples each.
+
+    Raises UserError for a range that is negative or reversed.
+    """
+    if not 0 <= start <= stop:
+        raise UserError(f"samples {start} to {stop} were asked for; the range must not be negative or reversed.")
+    first = start // size
+    chunks = [draw(chunk) for chunk in range(first, max(first + 1, -(-stop // size)))]
+    here = slice(start - first * size, stop - first * size)
+    images, labels = (np.concatenate(arrays)[here] for arrays in zip(*chunks, strict=True))
+    return images, labels

@@ -157,9 +157,8 @@ def describe(train_images: int, val_images: int) -> str:
     )
 
 
-def inspect(path: str | Path) -> list[str]:
-    """Read every image, and say what there is; DataError as `source` and `read_image`."""
-    folder = _folder(path)
+def inspect(folder: Path) -> list[str]:
+    """Read every image, and say what there is; DataError as `list_images` and `read_image`."""
     items = list_images(folder)
     for split in SPLITS:
         for _images, _labels in read_images(items[split]):
@@ -167,12 +166,11 @@ def inspect(path: str | Path) -> list[str]:
     return [describe(*(len(items[split]) for split in SPLITS)), f"{CLASSES:,} classes; every image can be read."]
 
 
-def source(path: str | Path) -> Source:
+def source(folder: Path) -> Source:
     """The set as something the cache can write; its token follows each file's name, size and time of change.
 
-    DataError as `list_images`, or where there are no class folders.
+    DataError as `list_images`.
     """
-    folder = _folder(path)
     items = list_images(folder)
     stamps = hashlib.sha256(f"v{VERSION} {folder}\n".encode())
     for split in SPLITS:
@@ -182,17 +180,9 @@ def source(path: str | Path) -> Source:
     return Source(
         name=ILSVRC2012,
         token=stamps.hexdigest()[:16],
-        form="folders",
         classes=CLASSES,
         chunks=lambda split: read_images(items[split]),
         describe=describe,
         edge_px=EDGE_PX,
         normalisation=(MEAN, STD),
     )
-
-
-def _folder(path: str | Path) -> Path:
-    folder = find_folder(path)
-    if folder is None:
-        raise DataError(f"{path} holds no class folder; expected is {LAYOUT}.")
-    return folder

@@ -11,12 +11,12 @@ import hashlib
 import pickle
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from labkit.data import ilsvrc2012
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
 from labkit.data.restricted import Refused, load_plain
 from labkit.errors import DataError
@@ -29,45 +29,29 @@ BATCH_NAMES: dict[SplitName, list[str]] = {
     "train": [f"train_data_batch_{number}" for number in range(1, 11)],
     "val": ["val_data"],
 }
+_BATCHES = 11
+LAYOUT = "train_data_batch_1 to train_data_batch_10 and val_data, all pickled or all with the ending .npz"
 # Where both forms are complete the .npz one is read: a checksum guards each of its files.
 _SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
-
-
-@dataclass(frozen=True)
-class ArchiveReport:
-    """What an archive holds. `classes` counts the labels that occur in training; `subset`: not the published totals."""
-
-    form: Form
-    train_images: int
-    val_images: int
-    classes: int
-    subset: bool
-    sentences: list[str]
 
 
 def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
     """The form of an archive and its files by split, in reading order; raises DataError naming the missing ones."""
     folder = Path(path).expanduser()
-    if not folder.exists():
-        raise DataError(f"{folder} does not exist; give the folder that holds the ImageNet32 batches.")
     if not folder.is_dir():
-        raise DataError(f"{folder} is a file; give the folder that holds the ImageNet32 batches.")
-    names = [name for split in SPLITS for name in BATCH_NAMES[split]]
-    missing: dict[Form, list[str]] = {}
+        kind = "is a file" if folder.exists() else "does not exist"
+        raise DataError(f"{folder} {kind}; give the folder that holds the ImageNet32 batches.")
+    begun = []
     for form, suffix in _SUFFIX.items():
-        missing[form] = [name + suffix for name in names if not (folder / (name + suffix)).is_file()]
-        if not missing[form]:
-            return form, {split: [folder / (name + suffix) for name in BATCH_NAMES[split]] for split in SPLITS}
-    if all(len(absent) == len(names) for absent in missing.values()):
-        raise DataError(
-            f"{folder} holds no ImageNet32 batch; expected train_data_batch_1 to train_data_batch_10 and val_data, "
-            "all pickled or all with the ending .npz, in this one folder (or ImageNet's validation set at full size, "
-            "val/<class folder>/*.JPEG with 1,000 class folders of n and eight digits)."
-        )
-    begun = [
-        f"as {form} are missing {', '.join(absent)}" for form, absent in missing.items() if len(absent) < len(names)
-    ]
-    raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this one folder.")
+        files = {split: [folder / f"{name}{suffix}" for name in BATCH_NAMES[split]] for split in SPLITS}
+        absent = [file.name for split in SPLITS for file in files[split] if not file.is_file()]
+        if not absent:
+            return form, files
+        if len(absent) < _BATCHES:
+            begun.append(f"as {form} are missing {', '.join(absent)}")
+    if begun:
+        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this one folder.")
+    raise DataError(f"{folder} holds no ImageNet32 batch; expected is {LAYOUT}; or {ilsvrc2012.LAYOUT}.")
 
 
 def _load(file: Path, form: Form) -> dict[str, Any]:
@@ -147,7 +131,7 @@ def describe(form: str, train_images: int, val_images: int) -> str:
     )
 
 
-def inspect(path: str | Path) -> ArchiveReport:
+def inspect(path: str | Path) -> list[str]:
     """Read and check a whole archive, and say what it holds; raises DataError as `read_batches` does."""
     form, _ = archive_files(path)
     per_class = {split: np.zeros(CLASSES, dtype=np.int64) for split in SPLITS}
@@ -158,13 +142,11 @@ def inspect(path: str | Path) -> ArchiveReport:
     train_images, val_images = (int(per_class[split].sum()) for split in SPLITS)
     if not train_images or not val_images:
         raise DataError(f"{path} holds {train_images:,} training and {val_images:,} validation images; both need some.")
-    seen = per_class["train"] > 0
-    sentences = [describe(form, train_images, val_images), f"{seen.sum():,} of {CLASSES:,} classes occur in training."]
-    unseen = int(((per_class["val"] > 0) & ~seen).sum())
-    if unseen:
-        sentences.append(f"{unseen:,} classes occur in validation but not in training.")
-    subset = {"train": train_images, "val": val_images} != PUBLISHED_IMAGES
-    return ArchiveReport(form, train_images, val_images, int(seen.sum()), subset, sentences)
+    is_trained = per_class["train"] > 0
+    untrained = int(((per_class["val"] > 0) & ~is_trained).sum())
+    classes = f"{is_trained.sum():,} of {CLASSES:,} classes occur in training."
+    more = [f"{untrained:,} classes occur in validation but not in training."] if untrained else []
+    return [describe(form, train_images, val_images), classes, *more]
 
 
 def source(path: str | Path) -> Source:
@@ -179,7 +161,6 @@ def source(path: str | Path) -> Source:
     return Source(
         name="imagenet32",
         token=token,
-        form=form,
         classes=CLASSES,
         chunks=lambda split: read_batches(folder, split),
         describe=lambda train, val: describe(form, train, val),

@@ -16,17 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labkit.data.augment import Augment, Interpolation, MemoryFormat, Preparation
-from labkit.data.dataset import Images, Split
-from labkit.data.order import START, WHOLE, EpochOrder, Progress, Shard, ShardOrder, make_order
+from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
+from labkit.data.dataset import Images, Levels, Split
+from labkit.data.order import WHOLE, Shard, make_order
 from labkit.errors import UserError
 
 _UPLOAD_IMAGES = 8192  # images copied to the device at once, 25 MB
-_NO_AUGMENT = Augment()
 
-Mean: TypeAlias = tuple[float, float, float]
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-Fetched: TypeAlias = tuple[torch.Tensor, torch.Tensor, Progress]
 
 
 class Prepares(Protocol):
@@ -34,19 +31,17 @@ class Prepares(Protocol):
 
     def __call__(self, images: torch.Tensor, /) -> torch.Tensor:
         """uint8 to float32, a sample a row."""
-        ...
 
     def rewind(self) -> None:
         """Draw the same random numbers again."""
-        ...
 
 
 class Loader(ABC):
-    """What every loader does: `next_batch()` without end, `state`, `rewind()`, `close()`.
+    """What every loader does: `next_batch()` without end, `rewind()`, `close()`.
 
     Batches are always full and go on over the end of an epoch, so that shapes are static and every sample is seen
     exactly once per epoch. Raises UserError for a batch under 1, an `image_px` under the images' own side, or another
-    interpolation or memory format.
+    memory format.
     """
 
     kind: Literal["resident", "streaming"]
@@ -57,24 +52,20 @@ class Loader(ABC):
         *,
         batch: int,
         device: torch.device | str,
-        mean: Mean,
-        std: Mean,
+        mean: Levels,
+        std: Levels,
         seed: int = 0,
-        augment: Augment = _NO_AUGMENT,
+        augment: Augment = UNCHANGED,
         image_px: int | None = None,
-        interpolation: Interpolation = "bilinear",
         memory_format: MemoryFormat = "contiguous",
-        start: Progress = START,
         shard: Shard = WHOLE,
     ) -> None:
         check_sizes(split, batch=batch, image_px=image_px)
         self.batch = batch
         self.device = torch.device(device)
         self.samples = len(split)
-        self._split = split
-        self._seed, self._start, self._shard = seed, start, shard
-        self._order = self._make_order()
-        self._delivered = start
+        self._split, self._seed, self._shard = split, seed, shard
+        self._start_order()
         self._prepare: Prepares = Preparation(
             device=self.device,
             mean=mean,
@@ -82,31 +73,24 @@ class Loader(ABC):
             seed=seed,
             augment=augment,
             image_px=image_px,
-            interpolation=interpolation,
             memory_format=memory_format,
         )
         self._open()
 
-    def _make_order(self) -> EpochOrder | ShardOrder:
-        return make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard, start=self._start)
-
-    @property
-    def state(self) -> Progress:
-        """Epoch and position after the batches handed out so far."""
-        return self._delivered
+    def _start_order(self) -> None:
+        self._order = make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard)
 
     def next_batch(self) -> Batch:
         """The next batch on the device: images float32 (B, 3, H, W), normalised, and labels int64 (B,).
 
         The images lie in the memory format asked for. Nothing in it waits for the device.
         """
-        images, labels, self._delivered = self._fetch()
+        images, labels = self._fetch()
         return self._prepare(images), labels
 
     def rewind(self) -> None:
-        """Back to the progress that the loader was made with: the same batches come again, bit for bit."""
-        self._order = self._make_order()
-        self._delivered = self._start
+        """Back to the first batch: the same batches come again, bit for bit."""
+        self._start_order()
         self._prepare.rewind()
 
     @abstractmethod
@@ -114,8 +98,8 @@ class Loader(ABC):
         """Make ready what the kind needs."""
 
     @abstractmethod
-    def _fetch(self) -> Fetched:
-        """uint8 images and int64 labels of the next batch, on the device, and the progress after it."""
+    def _fetch(self) -> Batch:
+        """uint8 images and int64 labels of the next batch, on the device."""
 
     @abstractmethod
     def close(self) -> None:
@@ -132,15 +116,15 @@ class ResidentLoader(Loader):
             self._images = upload(self._split.images, self.device)
             self._labels = torch.from_numpy(self._split.labels.astype(np.int64)).to(self.device)
 
-    def _fetch(self) -> Fetched:
+    def _fetch(self) -> Batch:
         chosen = self._order.take(self.batch)
         if self.device.type == "cpu":
             images = torch.empty((self.batch, *self._split.images.shape[1:]), dtype=torch.uint8)
             labels = torch.empty(self.batch, dtype=torch.int64)
             _gather(self._split, chosen, images, labels)
-            return images, labels, self._order.progress
+            return images, labels
         index = torch.from_numpy(chosen).pin_memory().to(self.device, non_blocking=True)
-        return self._images[index], self._labels[index], self._order.progress
+        return self._images[index], self._labels[index]
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -160,7 +144,7 @@ class StreamingLoader(Loader):
     """Gathers batches from the memory map into two host buffers in turn, and copies them while the device works."""
 
     kind = "streaming"
-    _pending: Future[tuple[_Slot, torch.Tensor, torch.Tensor, Progress]]
+    _pending: Future[tuple[_Slot, torch.Tensor, torch.Tensor]]
 
     def _open(self) -> None:
         on_gpu = self.device.type == "cuda"
@@ -170,7 +154,7 @@ class StreamingLoader(Loader):
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="labkit-data")
         self._pending = self._worker.submit(self._fill)
 
-    def _fill(self) -> tuple[_Slot, torch.Tensor, torch.Tensor, Progress]:
+    def _fill(self) -> tuple[_Slot, torch.Tensor, torch.Tensor]:
         """Fill the next buffer and start its copy; runs on the worker thread, the only one to touch order and turn."""
         slot = self._slots[self._turn]
         self._turn = 1 - self._turn
@@ -178,15 +162,15 @@ class StreamingLoader(Loader):
             slot.copied.synchronize()  # the buffer's last copy, two batches ago; only this thread waits
         _gather(self._split, self._order.take(self.batch), slot.images, slot.labels)
         if self._copies is None or slot.copied is None:
-            return slot, slot.images, slot.labels, self._order.progress
+            return slot, slot.images, slot.labels
         with torch.cuda.device(self.device), torch.cuda.stream(self._copies):
             images = slot.images.to(self.device, non_blocking=True)
             labels = slot.labels.to(self.device, non_blocking=True)
             slot.copied.record(self._copies)
-        return slot, images, labels, self._order.progress
+        return slot, images, labels
 
-    def _fetch(self) -> Fetched:
-        slot, images, labels, progress = self._pending.result()
+    def _fetch(self) -> Batch:
+        slot, images, labels = self._pending.result()
         if slot.copied is None:
             labels = labels.clone()  # the caller keeps them; the images are copied when they become float
         else:
@@ -195,10 +179,10 @@ class StreamingLoader(Loader):
             for tensor in (images, labels):
                 tensor.record_stream(current)  # made on the copying stream, used on this one
         self._pending = self._worker.submit(self._fill)
-        return images, labels, progress
+        return images, labels
 
     def rewind(self) -> None:
-        """Back to the progress that the loader was made with; the batch that was made ready is dropped."""
+        """Back to the first batch; the batch that was made ready is dropped."""
         wait([self._pending])  # the worker thread is then done with the order
         super().rewind()
         self._pending = self._worker.submit(self._fill)

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from labkit.data.augment import Augment, MemoryFormat
-from labkit.data.dataset import Split
+from labkit.data.augment import UNCHANGED, Augment, MemoryFormat
+from labkit.data.dataset import Levels, Split
 from labkit.data.device_loader import DeviceLoader
-from labkit.data.loader import Mean, ResidentLoader, StreamingLoader
+from labkit.data.loader import ResidentLoader, StreamingLoader
 from labkit.data.order import WHOLE, Shard
 
 RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
@@ -33,10 +33,10 @@ def make_loader(
     *,
     batch: int,
     device: torch.device | str,
-    mean: Mean,
-    std: Mean,
+    mean: Levels,
+    std: Levels,
     seed: int = 0,
-    augment: Augment | None = None,
+    augment: Augment = UNCHANGED,
     image_px: int | None = None,
     memory_format: MemoryFormat = "contiguous",
     dtype: torch.dtype = torch.float32,
@@ -61,7 +61,7 @@ def make_loader(
         "mean": mean,
         "std": std,
         "seed": seed,
-        "augment": augment or Augment(),
+        "augment": augment,
         "image_px": image_px,
         "memory_format": memory_format,
         "shard": shard,

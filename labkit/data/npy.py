@@ -11,25 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.data.dataset import Images
-
-_DIGEST_BYTES = 1 << 24
-
-
-def _seal(contents: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """The digest of an array from the running hash of its bytes: type and shape belong to it."""
-    contents = contents.copy()
-    contents.update(f"{dtype.str} {shape}".encode())
-    return str(contents.hexdigest())
-
-
-def array_digest(array: NDArray[Any]) -> str:
-    """sha256 of an array's bytes in C order, its type and its shape; the same as `ArrayWriter.digest` gives."""
-    contents = hashlib.sha256()
-    rows = max(1, _DIGEST_BYTES * len(array) // max(1, array.nbytes))
-    for start in range(0, len(array), rows):
-        contents.update(np.ascontiguousarray(array[start : start + rows]).data)
-    return _seal(contents, array.dtype, array.shape)
+from labkit.data.dataset import Images, Levels
 
 
 class ArrayWriter:
@@ -60,8 +42,10 @@ class ArrayWriter:
         self.count += len(rows)
 
     def digest(self) -> str:
-        """As `array_digest` of the rows written so far."""
-        return _seal(self._contents, self._dtype, (self.count, *self._row))
+        """sha256 of the bytes in C order, the type and the shape of the rows written so far."""
+        contents = self._contents.copy()
+        contents.update(f"{self._dtype.str} {(self.count, *self._row)}".encode())
+        return contents.hexdigest()
 
     def __enter__(self) -> Self:
         return self
@@ -80,27 +64,22 @@ class ChannelMoments:
     """Mean and standard deviation of each channel of uint8 images, exact whatever the chunks they come in."""
 
     def __init__(self) -> None:
-        self._pixels = 0
-        self._sums = [0, 0, 0]
-        self._squares = [0, 0, 0]
+        self._counts = np.zeros((3, 256), dtype=np.int64)  # pixels of each level
 
     def add(self, images: Images) -> None:
         """Take in images (n, 3, height, width)."""
-        for start in range(0, len(images), 256):  # 256 images' channel fits into a core's cache as float64
-            part = images[start : start + 256]
-            self._pixels += part[:, 0].size
-            for channel in range(3):
-                levels = part[:, channel].astype(np.float64).ravel()
-                # Whole numbers under 2**53: the order of summation cannot change them.
-                self._sums[channel] += int(levels.sum())
-                self._squares[channel] += int(levels @ levels)
+        for channel in range(3):
+            self._counts[channel] += np.bincount(images[:, channel].ravel(), minlength=256)
 
-    def mean_and_std(self) -> tuple[list[float], list[float]]:
+    def mean_and_std(self) -> tuple[Levels, Levels]:
         """Per channel, in units of 0..255; the deviation is the population's."""
-        means = [total / self._pixels for total in self._sums]
-        # n * sum(x^2) - sum(x)^2 in Python's integers: no cancellation.
-        spreads = [
-            (self._pixels * square - total * total) ** 0.5 / self._pixels
-            for square, total in zip(self._squares, self._sums, strict=True)
-        ]
-        return means, spreads
+        red, green, blue = (_mean_and_std(counts) for counts in self._counts.tolist())
+        return (red[0], green[0], blue[0]), (red[1], green[1], blue[1])
+
+
+def _mean_and_std(counts: list[int]) -> tuple[float, float]:
+    """Of the levels 0, 1, 2, …, which occur so often. In Python's integers: no rounding and no cancellation."""
+    pixels = sum(counts)
+    total = sum(count * level for level, count in enumerate(counts))
+    squares = sum(count * level * level for level, count in enumerate(counts))
+    return total / pixels, (pixels * squares - total * total) ** 0.5 / pixels

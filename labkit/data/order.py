@@ -8,16 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Progress(NamedTuple):
-    """Where a loader stands: `position` samples of epoch `epoch` have been handed out (0 <= position < samples)."""
-
-    epoch: int
-    position: int
-
-
-START = Progress(0, 0)
-
-
 class Shard(NamedTuple):
     """Which of several ranks takes samples: of each `ranks` batches in a row, the one with its number."""
 
@@ -31,22 +21,15 @@ WHOLE = Shard()
 class EpochOrder:
     """Sample indices in batches of one size; the rest of an epoch begins the batch that the next epoch completes.
 
-    Epoch e's order is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch, and any batch
-    can be found again from `progress` alone.
+    Epoch e's order is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch.
     """
 
-    def __init__(self, samples: int, *, seed: int, start: Progress = START) -> None:
-        if samples < 1 or seed < 0 or not 0 <= start.position < samples or start.epoch < 0:
-            raise ValueError(f"no order of {samples} samples with seed {seed} from {start}")
-        self._samples = samples
-        self._seed = seed
-        self._epoch, self._position = start
+    def __init__(self, samples: int, *, seed: int) -> None:
+        if samples < 1 or seed < 0:
+            raise ValueError(f"no order of {samples} samples with seed {seed}")
+        self._samples, self._seed = samples, seed
+        self._epoch = self._position = 0
         self._permutation = self._permute()
-
-    @property
-    def progress(self) -> Progress:
-        """Where the order stands after what was taken so far."""
-        return Progress(self._epoch, self._position)
 
     def _permute(self) -> NDArray[np.int64]:
         return np.random.default_rng((self._seed, self._epoch)).permutation(self._samples)
@@ -66,21 +49,13 @@ class EpochOrder:
 
 
 class ShardOrder:
-    """What one rank takes of an epoch's order. All ranks together take what one device with their total batch would.
-
-    `progress` is of all ranks.
-    """
+    """What one rank takes of an epoch's order. All ranks together take what one device with their total batch would."""
 
     def __init__(self, order: EpochOrder, *, batch: int, shard: Shard) -> None:
         if not 0 <= shard.rank < shard.ranks or batch < 1:
             raise ValueError(f"no part {shard} of batches of {batch}")
         self._order, self._batch, self._shard = order, batch, shard
         self._rest = np.empty(0, dtype=np.int64)
-
-    @property
-    def progress(self) -> Progress:
-        """Where the whole order stands after what was taken so far."""
-        return self._order.progress
 
     def take(self, count: int) -> NDArray[np.int64]:
         """The next `count` indices of this rank, int64 (count,)."""
@@ -94,9 +69,7 @@ class ShardOrder:
         return taken[:count]
 
 
-def make_order(
-    samples: int, *, seed: int, batch: int, shard: Shard = WHOLE, start: Progress = START
-) -> EpochOrder | ShardOrder:
+def make_order(samples: int, *, seed: int, batch: int, shard: Shard = WHOLE) -> EpochOrder | ShardOrder:
     """The order of a loader; a rank's part of it where there are several."""
-    order = EpochOrder(samples, seed=seed, start=start)
+    order = EpochOrder(samples, seed=seed)
     return order if shard.ranks == 1 else ShardOrder(order, batch=batch, shard=shard)

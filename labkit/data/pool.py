@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from labkit.data.augment import TORCH_FORMATS, Augment, Preparation
+from labkit.data.augment import TORCH_FORMATS, Preparation
 from labkit.data.dataset import DataSet, Split
 from labkit.trial import Trial
 
@@ -29,10 +29,7 @@ class Pool:
             device=self._device,
             mean=data.mean,
             std=data.std,
-            seed=0,  # nothing is drawn
-            augment=Augment(),
             image_px=trial.image_px,
-            interpolation="bilinear",
             memory_format=trial.memory_format,  # type: ignore[arg-type]
         )
         chosen = [_pixels(data.val, first, trial.batch) for first in _firsts(len(data.val))]

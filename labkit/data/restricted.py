@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PLAIN_CODES = {"b1", *(f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)), "f2", "f4", "f8"}
+_OBJECT_CODES = {"O", "O8"}
 
 
 class Refused(pickle.UnpicklingError):
@@ -43,13 +44,14 @@ class _StandIn:
 
 
 class _Dtype:
-    """A NumPy dtype of plain numbers; structured, object and text types are refused."""
+    """A NumPy dtype of plain numbers, or of Python's objects; structured and text types are refused."""
 
     def __init__(self, code: object, *_flags: object) -> None:
         text = code.decode("latin-1") if isinstance(code, bytes) else code
-        if text not in _PLAIN_CODES:
+        if text not in _PLAIN_CODES | _OBJECT_CODES:
             raise Refused(f"it holds an array of type {text!r}, not of plain numbers")
         self._code = str(text)
+        self.is_of_objects = text in _OBJECT_CODES
         self._order = "<"
 
     def __setstate__(self, state: Any) -> None:
@@ -60,14 +62,18 @@ class _Dtype:
         self._order = order.replace("|", "<")
 
     def numpy(self) -> np.dtype[Any]:
+        if self.is_of_objects:
+            raise Refused("it holds an array of Python's objects, not of plain numbers")
         return np.dtype(self._order + self._code)
 
 
 class _Array:
-    """A NumPy array as its pickle describes it; `numpy()` makes it, without copying, once the pickle has been read."""
+    """A NumPy array as its pickle describes it, until the pickle has been read.
 
-    def __init__(self) -> None:
-        self._parts: tuple[object, object, object, object] | None = None
+    `numpy()` makes an array of plain numbers, without copying; `lists()` gives the elements of an array of objects.
+    """
+
+    _parts: tuple[object, object, object, object] = (None, None, None, None)  # content, type, shape and order
 
     def __setstate__(self, state: Any) -> None:
         _version, shape, dtype, is_fortran, raw = state
@@ -82,8 +88,6 @@ class _Array:
         return array
 
     def numpy(self) -> NDArray[Any]:
-        if self._parts is None:
-            raise Refused("it holds an array without contents")
         raw, dtype, shape, order = self._parts
         whole = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
         if not (isinstance(raw, bytes | bytearray) and isinstance(dtype, _Dtype) and whole and order in ("C", "F")):
@@ -94,23 +98,9 @@ class _Array:
             raise Refused(f"it holds an array of shape {shape} with {len(raw)} bytes")
         return np.frombuffer(raw, dtype=kind).reshape(shape, order="F" if order == "F" else "C")
 
-
-class _AnyDtype(_Dtype):
-    """The same, or that of Python's own objects: of an array of lists, whose elements the pickle holds one by one."""
-
-    def __init__(self, code: object, *_flags: object) -> None:
-        self.is_of_objects = code in ("O8", b"O8", "O", b"O")
-        super().__init__("i8" if self.is_of_objects else code)
-
-
-class _ArrayOfLists(_Array):
-    """An array that may hold lists; `lists()` gives them."""
-
     def lists(self) -> list[Any]:
-        if self._parts is None:
-            raise Refused("it holds an array without contents")
         raw, dtype, shape, _order = self._parts
-        if not (isinstance(raw, list) and isinstance(dtype, _AnyDtype) and dtype.is_of_objects):
+        if not (isinstance(raw, list) and isinstance(dtype, _Dtype) and dtype.is_of_objects):
             raise Refused("it holds no array of lists")
         if shape != (len(raw),):
             raise Refused(f"it holds an array of shape {shape} with {len(raw)} elements")
@@ -140,13 +130,6 @@ for _core in ("numpy.core", "numpy._core"):
     _NAMES[f"{_core}.numeric", "_frombuffer"] = _Array.from_buffer
 
 
-_NAMES_OF_LISTS = {
-    **_NAMES,
-    ("numpy", "dtype"): _AnyDtype,
-    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _ArrayOfLists() for core in ("numpy.core", "numpy._core")},
-}
-
-
 def _refuse(reason: str) -> object:
     raise Refused(reason)
 
@@ -154,50 +137,44 @@ def _refuse(reason: str) -> object:
 # The unpickler written in Python: the one in C makes room for as many objects as a pickle claims to remember, so that
 # five bytes can take all memory. Its cost here is 0.1 s a batch.
 class _Unpickler(pickle._Unpickler):
-    names = _NAMES
-
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.names:
+        if (module, name) not in _NAMES:
             raise Refused(f"it names {module}.{name}")
-        return _StandIn(self.names[module, name])
+        return _StandIn(_NAMES[module, name])
 
     def persistent_load(self, pid: object) -> Any:
         raise Refused(f"it refers to an object outside itself, {pid!r}")
 
 
-class _UnpicklerOfLists(_Unpickler):
-    names = _NAMES_OF_LISTS
-
-
-def _load(unpickler: _Unpickler) -> Any:
+def _load(file: IO[bytes]) -> Any:
     try:
-        return unpickler.load()
+        return _Unpickler(file, encoding="bytes").load()
     except (Refused, OSError):
         raise
     except Exception as error:  # a damaged pickle raises nearly anything: EOFError, KeyError, MemoryError, TypeError …
         raise pickle.UnpicklingError(f"truncated, or not a pickle ({error})") from error
 
 
-def load_plain(file: BinaryIO) -> dict[str, Any]:
+def load_plain(file: IO[bytes]) -> dict[str, Any]:
     """The dictionary that a pickle of any protocol holds, from Python 2 or 3, its arrays as read-only NumPy arrays.
 
     Raises Refused when it holds anything but arrays of plain numbers, lists, numbers and strings, and
     pickle.UnpicklingError when it is truncated or no pickle at all. Nothing that the pickle names is ever executed.
     """
-    content = _load(_Unpickler(file, encoding="bytes"))
+    content = _load(file)
     if not isinstance(content, dict):
         raise Refused(f"it holds a {type(content).__name__} where a dictionary was expected")
     named = {key.decode("latin-1") if isinstance(key, bytes) else str(key): value for key, value in content.items()}
     return {key: value.numpy() if isinstance(value, _Array) else value for key, value in named.items()}
 
 
-def load_lists(file: BinaryIO) -> list[list[int]]:
+def load_lists(file: IO[bytes]) -> list[list[int]]:
     """The lists of whole numbers in a one-dimensional NumPy array of objects, as `numpy.save` pickles it.
 
     Raises as `load_plain` does; also Refused for lists of anything else.
     """
-    content = _load(_UnpicklerOfLists(file, encoding="bytes"))
-    if not isinstance(content, _ArrayOfLists):
+    content = _load(file)
+    if not isinstance(content, _Array):
         raise Refused("it holds something other than an array of lists")
     lists = content.lists()
     if len({id(one) for one in lists}) != len(lists):  # by which a few bytes could stand for endlessly many numbers

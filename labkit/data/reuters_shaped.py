@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from labkit.data.bag_of_words import AS_IT_IS, CLASSES, WORDS, pack
 from labkit.data.dataset import SPLITS, Chunks, Images, Labels, Source, SplitName
-from labkit.data.draws import below, random_words
-from labkit.errors import UserError
+from labkit.data.draws import below, check_seed, from_chunks, random_words
 
 NAME = "reuters_shaped"
 VERSION = 1  # raise it with any change to what follows: it is part of the cache token
@@ -77,14 +76,8 @@ def generate(seed: int, split: SplitName, start: int, stop: int) -> tuple[Images
 
     Raises UserError for a seed outside 0 .. 2**64 - 1 or a range that is negative or reversed.
     """
-    if not 0 <= seed < 2**64:
-        raise UserError(f"the seed of {NAME} is {seed}; it must be from 0 to 2**64 - 1.")
-    if not 0 <= start <= stop:
-        raise UserError(f"documents {start} to {stop} of {NAME} were asked for; the range must not be reversed.")
-    first = start // _CHUNK
-    made = [_chunk(seed, split, chunk) for chunk in range(first, max(first + 1, -(-stop // _CHUNK)))]
-    here = slice(start - first * _CHUNK, stop - first * _CHUNK)
-    return np.concatenate([bits for bits, _ in made])[here], np.concatenate([labels for _, labels in made])[here]
+    check_seed(NAME, seed)
+    return from_chunks(lambda chunk: _chunk(seed, split, chunk), size=_CHUNK, start=start, stop=stop)
 
 
 def source(*, train_documents: int, val_documents: int, seed: int) -> Source:
@@ -102,5 +95,4 @@ def source(*, train_documents: int, val_documents: int, seed: int) -> Source:
         )
 
     token = f"v{VERSION}-s{seed}-{train_documents}-{val_documents}"
-    form = f"drawn, version {VERSION}"
-    return Source(NAME, token, form, CLASSES, chunks, describe, normalisation=AS_IT_IS, words=WORDS)
+    return Source(NAME, token, CLASSES, chunks, describe, normalisation=AS_IT_IS, words=WORDS)

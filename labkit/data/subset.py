@@ -8,15 +8,13 @@ import numpy as np
 
 from labkit.data.cache import cached
 from labkit.data.dataset import SPLITS, Chunks, DataSet, Source, SplitName
-from labkit.errors import UserError
+from labkit.data.draws import check_seed, permutation
 
 SUBSET_VERSION = 1  # raise it with any change to how images are drawn: it is part of the cache token
 _CHUNK_BYTES = 8192 * 3 * 32 * 32  # 25 MB
 
 
-def subset(
-    whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int, verify: bool = False
-) -> DataSet:
+def subset(whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int) -> DataSet:
     """At most that many images of each split, drawn without replacement with `seed`, in their original order.
 
     Drawn, because an archive may be ordered by class. None, or at least as many as there are, keeps a split whole, and
@@ -28,14 +26,11 @@ def subset(
     counts = {split: min(wanted[split] or len(splits[split]), len(splits[split])) for split in SPLITS}
     if all(counts[split] == len(splits[split]) for split in SPLITS):
         return whole
-    if not 0 <= seed < 2**64:
-        raise UserError(f"the seed of a subset is {seed}; it must be from 0 to 2**64 - 1.")
+    check_seed("a subset", seed)
 
     def chunks(split: SplitName) -> Chunks:
         images, labels = splits[split].images, splits[split].labels
-        key = np.array([seed, SPLITS.index(split)], dtype=np.uint64)
-        draws = np.random.Philox(key=key).random_raw(len(labels))
-        chosen = np.sort(np.argsort(draws, kind="stable")[: counts[split]])
+        chosen = np.sort(permutation(len(labels), key=(seed, SPLITS.index(split)))[: counts[split]])
         at_once = max(1, _CHUNK_BYTES // images[0].size)
         for start in range(0, len(chosen), at_once):
             part = chosen[start : start + at_once]
@@ -49,11 +44,10 @@ def subset(
     drawn = Source(
         whole.name,
         token,
-        "subset",
         whole.classes,
         chunks,
         describe,
         edge_px=whole.edge_px,
         normalisation=(whole.mean, whole.std) if whole.validation_only else None,
     )
-    return cached(drawn, verify=verify)
+    return cached(drawn)

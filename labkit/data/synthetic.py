@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labkit.data.dataset import IMAGE_SHAPE, SPLITS, Chunks, Images, Labels, Source, SplitName
-from labkit.data.draws import below, random_words
-from labkit.errors import UserError
+from labkit.data.draws import below, check_seed, from_chunks, random_words
 
 SYNTHETIC_VERSION = 1  # raise it with any change to what follows: it is part of the cache token
 CLASSES = 1000
@@ -97,19 +96,8 @@ def generate(seed: int, split: SplitName, start: int, stop: int) -> tuple[Images
 
     Raises UserError for a seed outside 0 .. 2**64 - 1 or a range that is negative or reversed.
     """
-    if not 0 <= seed < 2**64:
-        raise UserError(f"the seed of synthetic32 is {seed}; it must be from 0 to 2**64 - 1.")
-    if not 0 <= start <= stop:
-        raise UserError(f"images {start} to {stop} of synthetic32 were asked for; the range must not be reversed.")
-    images = np.empty((stop - start, *IMAGE_SHAPE), dtype=np.uint8)
-    labels = np.empty(stop - start, dtype=np.int16)
-    for chunk in range(start // _CHUNK, -(-stop // _CHUNK)):
-        first = chunk * _CHUNK
-        low, high = max(start, first), min(stop, first + _CHUNK)
-        made_images, made_labels = _chunk(seed, split, chunk)
-        images[low - start : high - start] = made_images[low - first : high - first]
-        labels[low - start : high - start] = made_labels[low - first : high - first]
-    return images, labels
+    check_seed("synthetic32", seed)
+    return from_chunks(lambda chunk: _chunk(seed, split, chunk), size=_CHUNK, start=start, stop=stop)
 
 
 def source(*, train_images: int, val_images: int, seed: int) -> Source:
@@ -128,4 +116,4 @@ def source(*, train_images: int, val_images: int, seed: int) -> Source:
         )
 
     token = f"v{SYNTHETIC_VERSION}-s{seed}-{train_images}-{val_images}"
-    return Source("synthetic32", token, f"synthetic, version {SYNTHETIC_VERSION}", CLASSES, chunks, describe)
+    return Source("synthetic32", token, CLASSES, chunks, describe)

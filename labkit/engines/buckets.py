@@ -5,27 +5,27 @@
     all of the backward is queued    the update takes the buckets one after the other, as they come back
 
 A bucket is one flat tensor, and the gradients are views of it, laid out as their weights. The buckets follow the model
-from its end, where the backward pass begins. What has one dimension (biases, norms) is small and goes last: a compiled
-backward pass hands it over at its end only. Every rank sends its buckets in the same order, whichever is full first.
+from its end, where the backward pass begins. Biases and norms are small and go last: a compiled backward pass hands
+them over at its end only. Every rank sends its buckets in the same order, whichever is full first.
 
-The update of a bucket that is large is shared out among the ranks (Xu et al. 2020, arXiv:2004.13336):
+The update of a large bucket is shared out among the ranks (Xu et al. 2020, arXiv:2004.13336):
 
     its bucket is full              each rank gets the mean of its own share, an n-th
     nobody reads these weights      each rank updates its share, and sends the new weights to all
 
-That sends as many bytes as an all-reduce, which is these two halves; but each rank updates an n-th instead of the
-same everywhere, and does so while the backward pass goes on. The layers with most weights come first on the way back.
-Weights lie in a flat tensor like their gradients then. What their masters and momenta say is up to date in the own
-share only: `whole` puts them together.
+That sends as many bytes as an all-reduce, which is these two halves; but each rank updates an n-th only, while the
+backward pass goes on. The weights then lie in a flat tensor like their gradients, and their masters and momenta are up
+to date in the own share only: `whole` puts them together.
 
-DistributedDataParallel averages for the plain loop. It hears of gradients from autograd alone, which gets those of a
-compiled network when its whole backward pass is queued, it copies each into its bucket, and every rank updates all.
+DistributedDataParallel, which averages for the plain loop, hears of gradients from autograd alone: of a compiled
+network when its whole backward pass is queued. It copies each into its bucket, and every rank updates all.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -39,8 +39,7 @@ from labkit.errors import GateError
 from labkit.ranks import Team
 
 BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries others
-# From which size of a layer on the update is shared out. It takes one operation more of the exchange, and a small
-# update is short.
+# Of a layer whose update is shared out: sharing takes another operation of the exchange, and a small update is short.
 SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with none
 
 
@@ -51,35 +50,29 @@ def parts_of(weights: Sequence[torch.Tensor], bucket_bytes: int, wire: torch.dty
     all together. A bucket has one type: `wire`, or the weights' own.
     """
     parts: list[list[int]] = []
-    order = [index for index in reversed(range(len(weights))) if weights[index].dim() > 1]
-    for kind in _types(weights[index] for index in order):
-        filled = bucket_bytes
-        for index in order:
-            weight = weights[index]
-            if weight.dtype != kind:
-                continue
-            if filled >= bucket_bytes:
-                parts.append([])
-                filled = 0
-            parts[-1].append(index)
-            filled += weight.numel() * (wire or weight.dtype).itemsize
-    small = [index for index in reversed(range(len(weights))) if weights[index].dim() <= 1]
-    for kind in _types(weights[index] for index in small):
-        parts.append([index for index in small if weights[index].dtype == kind])
+    backwards = range(len(weights))[::-1]
+    for is_small, most_bytes in ((False, bucket_bytes), (True, math.inf)):
+        group = [index for index in backwards if (weights[index].dim() <= 1) == is_small]
+        for kind in dict.fromkeys(weights[index].dtype for index in group):
+            filled = math.inf
+            for index in group:
+                weight = weights[index]
+                if weight.dtype != kind:
+                    continue
+                if filled >= most_bytes:
+                    parts.append([])
+                    filled = 0
+                parts[-1].append(index)
+                filled += weight.numel() * (wire or kind).itemsize
     return parts
-
-
-def _types(weights: Iterable[torch.Tensor]) -> list[torch.dtype]:
-    return list(dict.fromkeys(weight.dtype for weight in weights))
 
 
 class Buckets:
     """The exchange of one model's gradients: `begin()`, the backward pass, then `arriving()` or `wait()`.
 
-    `wire` is the type in which they are sent and added up, by default their own. All ranks have to have the same
-    weights to begin with, as those have that draw them from one seed. `update(number)` queues the update of a bucket's
-    weights, of those elements that `own` names: with it, what is large enough is shared out. It needs gradients that
-    are sent as they are.
+    `wire` is the type in which they are sent and added up, by default their own. All ranks begin with the same weights.
+    `update(number)` queues the update of a bucket's weights, of those elements that `own` names: with it, large buckets
+    are shared out, whose gradients must be sent as they are.
     """
 
     def __init__(
@@ -92,20 +85,18 @@ class Buckets:
         update: Callable[[int], None] | None = None,
         shared_bytes: int | None = None,
     ) -> None:
-        named = list(model.named_parameters())
-        weights = [weight for _, weight in named]
-        self.parts = parts_of(weights, BUCKET_BYTES if bucket_bytes is None else bucket_bytes, wire)
-        self._team, self._weights, self._update = team, weights, update
-        self._names = {weight: name for name, weight in named}
+        self._names = {weight: name for name, weight in model.named_parameters()}
+        self._team, self._weights, self._update = team, list(self._names), update
+        self.parts = parts_of(self._weights, BUCKET_BYTES if bucket_bytes is None else bucket_bytes, wire)
         least = SHARED_BYTES if shared_bytes is None else shared_bytes
         self._buckets = []
         for part in self.parts:
-            of_part = [weights[index] for index in part]
-            is_large = max(weight.nbytes for weight in of_part) >= least
-            self._buckets.append(Bucket(of_part, wire, team if update is not None and is_large else None))
+            weights = [self._weights[index] for index in part]
+            is_shared = update is not None and max(weight.nbytes for weight in weights) >= least
+            self._buckets.append(Bucket(weights, wire, team if is_shared else None))
         self._home = {weight: bucket for bucket in self._buckets for weight in bucket.views}
-        self._at = {weight.data_ptr(): weight for weight in weights}
-        self._way: ByNccl | ByGloo = ByNccl(team) if weights[0].is_cuda else ByGloo(team)
+        self._at = {weight.data_ptr(): weight for weight in self._weights}
+        self._way: ByNccl | ByGloo = ByNccl(team) if self._weights[0].is_cuda else ByGloo(team)
         self._missing: set[nn.Parameter] = set()
         self._told: set[nn.Parameter] = set()  # whose makers said so, before autograd did
         self._streams: list[Any] = []  # on which those are made
@@ -116,7 +107,7 @@ class Buckets:
             if (accumulated := heard()) is not None:
                 accumulated(weight)
 
-        for weight in weights:
+        for weight in self._weights:
             weight.register_post_accumulate_grad_hook(tell)
 
     @property

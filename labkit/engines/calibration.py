@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from labkit.data import DataSet
-from labkit.data.augment import Augment, Preparation
+from labkit.data.augment import Preparation
 from labkit.trial import Trial
 
 BATCHES, IMAGES = 50, 25  # Dell V100, section V: 50 batches of 25 images
@@ -18,6 +20,11 @@ def protocol(data: DataSet) -> str:
     return f"{BATCHES} batches of {IMAGES} {of}, spread evenly over the split"
 
 
+def facts_of(batches: list[torch.Tensor], data: DataSet) -> dict[str, Any]:
+    """What a record says of them."""
+    return {"batches": len(batches), "images": sum(map(len, batches)), "protocol": protocol(data)}
+
+
 def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:
     """Float32 batches (25, 3, image_px, image_px) of training images, normalised as the trial's, on its device.
 
@@ -27,11 +34,7 @@ def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:
         device=torch.device(trial.device),
         mean=data.mean,
         std=data.std,
-        seed=0,  # nothing is drawn
-        augment=Augment(),
         image_px=trial.image_px,
-        interpolation="bilinear",
-        memory_format="contiguous",
     )
     chosen = np.unique(np.linspace(0, len(data.train) - 1, BATCHES * IMAGES).astype(np.int64))
     pixels = torch.from_numpy(data.train.images[chosen])

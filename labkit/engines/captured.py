@@ -1,10 +1,12 @@
 """A whole training step as one CUDA graph: one launch a step instead of hundreds.
 
 The step's batch, gradients, weights and losses keep their addresses, so everything that it uses must live as long as
-the graph does: the one who makes it keeps the loader and the training.
+the graph does: the caller keeps the loader and the training.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -13,17 +15,41 @@ from labkit.data.loader import Batch
 from labkit.engines.training import Training
 
 WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
+Act = Callable[[], None]
+
+
+def record(
+    feed: Act, body: Act, *, before: Act, generators: Iterable[torch.Generator] = ()
+) -> tuple[torch.cuda.CUDAGraph, int]:
+    """A graph of `body`, and the allocator's peak in bytes while it was recorded: a replay allocates nothing.
+
+    `feed` comes before each run of the body, `before` before the recording. The generators draw within the graph.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
+    for generator in generators:
+        graph.register_generator_state(generator)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            feed()
+            body()
+        feed()
+    torch.cuda.synchronize()
+    before()
+    torch.cuda.reset_peak_memory_stats()
+    # Other threads (a streaming loader's) may go on using the device meanwhile.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        body()
+    memory_bytes = torch.cuda.max_memory_allocated()
+    torch.cuda.synchronize()
+    return graph, memory_bytes
 
 
 class CapturedStep:
-    """Loads a batch, trains on it and adds up its loss, in one launch once `capture()` was called.
-
-    `memory_bytes` is the allocator's peak while the step was recorded: a replay allocates nothing.
-    """
+    """Loads a batch, trains on it and adds up its loss, in one launch once `capture()` was called."""
 
     def __init__(self, training: Training, batch: StaticBatch) -> None:
-        self._training, self.batch = training, batch
-        self.kind = batch.kind
+        self._training, self.batch, self.kind = training, batch, batch.kind
         self.memory_bytes = 0
         self._loss_sum = torch.zeros((), device=batch.images.device)
         self._steps = 0
@@ -68,25 +94,9 @@ class CapturedStep:
 
     def capture(self) -> None:
         """Record the step. The warm-up steps before it change weights: restart the training and rewind the batch."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
-        for generator in self.batch.generators():
-            graph.register_generator_state(generator)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                self.batch.feed()
-                self._body()
-            self.batch.feed()
-        torch.cuda.synchronize()
-        self._training.optimizer.zero_grad(set_to_none=True)  # gradients are made anew in the graph's own memory
-        torch.cuda.reset_peak_memory_stats()
-        # Other threads (a streaming loader's) may go on using the device meanwhile.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            self._body()
-        self.memory_bytes = torch.cuda.max_memory_allocated()
-        self._graph = graph
+        forget, generators = self._training.optimizer.zero_grad, self.batch.generators()  # gradients are made anew
+        self._graph, self.memory_bytes = record(self.batch.feed, self._body, before=forget, generators=generators)
         self._training.bind()
-        torch.cuda.synchronize()
 
     def __call__(self) -> None:
         """Launch one step."""

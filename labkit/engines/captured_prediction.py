@@ -7,40 +7,29 @@ from collections.abc import Callable
 import torch
 
 from labkit.data.pool import Pool
-
-WARM_UPS = 2  # on the capturing stream: lazy initialisation, cuDNN's choice of algorithms, compilation of kernels
+from labkit.engines.captured import record
 
 
 class CapturedPrediction:
-    """Copies the pool's next batch to where the graph reads it, and replays. `body(batch)` gives the logits.
-
-    `memory_bytes` is the allocator's peak while the prediction was recorded: a replay allocates nothing.
-    """
+    """Copies the pool's next batch to where the graph reads it, and replays. `body(batch)` gives the logits."""
 
     def __init__(self, body: Callable[[torch.Tensor], torch.Tensor], pool: Pool) -> None:
         self._body, self._pool = body, pool
-        self._batch = pool.empty()
-        self._logits = torch.empty(0)
+        self._batch, self._logits = pool.empty(), torch.empty(0)
         self._graph: torch.cuda.CUDAGraph | None = None
         self.memory_bytes = 0
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Record the prediction."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                self._batch.copy_(next(self._pool), non_blocking=True)
-                self._body(self._batch)
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # what trying algorithms took
-        torch.cuda.reset_peak_memory_stats()
-        with torch.cuda.graph(graph, stream=stream):
-            self._logits = self._body(self._batch)
-        self.memory_bytes = torch.cuda.max_memory_allocated()
-        self._graph = graph
-        torch.cuda.synchronize()
+        """Record the prediction. Batches before it are taken from the pool: rewind it."""
+        # Trying algorithms has taken memory, which is given back before the peak is read.
+        self._graph, self.memory_bytes = record(self._feed, self._predict, before=torch.cuda.empty_cache)
+
+    def _feed(self) -> None:
+        self._batch.copy_(next(self._pool), non_blocking=True)
+
+    def _predict(self) -> None:
+        self._logits = self._body(self._batch)
 
     def __call__(self) -> torch.Tensor:
         """Queue one prediction of the pool's next batch; the logits are overwritten by the next."""

@@ -1,12 +1,11 @@
 """Weaken what magnifies rounding at a network's initial weights, so that two ways to compute one step can be compared.
 
-Residual branches of a ResNet add up, and each magnifies what the ones before made of rounding: their last normalisation
-is scaled down. Chains of convolution, batch norm and ReLU without such branches (GoogLeNet, both Inceptions) magnify it
-too, since a value near zero is on or off as rounding has it, and torchvision begins them with weights so small that one
-step turns them about: with one part in ten million of noise on the weights, three steps of GoogLeNet at 224 px differed
-by half of their change, of Inception-v3 at 299 px by 0.8 of it. So their convolutions get He's spread, and most of
-their ReLUs stay open: the same noise then makes 0.1 % and 0.8 %, and a ReLU that is left out still 24 % and 65 % (on a
-CPU, in FP32).
+Residual branches of a ResNet add up, and each magnifies the rounding of those before: their last normalisation is
+scaled down. Chains of convolution, batch norm and ReLU (GoogLeNet, both Inceptions) magnify rounding too, since it
+decides whether a value near zero is on or off, and torchvision begins them with weights so small that one step turns
+them about: with noise of one part in ten million on the weights, three steps of GoogLeNet at 224 px differed by half of
+their change, of Inception-v3 at 299 px by 0.8 of it. So their convolutions get He's spread, and most of their ReLUs
+stay open: the same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How the gradients of several ranks become one, their mean: by DistributedDataParallel, by our own buckets, by hand.
+"""How the gradients of several ranks become their mean: by DistributedDataParallel, by our own buckets, by hand.
 
 DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. So do ours
-(`buckets`), in steps that are compiled or captured. By hand each gradient is sent after the backward pass, when all are
-there: slow, but nothing in it can be out of step, so it is what the others are held against.
+(`buckets`), in steps that are compiled or captured. By hand, each gradient is sent after the whole backward pass: slow,
+but nothing can be out of step, so the others are held against it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def in_buckets(trial: Trial) -> bool:
 def overlapped(model: nn.Module, team: Team, gradient_precision: str = "fp32") -> nn.Module:
     """The model, whose gradients every backward pass averages over the team. The weights of rank 0 go to all.
 
-    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step. In another
-    precision than FP32 gradients are rounded before they are sent, and added up in it.
+    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step. Gradients
+    are sent and added up in `gradient_precision`.
     """
     parallel = nn.parallel.DistributedDataParallel(
         model, process_group=team.work, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True

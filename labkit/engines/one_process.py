@@ -28,8 +28,7 @@ def why_not_in_one_process(trial: Trial) -> str | None:
         return "DataParallel adds gradients up as they are, in FP32"
     if trial.precision == "bf16":
         return "the threads of DataParallel know no autocast but to FP16, whatever the caller's is"
-    here = torch.cuda.device_count()
-    if here < trial.devices:
+    if (here := torch.cuda.device_count()) < trial.devices:
         return f"the trial asks for {trial.devices} devices, and there are fewer that it can use ({here})"
     return None
 

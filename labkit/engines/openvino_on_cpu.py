@@ -2,18 +2,16 @@
 
 Weights are quantised per channel and activations per tensor, both symmetric, the activations' ranges from their
 extremes over the calibration images, then biases are corrected (NNCF's defaults). The Dell paper's TensorRT takes
-symmetric ranges too, but chooses them by entropy. Batch norm is folded into convolutions first. On a CPU with AMX or
-AVX512-VNNI convolutions multiply bytes; `layers` says of a compiled network which do.
+symmetric ranges too, but chooses them by entropy. On a CPU with AMX or AVX512-VNNI convolutions multiply bytes.
 
 Two things that the packages do unasked are switched off here: OpenVINO computes "FP32" in BF16 where the CPU has it,
 and both packages send usage statistics to Google as soon as they are imported.
 
 Known limit: where activations between convolutions are signed (no ReLU before a convolution but the first), OpenVINO
-2026.4.1 was seen to stray from what its own rounding in FP32 gives (0.6 against 0.05 of the logits' spread in a network
-of three convolutions). The workbook's networks have a ReLU everywhere.
+2026.4.1 strayed from what its own rounding in FP32 gives (0.6 against 0.05 of the logits' spread in a network of three
+convolutions). The workbook's networks have a ReLU everywhere.
 
-OpenVINO rather than ONNX Runtime or PyTorch's PT2E: this file's commits have the measurements, and
-`benchmarks/int8_on_cpu.py` measures again what it was chosen by.
+OpenVINO rather than ONNX Runtime or PyTorch's PT2E: `benchmarks/int8_on_cpu.py` measures what it was chosen by.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ MULTIPLYING = ("Convolution", "FullyConnected")  # as OpenVINO names the layers 
 def why_unsupported(precision: Precision = "int8") -> str | None:
     """The reason, in a sentence without a full stop; None where networks can be predicted in `precision` here."""
     needed = PACKAGES if precision == "int8" else PACKAGES[:1]
-    missing = [name for name in needed if not _is_installed(name)]
-    if missing:
+    if missing := [name for name in needed if not _is_installed(name)]:
         how = f"pip install {' '.join(missing)}"
         return f"OpenVINO in {precision} needs {' and '.join(missing)}, not installed here ({how})"
     if precision == "bf16" and "BF16" not in _import_openvino().Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
@@ -77,10 +74,8 @@ class CompiledNetwork:
         """
         pixels = images.numpy() if isinstance(images, torch.Tensor) else images
         if pixels.dtype != np.float32 or pixels.shape[1:] != self.image_shape or not 1 <= len(pixels) <= self.batch:
-            shape = ", ".join(map(str, self.image_shape))
-            raise ValueError(
-                f"wanted float32 images (1..{self.batch}, {shape}), not {pixels.dtype} {tuple(pixels.shape)}"
-            )
+            wanted = f"1..{self.batch}, {', '.join(map(str, self.image_shape))}"
+            raise ValueError(f"wanted float32 images ({wanted}), not {pixels.dtype} {tuple(pixels.shape)}")
         count = len(pixels)
         if count < self.batch:
             pixels = np.concatenate([pixels, np.zeros((self.batch - count, *self.image_shape), np.float32)])
@@ -102,19 +97,13 @@ class CompiledNetwork:
 
 
 def compile_network(
-    model: torch.nn.Module,
-    calibration: Iterable[torch.Tensor],
-    *,
-    precision: Precision,
-    batch: int,
-    threads: int,
+    model: torch.nn.Module, calibration: Iterable[torch.Tensor], *, precision: Precision, batch: int, threads: int
 ) -> CompiledNetwork:
     """The network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
 
-    `calibration` are float32 batches (n, 3, H, W), all of them kept in memory while INT8's ranges are found (50 batches
-    of 25 images in the Dell paper); of other precisions the first is taken for the images' shape. The model must be on
-    the CPU and in evaluation mode, and is left as it is. ValueError for one in training mode or for no calibration
-    batch, Unsupported where a package is missing. Takes seconds.
+    `calibration` are float32 batches (n, 3, H, W), all of them kept in memory while INT8's ranges are found; of other
+    precisions the first is taken for the images' shape. The model is on the CPU in evaluation mode, and is left as it
+    is. ValueError in training mode or without a calibration batch, Unsupported where a package is missing.
     """
     if reason := why_unsupported(precision):
         raise Unsupported(reason)

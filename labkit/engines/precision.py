@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from labkit.engines.capability import why_too_old
+from labkit.engines.any_framework import why_not_on_cpu, why_too_old
 from labkit.trial import Trial
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Tolerance(NamedTuple):
-    """How far a tuned step may be from the plain one: its losses, the weights' change over a few steps, and the change
-    of the single weight that differs most.
+    """How far a tuned step may be from the plain one: its losses, all weights' change over a few steps, each weight's.
 
-    All relative; of weights it is the norm of the difference of both changes over that of the plain change. A forgotten
-    momentum makes it 0.56 after three steps, half the learning rate 0.5, a missing gradient 1, an unrelated one 1.4.
+    Changes are compared by the norm of their difference over that of the plain change. A forgotten momentum makes it
+    0.56 after three steps, half the learning rate 0.5, a missing gradient 1, an unrelated one 1.4.
     """
 
     loss: float
@@ -38,16 +37,13 @@ def why_unsupported(trial: Trial) -> str | None:
     """Why this device does not train in the trial's precision; None where it does."""
     if trial.precision not in TOLERANCES:
         return f"the training workload does not train in {trial.precision}"
-    if trial.device == "cpu" and trial.precision == "fp16":
-        return "FP16 training needs loss scaling, which PyTorch does on GPUs only: use BF16 on a CPU"
-    return why_not_here(trial)
+    return why_not_here(trial, trains=True)
 
 
-def why_not_here(trial: Trial) -> str | None:
+def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
     """Why this device has no arithmetic of the trial's precision; None where it has."""
     if trial.device == "cpu":
-        only_gpus = "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
-        return only_gpus if trial.precision == "tf32" else None
+        return why_not_on_cpu(trial.precision, trains=trains)
     if not torch.cuda.is_available():
         return "there is no GPU here that this PyTorch can use"
     return why_too_old(trial.precision, torch.cuda.get_device_capability())

@@ -1,7 +1,6 @@
 """A model that predicts: its weights, precision and memory format as a trial has them, driven by the trial's engine.
 
-`make_predictor` gives a trial's predictor. Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`, kernels
-of our own in `fused`:
+Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`, kernels of our own in `fused`:
 
 eager           the model as it is, in the trial's precision
 compile         batch norm folded, then Inductor: a ResNet by its blocks on a GPU, whole with frozen weights on a CPU
@@ -13,9 +12,10 @@ triton+graph    kernels of our own, a layer each, in bytes or half precision, ca
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +29,7 @@ from labkit.trial import Trial
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-class Predicts(Protocol):
+class Predicts(ABC):
     """Logits of a batch, whatever predicts them.
 
     A batch is predicted in parts of at most `part` images, which is the whole batch unless memory forbids it. `dtype`
@@ -38,26 +38,33 @@ class Predicts(Protocol):
     whether it predicts before that too, which the compiled or captured prediction is then held against.
     """
 
-    part: int
     dtype: torch.dtype
     weight_bytes: int
-    folded: int
-    compiles: bool
-    is_compiled: bool
-    has_uncompiled_form: bool
-    facts: dict[str, Any]
+    folded = 0
+    compiles = True
+    has_uncompiled_form = False
+
+    def __init__(self, trial: Trial, *, part: int) -> None:
+        self.trial, self.part, self.is_compiled = trial, part, False
+        self.facts: dict[str, Any] = {}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Names and calls of what comes before `compile`, in order."""
-        ...
+        return ()
 
+    @abstractmethod
     def compile(self) -> None:
         """Make what predicts `part` images at a time; at the latest in the first prediction."""
-        ...
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
-        ...
+        if len(images) <= self.part:
+            return self._predict(images)
+        return torch.cat([self._predict(part) for part in images.split(self.part)])
+
+    @abstractmethod
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        """Of `part` images at most."""
 
 
 def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
@@ -76,23 +83,17 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
     return Predictor(trial, model, part=trial.batch)
 
 
-class Predictor:
+class Predictor(Predicts):
     """PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
 
     def __init__(self, trial: Trial, model: nn.Module, *, part: int) -> None:
-        self.trial, self.part = trial, part
+        super().__init__(trial, part=part)
         self.folded = fold_batch_norm(model) if trial.engine != "eager" else 0
         self.dtype = DTYPES[trial.precision]
         self.weight_bytes = self.dtype.itemsize
         self.compiles, self.has_uncompiled_form = "compile" in trial.engine, trial.engine != "eager"
-        self.facts: dict[str, Any] = {}
         self.model = model.to(dtype=self.dtype, memory_format=TORCH_FORMATS[trial.memory_format])
         self._logits = logits_function(self.model, None)
-        self.is_compiled = False
-
-    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Nothing but compiling."""
-        return ()
 
     def compile(self) -> None:
         """Let Inductor make the forward pass; it does so in the first prediction."""
@@ -108,8 +109,5 @@ class Predictor:
         self.is_compiled = True
 
     @torch.inference_mode()
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) in the trial's precision, of images (B, 3, H, W) in that precision."""
-        if len(images) <= self.part:
-            return self._logits(images)
-        return torch.cat([self._logits(part) for part in images.split(self.part)])
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        return self._logits(images)

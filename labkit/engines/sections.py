@@ -19,10 +19,8 @@ _marking = False
 
 def section(name: Name) -> AbstractContextManager[Any]:
     """What the host does in it belongs to that part of the step. A part may be entered several times in a step."""
-    return _range(name) if _marking else _NOTHING
-
-
-def _range(name: Name) -> AbstractContextManager[Any]:
+    if not _marking:
+        return _NOTHING
     from torch.profiler import record_function
 
     mark: AbstractContextManager[Any] = record_function(SECTION + name)

@@ -7,32 +7,40 @@ side stream becomes a second branch. `join()` closes it before the update.
 What the side stream reads must not be overwritten meanwhile: `record_stream` keeps the allocator from it, and Inductor
 must neither reuse buffers nor write in place (`INDUCTOR_OPTIONS`).
 
-Where several ranks train, a receiver says where each gradient goes (a bucket of `buckets`) and hears as soon as it is
-queued: long before autograd, which gets the gradients of a compiled network when its whole backward pass is queued.
+Where several ranks train, the buckets (`buckets`) say where each gradient goes and hear as soon as it is queued: long
+before autograd, which gets the gradients of a compiled network when its whole backward pass is queued.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from labkit.engines.buckets import Buckets
 
 INDUCTOR_OPTIONS = {"allow_buffer_reuse": False, "inplace_buffers": False}
 
 
-class Receiver(Protocol):
-    """Who wants gradients of weights as soon as they are made."""
+@dataclass
+class _Step:
+    """Where the gradients lie that the side stream made in this step, and the buckets that are told of them."""
 
-    def place_of(self, weight: torch.Tensor) -> torch.Tensor | None:
-        """Where this weight's gradient is to be written, laid out like the weight; None where it has no place."""
-        ...
+    made: list[int] = field(default_factory=list)
+    buckets: Buckets | None = None
 
-    def made(self, weight: torch.Tensor, stream: Any) -> None:
-        """What is queued on that stream by now has written it there."""
-        ...
+
+_step = _Step()
+
+
+def begin(buckets: Buckets | None) -> None:
+    """Before a step: note anew which gradients are made, and tell these buckets."""
+    _step.made, _step.buckets = [], buckets
 
 
 def _side() -> torch.cuda.Stream:
@@ -46,8 +54,7 @@ def _side_of(device: int) -> torch.cuda.Stream:
 
 def join() -> None:
     """Let the current stream wait for all gradients of weights; nobody is told of them any more."""
-    global _receiver
-    _receiver = None
+    _step.buckets = None
     torch.cuda.current_stream().wait_stream(_side())
 
 
@@ -66,16 +73,14 @@ def use_side_stream(model: nn.Module) -> None:
 
 
 class _SideConv2d(nn.Conv2d):
-    def _conv_forward(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         shape = (list(self.stride), list(self.padding), list(self.dilation), self.groups)
-        result: torch.Tensor = _Conv.apply(input, weight, bias, *shape)
-        return result
+        return _Conv.apply(input, weight, bias, *shape)
 
 
 class _SideLinear(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = _Linear.apply(input, self.weight, self.bias)
-        return result
+    def forward(self, input: Tensor) -> Tensor:
+        return _Linear.apply(input, self.weight, self.bias)
 
 
 class _Conv(torch.autograd.Function):
@@ -114,14 +119,8 @@ class _Linear(torch.autograd.Function):
 
 @torch.library.custom_op("labkit::conv_weight", mutates_args=())
 def conv_weight(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-) -> torch.Tensor:
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
+) -> Tensor:
     """The gradient of a convolution's weight, laid out like the weight, queued on the side stream."""
     side = _fork(gradient, x)
     with torch.cuda.stream(side):
@@ -137,12 +136,12 @@ def conv_weight(
 
 
 @conv_weight.register_fake
-def _(gradient: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> torch.Tensor:  # noqa: ARG001
+def _(gradient: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any) -> Tensor:  # noqa: ARG001
     return torch.empty_like(weight)
 
 
 @torch.library.custom_op("labkit::linear_weight", mutates_args=())
-def linear_weight(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def linear_weight(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """The gradient of a matrix product's weight (out, in), queued on the side stream. The weight only says which."""
     side = _fork(gradient, x)
     with torch.cuda.stream(side):
@@ -152,11 +151,11 @@ def linear_weight(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor)
 
 
 @linear_weight.register_fake
-def _(gradient: Any, x: Any, weight: Any) -> torch.Tensor:  # noqa: ARG001
+def _(gradient: Any, x: Any, weight: Any) -> Tensor:  # noqa: ARG001
     return gradient.new_empty(gradient.shape[1], x.shape[1])
 
 
-def _fork(*read: torch.Tensor) -> torch.cuda.Stream:
+def _fork(*read: Tensor) -> torch.cuda.Stream:
     """The side stream, once all that is queued so far is done."""
     side = _side()
     side.wait_stream(torch.cuda.current_stream())
@@ -165,36 +164,25 @@ def _fork(*read: torch.Tensor) -> torch.cuda.Stream:
     return side
 
 
-def _place_of(weight: torch.Tensor) -> torch.Tensor | None:
-    return None if _receiver is None else _receiver.place_of(weight)
+def _place_of(weight: Tensor) -> Tensor | None:
+    return None if _step.buckets is None else _step.buckets.place_of(weight)
 
 
-def _hand_over(made: torch.Tensor, placed: torch.Tensor | None, side: Any) -> torch.Tensor:
-    """A tensor of the side stream that the current one will use after `join`; `placed` is the receiver's weight."""
+def _hand_over(made: Tensor, placed: Tensor | None, side: Any) -> Tensor:
+    """A tensor of the side stream that the current one will use after `join`; `placed` is the buckets' weight."""
     if placed is None:
-        if _receiver is not None:  # it copies the gradient on the current stream
+        if _step.buckets is not None:  # it copies the gradient on the current stream
             torch.cuda.current_stream().wait_stream(side)
         made.record_stream(torch.cuda.current_stream())
-    else:  # a place of the receiver's, which nobody gives back to the allocator meanwhile
-        assert _receiver is not None
-        _receiver.made(placed, side)
-    _made.append(made.data_ptr())
+    else:  # a place in the buckets, which nobody gives back to the allocator meanwhile
+        assert _step.buckets is not None
+        _step.buckets.made(placed, side)
+    _step.made.append(made.data_ptr())
     return made
 
 
-_made: list[int] = []
-_receiver: Receiver | None = None
-
-
-def begin(receiver: Receiver | None) -> None:
-    """Before a step: note anew which gradients are made, and tell this receiver."""
-    global _receiver
-    _made.clear()
-    _receiver = receiver
-
-
-def check_not_copied(gradients: list[torch.Tensor]) -> None:
+def check_not_copied(gradients: list[Tensor]) -> None:
     """RuntimeError when autograd copied a gradient: it would have read it before the side stream had written it."""
-    missing = set(_made) - {gradient.data_ptr() for gradient in gradients}
+    missing = set(_step.made) - {gradient.data_ptr() for gradient in gradients}
     if missing:
-        raise RuntimeError(f"autograd copied {len(missing)} of {len(_made)} gradients of the side stream")
+        raise RuntimeError(f"autograd copied {len(missing)} of {len(_step.made)} gradients of the side stream")

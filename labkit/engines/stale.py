@@ -2,9 +2,8 @@
 
 Each rank computes gradients with the weights that it last fetched. These gradients are applied one after the other, in
 the order of the ranks, to weights that all share; a rank fetches right after its own have been applied. Of n ranks a
-gradient is thus n - 1 updates old when it is applied, which is what a parameter server with n equally fast workers does
-(Zhang et al. 2016, arXiv:1511.05950, call it the staleness). Here it is exactly that in every step and the same in each
-run; what it costs in time says nothing, because every rank applies all updates itself.
+gradient is thus n - 1 updates old when it is applied, as with a parameter server and n equally fast workers (Zhang et
+al. 2016, arXiv:1511.05950, call it the staleness). Its time says nothing: every rank applies all updates itself.
 """
 
 from __future__ import annotations
@@ -56,11 +55,10 @@ class StaleUpdates:
             self._load(before)
 
     @torch.no_grad()
-    def restart(self, weights: list[torch.Tensor]) -> None:
-        """Back to these weights and to no momentum."""
-        for shared, own, weight in zip(self.shared, self._own, weights, strict=True):
-            shared.copy_(weight)
-            own.copy_(weight)
+    def restart(self) -> None:
+        """Back to the model's weights and to no momentum."""
+        for shared, own in zip(self.shared, self._own, strict=True):
+            shared.copy_(own)
         self.optimizer.state.clear()
 
     @torch.no_grad()
@@ -105,4 +103,4 @@ class StaleTraining(Training):
     def restart(self) -> None:
         """Back to the initial weights, statistics and momenta, in place."""
         super().restart()
-        self._stale.restart([weight.detach() for weight in self.model.parameters()])
+        self._stale.restart()

@@ -8,7 +8,7 @@ import torch
 
 from labkit.data.triton_here import why_no_triton
 from labkit.engines import openvino_on_cpu, precision
-from labkit.engines.batch_of_one import why_not_normalised
+from labkit.engines.any_framework import why_not_normalised
 from labkit.engines.one_process import why_not_in_one_process
 from labkit.models import MODELS
 from labkit.trial import Trial
@@ -26,8 +26,6 @@ def why_unsupported(trial: Trial) -> str | None:
     captured = "graph" in trial.engine
     if _is_gan(trial):
         return f"{trial.model} is two networks that train against each other: the gan workload does that"
-    if trial.engine in OF_KERAS:
-        return _why_not_of_keras(trial)
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
     if trial.parallel == "one_process" and (reason := why_not_in_one_process(trial)):
@@ -43,17 +41,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return "PyTorch exchanges BF16 gradients by NCCL, between GPUs; Gloo has FP16"
     if trial.optimizer not in OPTIMIZERS:
         return f"the training workload has no optimiser {trial.optimizer!r}"
-    reason = precision.why_unsupported(trial)
-    if reason:
+    if reason := precision.why_unsupported(trial) or why_not_captured(trial) or why_not_normalised(trial):
         return reason
-    if captured and trial.device == "cpu":
-        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
-    if trial.loader == "device" and trial.device == "cpu":
-        return "the device's loader is of GPUs: a CPU gathers from the memory map"
-    if reason := why_not_normalised(trial):
-        return reason
-    if captured and trial.loader != "device":
-        return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     if captured and trial.optimizer == "sgd":
         return "a captured step needs an update that reads everything on the device: sgd_fused or sgd_master"
     if trial.optimizer == "sgd_master":
@@ -64,8 +53,6 @@ def why_unsupported(trial: Trial) -> str | None:
         if trial.devices > 1 and trial.gradient_precision != "bf16":
             sent = trial.gradient_precision
             return f"sgd_master's gradients are BF16, and so several devices exchange them, not in {sent}"
-    if trial.device == "cuda" and trial.optimizer == "sgd_master":
-        return why_no_triton(torch.device("cuda"))
     return _why_not_compiled(trial)
 
 
@@ -73,8 +60,6 @@ def why_not_predicted(trial: Trial) -> str | None:
     """The same of inference."""
     if _is_gan(trial):
         return f"{trial.model} classifies nothing: the gan workload trains it"
-    if trial.engine in OF_KERAS:
-        return _why_not_of_keras(trial)
     if trial.devices != 1:
         return "this version predicts on one device"
     if trial.engine == "openvino":
@@ -83,12 +68,19 @@ def why_not_predicted(trial: Trial) -> str | None:
         return _why_not_fused(trial)
     if trial.precision == "int8":
         return f"the engine {trial.engine} has no integers: openvino has them on a CPU, triton+graph on a GPU"
-    reason = precision.why_not_here(trial)
-    if reason:
-        return reason
-    if "graph" in trial.engine and trial.device == "cpu":
+    return precision.why_not_here(trial) or why_not_captured(trial, trains=False) or _why_not_compiled(trial)
+
+
+def why_not_captured(trial: Trial, *, trains: bool = True) -> str | None:
+    """Why no CUDA graph can be made of a step, or why the device cannot load its images; None also of other engines."""
+    captured = "graph" in trial.engine
+    if captured and trial.device == "cpu":
         return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
-    return _why_not_compiled(trial)
+    if trains and trial.loader == "device" and trial.device == "cpu":
+        return "the device's loader is of GPUs: a CPU gathers from the memory map"
+    if trains and captured and trial.loader != "device":
+        return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
+    return None
 
 
 def _is_gan(trial: Trial) -> bool:
@@ -102,9 +94,7 @@ def _why_not_fused(trial: Trial) -> str | None:
         return "the engine triton+graph has no kernel for the averages with padding between Inception-BN's layers"
     if trial.precision not in FUSED_PRECISIONS:
         return f"the engine triton+graph predicts in {', '.join(FUSED_PRECISIONS)}, not in {trial.precision}"
-    if reason := precision.why_not_here(trial):
-        return reason
-    return why_no_triton(torch.device("cuda"))
+    return precision.why_not_here(trial) or why_no_triton(torch.device("cuda"))
 
 
 def _why_not_openvino(trial: Trial) -> str | None:
@@ -119,15 +109,13 @@ def _why_not_openvino(trial: Trial) -> str | None:
     return openvino_on_cpu.why_unsupported(trial.precision)  # type: ignore[arg-type]
 
 
-def _why_not_of_keras(trial: Trial) -> str:
-    return f"the engine {trial.engine} is TensorFlow's or JAX's under Keras, and the trial runs on PyTorch as it is"
-
-
 def _why_not_compiled(trial: Trial) -> str | None:
-    if "compile" not in trial.engine:
-        return None
-    if trial.device == "cuda":
+    """By Inductor, or by Triton where kernels of our own are compiled."""
+    if trial.engine in OF_KERAS:
+        return f"the engine {trial.engine} is TensorFlow's or JAX's under Keras, and the trial runs on PyTorch as it is"
+    compiles = "compile" in trial.engine
+    if trial.device == "cuda" and (compiles or trial.optimizer == "sgd_master"):
         return why_no_triton(torch.device("cuda"))
-    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
+    if compiles and not any(map(shutil.which, ("g++", "c++", "clang++"))):
         return "Inductor needs a C++ compiler on a CPU, and none is installed"
     return None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ PATTERN = "<model>-<8 hexadecimal digits>.pth"
 # AlexNet's file is called alexnet-owt-…, for "one weird trick" (Krizhevsky 2014).
 _NAME = re.compile(r"(?P<model>[a-z0-9_]+?)(-owt)?-(?P<sha256>[0-9a-f]{8})\.pth")
 
-# GoogLeNet's were trained by others on images of -1 to 1; torchvision takes its usual normalisation back inside the
-# network (`transform_input`), which without the detour is this one, exactly.
-_ANOTHER_NORMALISATION: dict[str, tuple[Levels, Levels]] = {"googlenet": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))}
+# Mean and standard deviation, in units of 0..255, where they are not those of torchvision's other weights. GoogLeNet's
+# were trained by others on images of -1 to 1; torchvision takes its usual normalisation back inside the network
+# (`transform_input`), which without the detour is this one, exactly.
+ANOTHER_NORMALISATION: dict[str, tuple[Levels, Levels]] = {"googlenet": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))}
 _AUXILIARY = {"googlenet": ("aux1.", "aux2.")}  # heads that only training has
 _COUNTER = ".num_batches_tracked"  # of batch norm; older files lack it, and predicting does not read it
 _SHOWN = 3  # names in a message
@@ -62,14 +64,6 @@ def published_name(model: str) -> str:
     return str(weights.url).rsplit("/", 1)[-1]
 
 
-def normalisation_of(model: str) -> tuple[Levels, Levels] | None:
-    """Mean and standard deviation that torchvision's weights of a model expect, in units of 0..255.
-
-    None: as of all its other weights.
-    """
-    return _ANOTHER_NORMALISATION.get(model)
-
-
 def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any], str]:
     """The state in a file (FP32 tensors by name, as the model has them, on the host) and the file's SHA-256.
 
@@ -79,32 +73,40 @@ def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any],
     import torch
 
     _check_images(path, model)
-    try:
+    with reading(path, "fetch it again"):
         with path.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if not sha256.startswith(str(path.stem.rsplit("-", 1)[-1])):
+        if not sha256.startswith(path.stem.rsplit("-", 1)[-1]):
             raise LabkitError(
                 f"{path} is damaged or renamed: the digits in its name are not the first of its SHA-256, {sha256[:8]}. "
                 "Fetch it again."
             )
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise LabkitError(f"{path} holds something else than weights; nothing of it was executed.") from error
-    except (OSError, RuntimeError, EOFError, ValueError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise LabkitError(f"{path} can't be read as weights ({said}); fetch it again.") from error
-    with torch.device("meta"):
-        expected = build(model, image_px=EDGE_PX, classes=classes).state_dict()
     if not isinstance(content, dict):
         raise LabkitError(f"{path} holds a {type(content).__name__}, where a state dict of {model} is wanted.")
-    dropped = _AUXILIARY.get(model, ())
-    state = {name: value for name, value in content.items() if not str(name).startswith(dropped or "\0")}
+    with torch.device("meta"):
+        expected = build(model, image_px=EDGE_PX, classes=classes).state_dict()
+    auxiliary = _AUXILIARY.get(model, ())
+    state = {name: value for name, value in content.items() if not (auxiliary and str(name).startswith(auxiliary))}
     for name in expected:
         if name.endswith(_COUNTER):
             state.setdefault(name, torch.zeros_like(expected[name], device="cpu"))
     _check_state(path, model, state, expected)
-    floating = {name: value.is_floating_point() for name, value in state.items()}
-    return {name: state[name].detach().float() if floating[name] else state[name] for name in expected}, sha256
+    values = [state[name].detach() for name in expected]
+    exact = [value.float() if value.is_floating_point() else value for value in values]
+    return dict(zip(expected, exact, strict=True)), sha256
+
+
+@contextmanager
+def reading(path: Path, instead: str) -> Iterator[None]:
+    """LabkitError, with what to do instead, where a file cannot be read as weights."""
+    try:
+        yield
+    except pickle.UnpicklingError as error:
+        raise LabkitError(f"{path} holds something else than weights; nothing of it was executed.") from error
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise LabkitError(f"{path} can't be read as weights ({said}); {instead}.") from error
 
 
 def _check_state(path: Path, model: str, state: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -34,9 +34,8 @@ class Training:
 
     `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
     `network` is what is called with the images: the model, or what shares it with other devices. `restarts` says
-    whether `restart()` will be called: the beginning is then kept, on the host, where it takes nothing
-    from the device whose memory is reported. Where several devices train, `exchange` says how their gradients become
-    one; "by hand" is the plain way, which gates compare with.
+    whether `restart()` will be called: the beginning is then kept on the host, since the device's memory is reported.
+    `exchange` says how the gradients of several devices become one; gates compare with "by hand".
     """
 
     def __init__(
@@ -48,39 +47,36 @@ class Training:
         restarts: bool,
         exchange: Exchange = "overlapped",
     ) -> None:
-        self.trial, self.model, self._team = trial, model, ranks.team()
-        self._by_hand = self._team is not None and exchange == "by hand"
-        device = torch.device(trial.device)
-        self.lr = torch.full((), trial.learning_rate, device=device)
-        self._initial = [value.detach().to("cpu", copy=True) for value in _values(model)] if restarts else None
+        self.trial, self.model, self._team, self._captured = trial, model, ranks.team(), captured
+        self._by_hand = exchange == "by hand"
+        self.lr = torch.full((), trial.learning_rate, device=torch.device(trial.device))
+        self._initial = [value.detach().to("cpu", copy=True) for value in values_of(model)] if restarts else None
         self._scaler = torch.amp.GradScaler(trial.device, init_scale=LOSS_SCALE) if trial.precision == "fp16" else None
-        self._captured = captured
-        self._side_stream = trial.optimizer == "sgd_master" and trial.image_px <= SIDE_STREAM_PX
+        self._has_masters = trial.optimizer == "sgd_master"
+        self._side_stream = self._has_masters and trial.image_px <= SIDE_STREAM_PX
         self.optimizer = self._make_optimizer()
         self.buckets: Buckets | None = None
         self.facts: dict[str, Any] = {}
-        forward = model
+        self.network = model
         if trial.parallel == "one_process":
-            forward, self.facts = split_over_devices(model, trial, by_hand=exchange == "by hand")
+            self.network, self.facts = split_over_devices(model, trial, by_hand=self._by_hand)
         if self._team is not None and not self._by_hand:
             if in_buckets(trial):
                 self.buckets = self._make_buckets(self._team)
             else:
-                forward = overlapped(model, self._team, trial.gradient_precision)
-        self.network = forward
-        self._loss = loss_function(forward, None)
+                self.network = overlapped(model, self._team, trial.gradient_precision)
+        self._loss = loss_function(self.network, None)
 
     def _make_buckets(self, team: ranks.Team) -> Buckets:
         """The exchange of a tuned step: `sgd_master` takes gradients as they are, in BF16 but for batch norm's."""
-        master = self.trial.optimizer == "sgd_master"
-        if not master:
+        if not self._has_masters:
             return Buckets(self.model, team, wire=AUTOCAST.get(self.trial.gradient_precision))
         buckets = Buckets(self.model, team, update=self.optimizer.step_part)
         self.optimizer.arrange(buckets.parts, buckets.own)
         return buckets
 
     def _make_optimizer(self) -> Any:
-        if self.trial.optimizer == "sgd_master":
+        if self._has_masters:
             from labkit.engines.master_sgd import MasterSGD, to_half
 
             exact = [weight.detach().clone() for weight in self.model.parameters()]
@@ -135,36 +131,27 @@ class Training:
             (loss if self._scaler is None else self._scaler.scale(loss)).backward()
             if self._side_stream:
                 side_stream.join()
-            if not self._updates_in_parts:
-                self._exchange()
+            if self.buckets is not None and not self._has_masters:
+                self.buckets.wait()
+            elif self._by_hand and self._team is not None:
+                average_gradients(self.model, self._team)
         with section("optimiser"):
             self._update()
         return loss.detach()
-
-    @property
-    def _updates_in_parts(self) -> bool:
-        """Whether weights are updated while other gradients are still on their way."""
-        return self.buckets is not None and self.trial.optimizer == "sgd_master"
 
     def _update(self) -> None:
         if self._scaler is not None:
             self._scaler.step(self.optimizer)
             self._scaler.update()
-        elif self.buckets is not None and self._updates_in_parts:
-            for part in self.buckets.arriving():
+        elif self.buckets is not None and self._has_masters:
+            for part in self.buckets.arriving():  # while other gradients are still on their way
                 self.optimizer.step_part(part)
         else:
             self.optimizer.step()
 
-    def _exchange(self) -> None:
-        if self.buckets is not None:
-            self.buckets.wait()
-        elif self._by_hand and self._team is not None:
-            average_gradients(self.model, self._team)
-
     def bind(self) -> None:
         """Once the step is captured: the gradients stay where they are now."""
-        if self.trial.optimizer == "sgd_master":
+        if self._has_masters:
             self.optimizer.bind()
         if self._side_stream:
             gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
@@ -172,7 +159,7 @@ class Training:
 
     def masters(self) -> list[torch.Tensor]:
         """What the optimiser updates, FP32, in the order of the model's parameters: of some maybe its share only."""
-        if self.trial.optimizer == "sgd_master":
+        if self._has_masters:
             return list(self.optimizer.masters)
         return [weight.detach() for weight in self.model.parameters()]
 
@@ -193,7 +180,7 @@ class Training:
 
     def state(self) -> list[torch.Tensor]:
         """What the optimiser keeps beside the weights: momenta, and masters of weights in half precision."""
-        if self.trial.optimizer == "sgd_master":
+        if self._has_masters:
             return [*self.optimizer.masters, *self.optimizer.momenta]
         kept = (value for of_weight in self.optimizer.state.values() for value in of_weight.values())
         return [value for value in kept if isinstance(value, torch.Tensor)]
@@ -206,9 +193,9 @@ class Training:
     def restart(self) -> None:
         """Back to the initial weights, statistics and momenta, in place."""
         assert self._initial is not None, "made without restarts"
-        for value, initial in zip(_values(self.model), self._initial, strict=True):
+        for value, initial in zip(values_of(self.model), self._initial, strict=True):
             value.copy_(initial)
-        if self.trial.optimizer == "sgd_master":
+        if self._has_masters:
             self.optimizer.restart(self._initial)
         else:
             for state in self.optimizer.state.values():
@@ -216,9 +203,8 @@ class Training:
                     state["momentum_buffer"].zero_()  # the first step then sets it to its gradient, as a fresh one does
         if self._scaler is not None:
             self._scaler.load_state_dict({**self._scaler.state_dict(), "scale": LOSS_SCALE, "_growth_tracker": 0})
-        for weight in self.model.parameters():
-            if not self._captured:
-                weight.grad = None
+        if not self._captured:
+            self.model.zero_grad(set_to_none=True)
 
     def newest(self) -> AbstractContextManager[None]:
         """With the weights in the model that the training has come to: they always are, but where they may be stale."""
@@ -236,6 +222,6 @@ def plain_sgd(
     return torch.optim.SGD(weights, lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=fused)
 
 
-def _values(model: nn.Module) -> list[torch.Tensor]:
+def values_of(model: nn.Module) -> list[torch.Tensor]:
     """Weights and buffers, weights first, in the model's order."""
     return [*model.parameters(), *model.buffers()]

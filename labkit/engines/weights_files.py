@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,9 +46,8 @@ class Weights:
 
     def normalise(self, data: DataSet) -> DataSet:
         """The data as the network expects it."""
-        if self.normalisation is None:
-            return data
-        return replace(data, mean=self.normalisation[0], std=self.normalisation[1])
+        mean, std = self.normalisation or (data.mean, data.std)
+        return replace(data, mean=mean, std=std)
 
 
 def weights_folder() -> Path:
@@ -164,14 +162,10 @@ def read_weights(path: Path) -> Weights:
     """The weights of a file; LabkitError for one that is damaged or none. Nothing in it is executed."""
     import torch
 
-    try:
+    with torchvision_files.reading(path, "remove it"):
         content = torch.load(path, map_location="cpu", weights_only=True)
         state, sha256, facts = content["state"], str(content["sha256"]), dict(content["facts"])
         whole = content["format"] == FORMAT and state_sha256(state) == sha256
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LabkitError(f"{path} can't be read as weights ({_first_line(error)}): remove it.") from error
-    except pickle.UnpicklingError as error:
-        raise LabkitError(f"{path} holds something else than weights: remove it.") from error
     if not whole:
         raise LabkitError(f"{path} is damaged: its weights are not those it was written with. Remove it.")
     return Weights(state, sha256, facts)
@@ -181,11 +175,7 @@ def read_torchvision(trial: Trial, path: Path) -> Weights:
     """torchvision's weights of a trial's network, from its file; LabkitError as `torchvision_files.read_state`."""
     state, file_sha256 = torchvision_files.read_state(path, trial.model, classes=trial.classes)
     facts: dict[str, Any] = {"file": path.name, "file_sha256": file_sha256}
-    normalisation = torchvision_files.normalisation_of(trial.model)
+    normalisation = torchvision_files.ANOTHER_NORMALISATION.get(trial.model)
     if normalisation:
         facts["normalisation"] = dict(zip(("mean", "std"), map(list, normalisation), strict=True))
     return Weights(state, state_sha256(state), facts, normalisation)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]

@@ -114,12 +114,9 @@ def interpreter_of(name: str, *, given: Mapping[str, str] = os.environ, root: Pa
     return str(own) if about.folder and own.exists() else sys.executable
 
 
-def packages_of(name: str) -> dict[str, str]:
+def packages_of(name: str) -> Mapping[str, str]:
     """Versions of the framework's packages that its interpreter has, and of that `python`; empty if it says nothing."""
-    interpreter = interpreter_of(name)
-    if interpreter == sys.executable:
-        return dict(_here(KNOWN[name].packages))
-    return dict(_asked(interpreter, KNOWN[name].packages))
+    return _packages(interpreter_of(name), KNOWN[name].packages)
 
 
 def missing_from(name: str) -> list[str]:
@@ -144,14 +141,10 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 
 
 @cache
-def _here(packages: tuple[str, ...]) -> Mapping[str, str]:
-    """What this interpreter has installed, read once."""
-    return installed(packages)
-
-
-@cache
-def _asked(interpreter: str, packages: tuple[str, ...]) -> Mapping[str, str]:
-    """What another interpreter has installed; empty where it can't be started."""
+def _packages(interpreter: str, packages: tuple[str, ...]) -> Mapping[str, str]:
+    """What an interpreter has installed, asked once; empty where it can't be started."""
+    if interpreter == sys.executable:
+        return installed(packages)
     try:
         answer = subprocess.run(
             [interpreter, "-m", "labkit.hardware.frameworks", *packages],

@@ -26,7 +26,7 @@ from labkit import __version__
 from labkit.errors import LabkitError, UserError
 from labkit.hardware.cpu_limits import usable_cores
 from labkit.hardware.frameworks import KNOWN, installed, interpreter_of, is_keras, packages_of, version_of
-from labkit.places import ROOT
+from labkit.places import ROOT, replacing
 
 SILENT = "driver does not answer"
 FRAMEWORKS = ("torch", "tensorflow", "jax", "keras")
@@ -120,31 +120,31 @@ def this_host() -> Host:
         source=source_hash(),
         foreign_gpus=foreign_gpus(),
         notes=notes,
-        elsewhere={name: packages_of(name) for name in KNOWN if interpreter_of(name) != sys.executable},
+        elsewhere={name: dict(packages_of(name)) for name in KNOWN if interpreter_of(name) != sys.executable},
     )
 
 
 def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
     """The NVIDIA devices, the driver's version, and what could not be read."""
+
+    def silent(reason: object) -> tuple[tuple[Gpu, ...], None, tuple[str, ...]]:
+        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {reason}.",)
+
     try:
         import pynvml
     except ImportError:
-        if nvidia_hardware():
-            return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: nvidia-ml-py is not installed.",)
-        return (), None, ()
+        return silent("nvidia-ml-py is not installed") if nvidia_hardware() else ((), None, ())
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         # No driver library at all is the plain case of a machine without a GPU, and needs no note.
-        absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        if absent and not nvidia_hardware():
-            return (), None, ()
-        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
+        absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not nvidia_hardware()
+        return ((), None, ()) if absent else silent(error)
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         return tuple(_gpu(pynvml, handle) for handle in handles), _text(pynvml.nvmlSystemGetDriverVersion()), ()
     except pynvml.NVMLError as error:  # such as a GPU that fell off the bus
-        return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {error}.",)
+        return silent(error)
     finally:
         pynvml.nvmlShutdown()
 
@@ -206,22 +206,22 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
 
 def cpu_model() -> str:
     """The processor's name as it tells it."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    except OSError:
-        found = None
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    told = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    return told.group(1).strip() if told else platform.processor() or platform.machine()
 
 
 def _cpu_features() -> tuple[str, ...]:
     """Those instruction sets that decide how fast a CPU trains."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
-    except OSError:
-        return ()
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
+    flags = _cpuinfo().split()
     return tuple(name for name in wanted if name in flags)
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _packages() -> dict[str, str]:
@@ -232,18 +232,15 @@ def _packages() -> dict[str, str]:
 
 def _commit() -> str | None:
     """The commit from git, or from LABKIT_COMMIT where the tree came without git; `+` marks uncommitted changes."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", "--", "labkit", "notebooks", "params"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        changed = git("status", "--porcelain", "--", "labkit", "notebooks", "params")
+        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("LABKIT_COMMIT") or None
-    return head.stdout.strip()[:12] + ("+" if changed.stdout.strip() else "")
 
 
 @cache
@@ -288,11 +285,8 @@ def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
 
 def write_host(host: Host, report: Path) -> None:
     """Write `hosts/<id>.json`."""
-    folder = report / "hosts"
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{host.id}.{os.getpid()}"
-    temporary.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(folder / f"{host.id}.json")
+    with replacing(report / "hosts" / f"{host.id}.json") as new:
+        new.write_text(json.dumps(host.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_host(report: Path, host_id: str) -> dict[str, Any]:

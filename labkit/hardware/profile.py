@@ -7,7 +7,7 @@ Files under `params/base/` hold what several profiles share and are no hardware 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -122,32 +122,25 @@ class Profile(_Part):
     sensor_error: dict[Sensor, Sourced] = {}
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> Profile:
-        for study, by_scale in self.sweeps.items():
-            if study not in STUDIES:
-                raise ValueError(f"sweeps: {unknown('study', study, STUDIES)}")
-            for scale in by_scale:
+    def _is_consistent(self) -> Profile:
+        scales: dict[str, Mapping[str, Any]] = {"timing": self.timing}
+        studies: dict[str, Mapping[str, Mapping[str, Any]]] = {"sweeps": self.sweeps, "timing_of": self.timing_of}
+        for place, by_study in studies.items():
+            for study, by_scale in by_study.items():
+                if study not in STUDIES:
+                    raise ValueError(f"{place}: {unknown('study', study, STUDIES)}")
+                scales[f"{place}.{study}"] = by_scale
+        for place, by_scale in scales.items():
+            for scale, content in by_scale.items():
                 if scale not in SCALES:
-                    raise ValueError(f"sweeps.{study}: {unknown('scale', scale, SCALES)}")
-        for scale in self.timing:
-            if scale not in SCALES:
-                raise ValueError(f"timing: {unknown('scale', scale, SCALES)}")
-        self._check_timing_of()
+                    raise ValueError(f"{place}: {unknown('scale', scale, SCALES)}")
+                if place != "timing" and isinstance(content, Timing) and content.passes is not None:
+                    raise ValueError(f"{place}.{scale}: `passes` belong to the scale: give them in `timing`")
         if not self.runnable and not self.reason:
             raise ValueError("a profile that is not runnable says why in `reason`")
         if self.runnable and not self.timing:
             raise ValueError("`timing` is missing: give warmup_s, timed_s, block_s and limit_s for each scale")
         return self
-
-    def _check_timing_of(self) -> None:
-        for study, by_scale in self.timing_of.items():
-            if study not in STUDIES:
-                raise ValueError(f"timing_of: {unknown('study', study, STUDIES)}")
-            for scale, timing in by_scale.items():
-                if scale not in SCALES:
-                    raise ValueError(f"timing_of.{study}: {unknown('scale', scale, SCALES)}")
-                if timing.passes is not None:
-                    raise ValueError(f"timing_of.{study}.{scale}: `passes` belong to the scale: give them in `timing`")
 
     def timing_at(self, scale: str, study: str | None = None) -> Timing:
         """The timing of that scale, a study's own where it has one; UserError when the profile has none."""
@@ -201,41 +194,28 @@ class _Sizes(dict[str, SweepValue]):
         raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or mend its name.")
 
 
-def _mapping_without_twins(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, Hashable):
-            raise yaml.constructor.ConstructorError(None, None, "a key is a word or a number", key_node.start_mark)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-def _mended(loader: Any) -> Any:
+# libyaml's reader takes a seventh of the time of Python's.
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML with two repairs that a hand-written profile needs: `1e-3` is a number, a key given twice is an error."""
 
-    class Loader(loader):
-        pass
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping, whose keys differ."""
+        keys = [self.construct_object(key_node, deep=True) for key_node, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                problem, mark = f"the key {key!r} is given twice", node.value[place][0].start_mark
+                raise yaml.constructor.ConstructorError(None, None, problem, mark)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
-    number = re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789."))
-    Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_twins)
-    return Loader
 
-
-# libyaml takes a seventh of the time; Python's reader says better what is wrong.
-_FAST, _EXPLAINING = _mended(getattr(yaml, "CSafeLoader", yaml.SafeLoader)), _mended(yaml.SafeLoader)
+_NUMBER = re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+0123456789."))
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
     """What the YAML says. A page asks for the same few profiles and papers again and again."""
-    try:
-        return yaml.load(text, Loader=_FAST)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError:
-        return yaml.load(text, Loader=_EXPLAINING)  # noqa: S506 - a SafeLoader
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import gc
 import sys
 from typing import Any
 
-import psutil
+from labkit.measure.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
 
 _jax_peak_before = 0  # JAX's counter when the trial began; nothing sets it back
 
@@ -26,8 +26,6 @@ def free_keras(framework: str) -> None:
     if framework == "keras-torch":
         import torch
 
-        from labkit.measure.state import begin_anew, reset_compiler
-
         reset_compiler()
         begin_anew("cuda" if torch.cuda.is_available() else "cpu")
     gc.collect()
@@ -39,8 +37,6 @@ def reset_peak_of_keras(framework: str, device: str) -> None:
     if device != "cuda":
         return
     if framework == "keras-torch":
-        from labkit.measure.state import reset_peak_memory
-
         reset_peak_memory(device)
     elif framework == "keras-tensorflow":
         import tensorflow as tf
@@ -56,14 +52,11 @@ def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
     """
     if device != "cuda":
         return {
-            "memory_bytes": psutil.Process().memory_info().rss,
-            "memory_method": "resident set of the process at the end",
+            **peak_memory(device),
             "framework_memory_bytes": None,
             "framework_memory_reason": "frameworks count the memory of a GPU, not that of a CPU",
         }
     if framework == "keras-torch":
-        from labkit.measure.state import peak_memory
-
         return peak_memory(device)
     if framework == "keras-tensorflow":
         import tensorflow as tf

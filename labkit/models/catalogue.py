@@ -9,27 +9,25 @@ from labkit.errors import UserError, unknown
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One architecture: its family decides how it is built and adapted, `native_px` is the input it was designed for.
+    """One architecture. Its family decides how it is built and adapted; `native_px` is the input it was designed for.
 
-    `published_parameters` counts weights and biases at the native input with 1,000 classes, as torchvision's model
-    pages state them (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet).
-    Inception-BN's follow from the filters of its paper's table (`inception_bn_table`): the 11,295,240 that BN-Inception
-    has in lists of ported networks (osmr/imgclsmob), less its convolutions' 10,016 biases, which batch norm takes away.
-    A network with `words` takes bags of so many words instead of images and has no input size in pixels; its
-    `published_parameters` follow from the layers of its source, with that source's `classes`.
-    One with `noise` makes images from so many random numbers, and is two networks that are trained against each other;
-    its parameters are those of both, and follow from the layers of its source too.
+    `published_parameters` counts weights and biases at the native input, as torchvision's model pages state them
+    (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet). Inception-BN's
+    follow from the filters of its paper's table (`inception_bn_table`): the 11,295,240 that BN-Inception has in
+    osmr/imgclsmob, less the 10,016 biases of its convolutions, which batch norm takes away. Those of the other two
+    follow from the layers of their sources.
+    A network with `words` takes bags of so many words instead of images and has no input size in pixels.
+    A network with `noise` makes images from so many random numbers; it is two networks, trained against each other.
     """
 
     name: str
     title: str
     family: str
-    native_px: int
-    small: bool  # whether it also runs at 32x32
     published_parameters: int
-    paper: str
-    words: int = 0
+    native_px: int = 224
+    small: bool = True  # whether it also runs at 32x32
     classes: int = 1000
+    words: int = 0
     noise: int = 0
 
 
@@ -50,38 +48,24 @@ class ModelFacts:
 MODELS: dict[str, ModelEntry] = {
     entry.name: entry
     for entry in (
-        ModelEntry("resnet18", "ResNet-18", "resnet", 224, True, 11_689_512, "He et al. 2016, arXiv:1512.03385"),
-        ModelEntry("resnet50", "ResNet-50", "resnet", 224, True, 25_557_032, "He et al. 2016, arXiv:1512.03385"),
-        ModelEntry("resnet101", "ResNet-101", "resnet", 224, True, 44_549_160, "He et al. 2016, arXiv:1512.03385"),
-        ModelEntry("resnet152", "ResNet-152", "resnet", 224, True, 60_192_808, "He et al. 2016, arXiv:1512.03385"),
-        ModelEntry("vgg16", "VGG-16", "vgg", 224, True, 138_357_544, "Simonyan & Zisserman 2015, arXiv:1409.1556"),
-        ModelEntry("vgg19", "VGG-19", "vgg", 224, True, 143_667_240, "Simonyan & Zisserman 2015, arXiv:1409.1556"),
-        ModelEntry("alexnet", "AlexNet", "alexnet", 224, True, 61_100_840, "Krizhevsky 2014, arXiv:1404.5997"),
-        ModelEntry("googlenet", "GoogLeNet", "googlenet", 224, True, 6_624_904, "Szegedy et al. 2015, arXiv:1409.4842"),
-        ModelEntry(
-            "inception_bn",
-            "Inception-BN",
-            "inception_bn",
-            224,
-            True,
-            11_285_224,
-            "Ioffe & Szegedy 2015, arXiv:1502.03167",
-        ),
-        ModelEntry(
-            "inception_v3", "Inception-v3", "inception", 299, False, 27_161_264, "Szegedy et al. 2016, arXiv:1512.00567"
-        ),
-        ModelEntry(
-            "mlp512",
-            "512-unit MLP",
-            "mlp",
-            0,
-            False,
-            5_144_110,
-            "Keras's example reuters_mlp, with 10,000 words",
-            words=10_000,
-            classes=46,
-        ),
-        ModelEntry("wgan", "WGAN", "wgan", 32, False, 6_085_888, "Arjovsky et al. 2017, arXiv:1701.07875", noise=100),
+        # He et al. 2016, arXiv:1512.03385
+        ModelEntry("resnet18", "ResNet-18", "resnet", 11_689_512),
+        ModelEntry("resnet50", "ResNet-50", "resnet", 25_557_032),
+        ModelEntry("resnet101", "ResNet-101", "resnet", 44_549_160),
+        ModelEntry("resnet152", "ResNet-152", "resnet", 60_192_808),
+        # Simonyan & Zisserman 2015, arXiv:1409.1556
+        ModelEntry("vgg16", "VGG-16", "vgg", 138_357_544),
+        ModelEntry("vgg19", "VGG-19", "vgg", 143_667_240),
+        # Krizhevsky 2014, arXiv:1404.5997
+        ModelEntry("alexnet", "AlexNet", "alexnet", 61_100_840),
+        # Szegedy et al. 2015, arXiv:1409.4842; Ioffe & Szegedy 2015, arXiv:1502.03167; Szegedy et al. 2016, 1512.00567
+        ModelEntry("googlenet", "GoogLeNet", "googlenet", 6_624_904),
+        ModelEntry("inception_bn", "Inception-BN", "inception_bn", 11_285_224),
+        ModelEntry("inception_v3", "Inception-v3", "inception", 27_161_264, native_px=299, small=False),
+        # Keras's example reuters_mlp, with 10,000 words
+        ModelEntry("mlp512", "512-unit MLP", "mlp", 5_144_110, native_px=0, small=False, classes=46, words=10_000),
+        # Arjovsky et al. 2017, arXiv:1701.07875
+        ModelEntry("wgan", "WGAN", "wgan", 6_085_888, native_px=32, small=False, noise=100),
     )
 }
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 # windows in the order of time; `unattached` is before any process of a pass uses the device
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a record: an unknown field is an error, and nothing changes it after reading."""
 
 
 class Statistic(_Part):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import hashlib
 import json
-import sys
-import zlib
-from array import array
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 
 from labkit.hardware.frameworks import version_of
 from labkit.records.observed import Telemetry
+from labkit.records.packed import packed, unpacked
 from labkit.records.scored import Scored
 from labkit.records.traced import Trace
 from labkit.trial import Trial, trial_from_dict
@@ -23,37 +21,25 @@ SCHEMA = 1
 PROTOCOL = 2  # raised when what is timed changes: records of another protocol never count as done
 
 PACKED_FROM = 1000  # a longer list of integers stands packed in its line
+_WORD = "<i8"
 
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
 # A trial that ran out of memory or cannot run here will do so again; a crash or a hang may pass, so it is tried anew.
 FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _unpacked(values: Any) -> Any:
+def _integers(values: Any) -> Any:
     """A list of integers from its packed form; anything else as it is."""
-    if not isinstance(values, str):
-        return values
-    try:
-        return list(_little_endian(array("q", zlib.decompress(base64.b64decode(values, validate=True)))))
-    except zlib.error as error:
-        raise ValueError(f"packed integers that cannot be unpacked: {error}") from error
+    return np.frombuffer(unpacked(values), _WORD).tolist() if isinstance(values, str) else values
 
 
-def _packed(values: list[int]) -> list[int] | str:
-    """A long list of integers as 64-bit little-endian words, compressed, in base64; a short one as it is."""
-    if len(values) <= PACKED_FROM:
-        return values
-    return base64.b64encode(zlib.compress(_little_endian(array("q", values)).tobytes(), 9)).decode()
+def _packed_integers(values: list[int]) -> list[int] | str:
+    """A long list of integers packed, a short one as it is."""
+    return values if len(values) <= PACKED_FROM else packed(np.array(values, _WORD).tobytes())
 
 
-def _little_endian(words: array[int]) -> array[int]:
-    if sys.byteorder == "big":
-        words.byteswap()
-    return words
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a record: an unknown field is an error, and nothing changes it after reading."""
 
 
 class Queries(_Part):
@@ -63,7 +49,7 @@ class Queries(_Part):
     """
 
     images: int
-    latency_ns: Annotated[list[int], BeforeValidator(_unpacked), PlainSerializer(_packed)]
+    latency_ns: Annotated[list[int], BeforeValidator(_integers), PlainSerializer(_packed_integers)]
     asked_for: int  # how many were planned: fewer were run where their time was up
 
 

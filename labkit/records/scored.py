@@ -6,13 +6,13 @@ the difference of two shares.
 
 from __future__ import annotations
 
-import base64
-import zlib
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, model_validator
+
+from labkit.records.packed import packed, unpacked
 
 Hits = NDArray[np.bool_]
 Accuracy = Literal["top1", "top5"]
@@ -20,28 +20,23 @@ Accuracy = Literal["top1", "top5"]
 
 def pack(hits: Hits) -> str:
     """A bit an image, the first in the highest bit of the first byte, compressed, in base64."""
-    return base64.b64encode(zlib.compress(np.packbits(hits).tobytes(), 9)).decode()
+    return packed(np.packbits(hits).tobytes())
 
 
 def unpack(bits: str, images: int) -> Hits:
     """The hits of so many images; ValueError for a text that does not hold as many."""
-    try:
-        packed = np.frombuffer(zlib.decompress(base64.b64decode(bits, validate=True)), dtype=np.uint8)
-    except zlib.error as error:
-        raise ValueError(f"packed bits that cannot be unpacked: {error}") from error
-    if len(packed) != -(-images // 8):
-        raise ValueError(f"packed bits of {8 * len(packed)} images at most, not of {images}")
-    return np.unpackbits(packed, count=images).astype(np.bool_)
+    content = np.frombuffer(unpacked(bits), dtype=np.uint8)
+    if len(content) != -(-images // 8):
+        raise ValueError(f"packed bits of {8 * len(content)} images at most, not of {images}")
+    return np.unpackbits(content, count=images).astype(np.bool_)
 
 
-class Scored(BaseModel):
+class Scored(BaseModel, extra="forbid", frozen=True):
     """Validation images in their order, and whether the right class was the first, or among the first five.
 
     `weights_sha256` and `images_sha256` (images and labels) say of what: only records in which both are the same are
     compared image by image. The counts stand beside the packed bits for readers of the file.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     images: int
     top1_count: int

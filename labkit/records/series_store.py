@@ -7,7 +7,6 @@ the next row nothing is known. `t_s` counts from the trial's first timed block.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from labkit.places import replacing
 from labkit.records import short_hash
 from labkit.records.series import Series
 
@@ -74,10 +74,8 @@ class SeriesStore:
 
     def _write(self, rows: pd.DataFrame) -> None:
         rows = rows.astype(dict.fromkeys(("scale", "key", "source", "metric"), "category"))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        rows.to_parquet(temporary, index=False, **_COMPACT)
-        temporary.replace(self.path)
+        with replacing(self.path) as new:
+            rows.to_parquet(new, index=False, **_COMPACT)
 
 
 def _rows(series: Mapping[tuple[str, str], Series], zero: float) -> pd.DataFrame:
@@ -111,12 +109,8 @@ def _changes(one: Series) -> tuple[np.ndarray, np.ndarray]:
     keep = np.append(changes, True) if one.kind == "average" else np.append(True, changes)
     keep |= gap_after | np.roll(gap_after, 1)
     keep[0] = keep[-1] = True
-    out_t: list[float] = []
-    out_v: list[float] = []
-    for index in np.flatnonzero(keep):
-        out_t.append(float(times[index]))
-        out_v.append(float(values[index]))
-        if gap_after[index]:
-            out_t.append(float(times[index]) + 1e-3)
-            out_v.append(float("nan"))
-    return np.array(out_t), np.array(out_v)
+    behind = np.flatnonzero(gap_after[keep]) + 1
+    return (
+        np.insert(times[keep], behind, times[gap_after] + 1e-3),
+        np.insert(values[keep], behind, np.nan),
+    )

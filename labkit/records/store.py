@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from labkit.errors import LabkitError
+from labkit.places import replacing
 from labkit.records import Record, parse_line, utc_now
 
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
@@ -140,9 +141,7 @@ def _write_lines(path: Path, records: Iterable[Record]) -> None:
 
 def _replace(path: Path, content: bytes) -> None:
     """A file that appears whole or not at all, and is on the disk when this returns."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
+    with replacing(path) as new, new.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)

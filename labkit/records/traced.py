@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 # What a kernel or an operator does. `layout`: to other memory formats or precisions; `other`: no rule knows its name.
 KernelClass = Literal[
@@ -43,8 +43,8 @@ SECTIONS = ("load", "forward", "loss", "backward", "optimiser")
 Direction = Literal["host_to_device", "device_to_host", "device_to_device", "peer_to_peer"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Part(BaseModel, extra="forbid", frozen=True):
+    """A part of a record: an unknown field is an error, and nothing changes it after reading."""
 
 
 class Total(_Part):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -15,28 +16,15 @@ from labkit.registry import STUDIES
 from labkit.report.html import write_template
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One value of a filter: `id` is unique on the page, `value` stands in the claims' data attribute."""
+class Choice(NamedTuple):
+    """One radio button of a filter; `value` stands in the data attribute of the claims that it leaves in sight."""
 
-    id: str
     value: str
     label: str
-    count: int
+    number: int
 
 
-@dataclass(frozen=True)
-class Filter:
-    """A group of radio buttons; `attribute` is the data attribute it looks at."""
-
-    name: str
-    legend: str
-    attribute: str
-    choices: list[Choice]
-
-
-@dataclass(frozen=True)
-class PaperSection:
+class PaperSection(NamedTuple):
     """A paper with its claims as HTML."""
 
     paper: Paper
@@ -64,33 +52,24 @@ def _sections(findings: Sequence[Finding]) -> list[PaperSection]:
     def untested(finding: Finding) -> bool:
         return finding.verdict == "not testable here"
 
-    groups = [list(group) for _, group in groupby(findings, key=lambda one: one.paper.id)]
-    groups.sort(key=lambda group: sum(map(untested, group)) - len(group))
-    return [_section(sorted(group, key=untested)) for group in groups]
-
-
-def _section(findings: list[Finding]) -> PaperSection:
-    # finding_html has escaped every text that it holds.
-    claims = [Markup(finding_html(one)) for one in findings]  # noqa: S704
-    return PaperSection(findings[0].paper, Findings(findings).sentence(), claims)
-
-
-def _filters(findings: Sequence[Finding]) -> list[Filter]:
-    papers = list(dict.fromkeys((one.paper.id, one.paper.name) for one in findings))
-    studies = [study for study in STUDIES if any(study in one.claim.studies for one in findings)]
-    verdicts = [
-        (verdict.replace(" ", "-"), f"{MARKS[verdict]} {verdict}", sum(one.verdict == verdict for one in findings))
-        for verdict in VERDICTS
-    ]
-    of_papers = [(key, name, sum(one.paper.id == key for one in findings)) for key, name in papers]
-    of_studies = [(study, study, sum(study in one.claim.studies for one in findings)) for study in studies]
+    papers = [sorted(group, key=untested) for _, group in groupby(findings, key=lambda finding: finding.paper.id)]
+    papers.sort(key=lambda claims: sum(map(untested, claims)) - len(claims))
     return [
-        _filter("verdict", "Verdict", verdicts),
-        _filter("paper", "Paper", of_papers),
-        _filter("study", "Study", of_studies),
+        PaperSection(claims[0].paper, Findings(claims).sentence(), list(map(finding_html, claims))) for claims in papers
     ]
 
 
-def _filter(name: str, legend: str, values: list[tuple[str, str, int]]) -> Filter:
-    choices = [Choice(f"filter-{name}-{value}", value, label, count) for value, label, count in values]
-    return Filter(name, legend, f"data-{name}", choices)
+def _filters(findings: Sequence[Finding]) -> dict[str, list[Choice]]:
+    """The choices of each filter, by its name."""
+    names = {finding.paper.id: finding.paper.name for finding in findings}
+    of_verdict = Counter(finding.verdict for finding in findings)
+    of_paper = Counter(finding.paper.id for finding in findings)
+    of_study = Counter(study for finding in findings for study in finding.claim.studies)
+    return {
+        "verdict": [
+            Choice(verdict.replace(" ", "-"), f"{MARKS[verdict]} {verdict}", of_verdict[verdict])
+            for verdict in VERDICTS
+        ],
+        "paper": [Choice(paper, names[paper], number) for paper, number in of_paper.items()],
+        "study": [Choice(study, study, of_study[study]) for study in STUDIES if study in of_study],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 from labkit.claims.shown import evidence, recorded, verdicts
 from labkit.errors import UserError, unknown
 from labkit.hardware.host import this_host
-from labkit.places import ROOT, notebook_of
+from labkit.places import as_typed, notebook_of
 from labkit.records import utc_now
 from labkit.registry import COMPARISON
 from labkit.report.claims_page import write_claims
 from labkit.report.exchange import write_exchange
-from labkit.report.execute import atomic_copy, execute
+from labkit.report.execute import execute
 from labkit.report.html import render_notebook
 from labkit.results import reports_folder
 from labkit.studies.comparison import in_generations
@@ -29,8 +30,8 @@ def make_compare(baseline: str = "") -> int:
     """
     host = this_host()
     seen = evidence(None)  # as the notebook does: a picture and the numbers beside it are of the same hosts
-    shown = recorded(seen).selected
-    profiles = in_generations({results.profile.name: results.profile for results in shown}.values())
+    shown = recorded(seen)
+    profiles = in_generations({records.profile.name: records.profile for records in shown.selected}.values())
     names = [profile.name for profile in profiles]
     if not names:
         raise UserError("there are no records to compare: `make report` makes some.")
@@ -43,30 +44,26 @@ def make_compare(baseline: str = "") -> int:
     with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
         output = Path(temporary) / "index.ipynb"
         outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
-        for old in ("index.html", f"{COMPARISON}.ipynb"):  # nobody takes an old page for the new one
-            (folder / old).unlink(missing_ok=True)
+        page, notebook = folder / "index.html", folder / f"{COMPARISON}.ipynb"
+        for old in (page, notebook):  # nobody takes an old page for the new one
+            old.unlink(missing_ok=True)
         if output.is_file():
-            atomic_copy(output, folder / f"{COMPARISON}.ipynb")
+            shutil.copyfile(output, notebook)
     findings = verdicts(seen)
     write_exchange(folder, shown, findings)
     links = [(f"../{profile.name}/index.html", profile.title) for profile in profiles]
     links = [(address, text) for address, text in links if (folder / address).is_file()]
     write_claims(folder / "claims.html", findings, title="all devices", links=links)
     links += [("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
-    command = f"make compare{f' BASELINE={baseline}' if baseline else ''}"
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
         "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
-        "Again": command,
+        "Again": f"make compare{f' BASELINE={baseline}' if baseline else ''}",
     }
-    notebook = folder / f"{COMPARISON}.ipynb"
     if notebook.is_file():
-        page = folder / "index.html"
         render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=links)
     if outcome.reason:
         print(f"labkit: the comparison failed: {outcome.reason.splitlines()[0]}", flush=True)
         return 1
-    page = folder / "index.html"
-    shown_path = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page
-    print(f"done in {time.monotonic() - began:.0f} s: {shown_path}")
+    print(f"done in {time.monotonic() - began:.0f} s: {as_typed(page)}")
     return 0

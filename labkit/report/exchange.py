@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from labkit.claims import Findings
+from labkit.places import replacing
 from labkit.results import Results
 from labkit.results.exchange import numbers
-from labkit.results.study_records import StudyRecords
 
 FILES = {
     "numbers.csv": "every metric of every trial with its interval (CSV, unrounded, SI units)",
@@ -20,21 +18,17 @@ FILES = {
 }
 
 
-def write_exchange(folder: Path, shown: Sequence[StudyRecords], findings: Findings) -> None:
+def write_exchange(folder: Path, results: Results, findings: Findings) -> None:
     """Write the three files, each whole or not at all."""
-    frame = numbers(Results(shown))
+    frame = numbers(results)
     _write(folder / "numbers.csv", frame)
     _write(folder / "numbers.parquet", frame)
     _write(folder / "claims.csv", findings.frame())
 
 
 def _write(path: Path, frame: pd.DataFrame) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as new:
         if path.suffix == ".parquet":
-            frame.to_parquet(temporary, index=False)
+            frame.to_parquet(new, index=False)
         else:
-            frame.to_csv(temporary, index=False, lineterminator="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+            frame.to_csv(new, index=False, lineterminator="\n")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError, UserError, unknown
-from labkit.places import ROOT
+from labkit.hardware.frameworks import path_of_workers
 
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
@@ -111,8 +111,7 @@ def _offer_kernel(folder: Path, log: Path | None) -> None:
     specification.mkdir(parents=True)
     argv = [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"]
     # The notebook runs in its own folder, where an uninstalled labkit would not be found.
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, **({"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {})}
+    environment = {"PYTHONPATH": path_of_workers(), **({"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {})}
     text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": environment})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
     os.environ["JUPYTER_PATH"] = str(folder)
@@ -161,10 +160,3 @@ def _of_sizes(error: Exception, notebook: Path, parameters: dict[str, Any]) -> U
         f"unknown, or a value of another kind than in the profiles that came with this version; if you changed none, "
         f"please report this."
     )
-
-
-def atomic_copy(source: Path, target: Path) -> None:
-    """Put a finished notebook where the report shows it, whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.copyfile(source, temporary)
-    temporary.replace(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from labkit.registry import METRICS
 from labkit.results import Results, estimate, ratio
 from labkit.show import Figure, plots
 from labkit.show.quantities import number
@@ -18,39 +19,36 @@ def figures(results: Results) -> list[Figure]:
     frame = results.frame()
     training = frame.query("workload == 'train' and epochs == 0 and devices == 1 and status == 'ok'")
     training = training[training["device"] == training["device"].mode().get(0)]  # a GPU's study 06 holds its CPU too
-    made = [_gain(training), _energy(training), _activity(training)]
+    made = [
+        _compared(
+            training[training["study"] == "02_batch_size"],
+            "images_per_s",
+            name="gain",
+            title="Optimised training is {} times as fast",
+            caption="Training images/s, baseline (eager, FP32) to optimised; whiskers are 95 % intervals.",
+        ),
+        _compared(
+            training[training["study"] == "04_power"],
+            "energy_per_image_j",
+            name="energy",
+            title="… for 1/{} of the energy",
+            caption="Energy per training image, board power; the same networks.",
+        ),
+        _activity(training),
+    ]
     return [figure for figure in made if figure is not None]
 
 
-def _gain(training: pd.DataFrame) -> Figure | None:
-    rates = _pairs(training[training["study"].isin(["02_batch_size"])], "images_per_s")
-    if rates.empty:
+def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, caption: str) -> Figure | None:
+    """Baseline and optimised training by a metric; `title` has a place for how many times better the latter is."""
+    pairs = _pairs(training, metric)
+    if pairs.empty:
         return None
-    gains = rates[rates["role"] == "optimised"]["gain"]
+    gains = pairs[pairs["role"] == "optimised"]["gain"]
+    times = gains if METRICS[metric].better == "more" else 1 / gains
+    ends = dict.fromkeys(number(end, 2) for end in (times.min(), times.max()))
     return plots.dots(
-        rates,
-        y=_KEYS,
-        x="images_per_s",
-        hue="mode",
-        title=f"Optimised training is {_span(gains)} times as fast",
-        caption="Training images/s, baseline (eager, FP32) to optimised; whiskers are 95 % intervals.",
-        name="gain",
-    )
-
-
-def _energy(training: pd.DataFrame) -> Figure | None:
-    energies = _pairs(training[training["study"] == "04_power"], "energy_per_image_j")
-    if energies.empty:
-        return None
-    saved = 1 / energies[energies["role"] == "optimised"]["gain"]
-    return plots.dots(
-        energies,
-        y=_KEYS,
-        x="energy_per_image_j",
-        hue="mode",
-        title=f"… for 1/{_span(saved, digits=2)} of the energy",
-        caption="Energy per training image, board power; the same networks.",
-        name="energy",
+        pairs, y=_KEYS, x=metric, hue="mode", title=title.format(" to ".join(ends)), caption=caption, name=name
     )
 
 
@@ -93,8 +91,3 @@ def _pairs(training: pd.DataFrame, metric: str) -> pd.DataFrame:
     baseline = values[values["mode"] == "baseline"].merge(best[_KEYS], on=_KEYS).assign(role="baseline")
     columns = [*_KEYS, "mode", "value", "low", "high", "passes", "hosts", "role", "gain"]
     return pd.concat([baseline, optimised]).reindex(columns=columns).drop_duplicates([*_KEYS, "mode"])
-
-
-def _span(values: pd.Series, digits: int = 2) -> str:
-    ends = [number(end, digits) for end in (values.min(), values.max())]
-    return " to ".join(dict.fromkeys(ends))

@@ -7,12 +7,12 @@ Before a page is written it is also searched for remote pictures, so that a mist
 from __future__ import annotations
 
 import html
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import LabkitError
+from labkit.places import replacing
 from labkit.show import theme_css
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
@@ -99,19 +99,8 @@ def write_template(page: Path, template: str, **values: Any) -> None:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["duration"] = duration_text
     environment.globals["theme_css"] = theme_css()
     write_page(page, environment.get_template(template).render(**values))
-
-
-def duration_text(seconds: float | None) -> str:
-    """A duration in its two largest units: `1 h 5 min`, `2 min 3 s`, `4.2 s`; a dash for none."""
-    if seconds is None:
-        return "–"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def write_page(page: Path, text: str) -> None:
@@ -122,22 +111,16 @@ def write_page(page: Path, text: str) -> None:
             f"{page.name} was not written, because it would load {', '.join(urls[:5])}"
             f"{' and more' if len(urls) > 5 else ''}: a page must work without a network. Embed it, or link to it."
         )
-    page.parent.mkdir(parents=True, exist_ok=True)
-    temporary = page.with_name(f".{page.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(page)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(page) as new:
+        new.write_text(text, encoding="utf-8", errors="replace")
 
 
 class Headings:
-    """Takes the notebook's title out of its text and gives each other heading an id; the h2s make the contents."""
+    """Takes the notebook's title out of its text and gives each other heading an id."""
 
     def __init__(self) -> None:
         self.title = ""
-        self.contents: list[tuple[str, str]] = []  # (id, text)
-        self._ids = {"content", "contents", "error"}
+        self._ids = {"content", "error", "papers"}  # which the template has
 
     def mark(self, markup: str) -> str:
         """The HTML of a Markdown cell with its headings marked; a second h1 becomes an h2."""
@@ -156,8 +139,6 @@ class Headings:
             number += 1
             name = f"{wanted}-{number}"
         self._ids.add(name)
-        if level == 2:
-            self.contents.append((name, text))
         return f'<h{level} id="{html.escape(name)}">{markup}</h{level}>'
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -27,12 +27,12 @@ from labkit.errors import LabkitError, UserError
 from labkit.hardware.host import Host, this_host
 from labkit.hardware.matching import detect, require_match
 from labkit.hardware.profile import Profile, load_profile
-from labkit.places import ROOT, notebook_of
+from labkit.places import as_typed, notebook_of, replacing
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.store import Store
 from labkit.registry import STUDIES, check_scale
-from labkit.report.execute import Execution, atomic_copy, execute
+from labkit.report.execute import Execution, execute
 from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
 from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, plan_study
@@ -147,7 +147,11 @@ def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 
 
-Ran = tuple[Execution, float]  # how a notebook ended, and the seconds it took
+class Ran(NamedTuple):
+    """How a notebook ended, and the seconds it took."""
+
+    outcome: Execution
+    seconds: float
 
 
 def _executed(
@@ -167,26 +171,24 @@ def _executed(
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
                 print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
-                yield study, _ended(future, partial(_timed, report, study, None, parameters))
+                try:
+                    ran = future.result()
+                except BrokenProcessPool:  # which fails all that are left in it: they run in this process
+                    ran = _timed(report, study, None, parameters)
+                yield study, ran
         except BaseException:  # Ctrl-C: what waits is not begun
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _ended(future: Future[Ran], again: Callable[[], Ran]) -> Ran:
-    """How a study ended. A pool that broke fails all that are left in it: they are run in this process."""
-    try:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            return again()
-    except Exception as error:  # noqa: BLE001 - one study's failure is not the others'
-        return Execution(f"{type(error).__name__}: {error}"), 0.0
-
-
 def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
+    """Run a study's notebook; whatever goes wrong is its own failure and not the other studies'."""
     began = time.monotonic()
-    return _run_one(report, study, plan, parameters), time.monotonic() - began
+    try:
+        outcome = _run_one(report, study, plan, parameters)
+    except Exception as error:  # noqa: BLE001 - see above
+        outcome = Execution(f"{type(error).__name__}: {error}")
+    return Ran(outcome, time.monotonic() - began)
 
 
 def _run_all(
@@ -195,14 +197,10 @@ def _run_all(
     report = reports_folder() / profile.name
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
-    mistakes, first = 0, True
-    store = Store(report)
+    mistakes = 0
     for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
         if mode == "measure" and not outcome.reason:
-            try:
-                outcome = replace(outcome, reason=_nothing_worked(store, study, host, request.scale))
-            except LabkitError as error:  # its records can't be read
-                outcome = replace(outcome, reason=str(error))
+            outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
         run = StudyRun(
             status="failed" if outcome.reason else "ok",
             reason=outcome.reason,
@@ -227,12 +225,11 @@ def _run_all(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-        if mode == "measure" or first:  # the index is there from the first study on, and grows while they measure
+        if mode == "measure":  # the index is there from the first study on, and grows while they measure
             write_site(report, profile, host)
-        first = False
     if mode == "render":
         write_site(report, profile, host)
-    print(f"The report: {_shown(report / 'index.html')}")
+    print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
         print(f"labkit: {len(failed)} of {len(studies)} studies failed: {', '.join(failed)}.", file=sys.stderr)
         return 2 if mistakes == len(failed) else 1
@@ -241,7 +238,10 @@ def _run_all(
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
     """Why a study that ran through still failed: not one of its trials gave a result. None when one did."""
-    tried = at_scale(store.read(study, host.id), scale)
+    try:
+        tried = at_scale(store.read(study, host.id), scale)
+    except LabkitError as error:  # its records can't be read
+        return str(error)
     if not tried or any(record.status == "ok" for record in tried):
         return None
     return f"not one of {len(tried)} trials gave a result; the first: {tried[0].reason}"
@@ -256,7 +256,8 @@ def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[
             timeout_s = plan.timeout_s if plan else 60 * NOTEBOOK_S
             outcome = execute(notebook_of(study), output, parameters, timeout_s=timeout_s, log=log)
         if output.is_file():
-            atomic_copy(output, report / f"{study}.ipynb")
+            with replacing(report / f"{study}.ipynb") as new:
+                shutil.copyfile(output, new)
     return outcome
 
 
@@ -295,8 +296,3 @@ def _follow(path: Path, stop: threading.Event) -> None:
             print(f"      {state.done}/{state.total} trials, {state.what}, {left}", flush=True)
     if bar is not None:
         bar.close()
-
-
-def _shown(path: Path) -> str:
-    """A path as a person would type it."""
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import Finding, Findings, judge_all
-from labkit.claims.papers import load_papers
-from labkit.claims.shown import evidence
-from labkit.errors import LabkitError
-from labkit.hardware.host import Host, read_host
+from labkit.claims import Evidence, Finding, Findings
+from labkit.claims.shown import evidence, verdicts
+from labkit.claims.verdict import Verdict
+from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
 from labkit.records import utc_now
-from labkit.records.selection import at_scale, host_to_show, scale_to_show
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
@@ -22,12 +24,23 @@ from labkit.report.claims_page import write_claims
 from labkit.report.exchange import FILES, write_exchange
 from labkit.report.fingerprint import write_fingerprint
 from labkit.report.headlines import figures
-from labkit.report.html import render_notebook
-from labkit.report.machine import device_name
-from labkit.report.site import PaperRow, Site, StudyRow, write_index
+from labkit.report.html import render_notebook, write_template
 from labkit.report.status import StudyRun, read_runs
-from labkit.results import Results
+from labkit.results import Results, study_records
 from labkit.results.study_records import StudyRecords
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A study on the index. `reason` says why it is not ok, `command` what mends that; `page` is relative to it."""
+
+    question: str
+    status: Literal["ok", "failed", "not rendered", "not measured", "not in this version"]
+    reason: str = ""
+    command: str = ""
+    page: str = ""
+    answer: str = ""
+    number: str = ""
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
@@ -35,17 +48,13 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     notebook = report / f"{study}.ipynb"
     if not notebook.is_file():
         return
-    store = Store(report)
-    shown = host_to_show(store, study, run.host)
-    records = store.read(study, shown) if shown else []
-    scale = scale_to_show(records)
-    shown_records = at_scale(records, scale) if scale else []
-    commits = sorted({record.versions.get("commit", "unknown") for record in shown_records})
+    shown = study_records(profile, STUDIES[study], store=Store(report), here=run.host)
+    commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
     strip = {
         "Profile": profile.title,
-        "Host": f"{shown} ({device_name(profile, read_host(report, shown))})" if shown else "none: no records",
-        "Scale": scale or "no records",
-        "Measured": max((record.started_at[:10] for record in shown_records), default="–"),
+        "Host": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
+        "Scale": shown.scale if shown else "no records",
+        "Measured": max((record.started_at[:10] for record in shown.records), default="–"),
         "By commit": ", ".join(commits) or "–",
         "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
         "Again": run.command,
@@ -69,11 +78,11 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
     """Write the index, the claims, the fingerprint and the files for other programs from what there is now."""
     runs = read_runs(report)
     seen = evidence(profile.name, host.id)
-    shown = [results for study in STUDIES if (results := seen.results(profile.name, study))]
-    findings = Findings(judge_all(load_papers(), seen))
+    results = Results([records for study in STUDIES if (records := seen.results(profile.name, study))])
+    findings = verdicts(seen)
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
-    write_exchange(report, shown, findings)
+    write_exchange(report, results, findings)
     write_claims(report / "claims.html", findings, title=profile.title, links=LINKS[1:])
     rendered = {
         "Written": utc_now(),
@@ -81,25 +90,27 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         "On": host.summary(),
         "Again": command,
     }
-    write_fingerprint(report / "fingerprint.html", profile, shown, rendered=rendered, links=LINKS[:1])
-    site = Site(
+    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:1])
+    made = figures(results) if results.selected else []
+    write_template(
+        report / "index.html",
+        "site.html.j2",
         title=f"Five GPU papers of 2016–2019, measured again on {profile.title}",
-        setup=_setup(shown),
+        setup=_setup(results.selected),
         device=profile.title,
         devices=_devices(report),
-        figures=figures(Results(shown)) if shown else [],
+        figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - they escape
         verdicts=_verdicts(findings),
         papers=_papers(findings),
-        studies=[_study_row(study, report, host, runs.get(study)) for study in STUDIES],
+        studies=[_study_row(study, report, seen, runs.get(study)) for study in STUDIES],
         links=LINKS,
-        downloads=list(FILES.items()),
+        downloads=FILES,
         reason="" if profile.runnable else profile.reason,
         version=__version__,
         commit=host.commit or "",
         generated=utc_now(),
         command=command,
     )
-    write_index(report / "index.html", site)
 
 
 def _setup(shown: Sequence[StudyRecords]) -> str:
@@ -135,17 +146,16 @@ def _verdicts(findings: Findings) -> str:
     return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
 
 
-def _papers(findings: Findings) -> list[PaperRow]:
+def _papers(findings: Findings) -> list[tuple[str, str, dict[Verdict, int]]]:
+    """Each paper's title, its short name, and how many of its claims have each verdict."""
     by_paper: dict[str, list[Finding]] = {}
     for finding in findings.findings:
         by_paper.setdefault(finding.paper.id, []).append(finding)
-    return [
-        PaperRow(of[0].paper.citation.title, of[0].paper.name, list(Findings(of).counts().items()))
-        for of in by_paper.values()
-    ]
+    papers = [(claims[0].paper, Findings(claims).counts()) for claims in by_paper.values()]
+    return [(paper.citation.title, paper.name, counts) for paper, counts in papers]
 
 
-def _study_row(study: str, report: Path, host: Host, run: StudyRun | None) -> StudyRow:
+def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -> StudyRow:
     question = STUDIES[study].question
     if study == COMPARISON:
         page = "../comparison/index.html"
@@ -156,21 +166,18 @@ def _study_row(study: str, report: Path, host: Host, run: StudyRun | None) -> St
         return StudyRow(question, "not in this version")
     page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
     again = f"HW={report.name} STUDY={STUDIES[study].name}"
-    try:
-        store = Store(report)
-        shown = host_to_show(store, study, host.id)
-        measured = bool(shown and store.read(study, shown))
-    except (LabkitError, OSError) as error:
-        return StudyRow(question, "failed", str(error), page=page or None)
+    measured = seen.results(report.name, study)
+    if unreadable := seen.unreadable.get((report.name, study)):
+        return StudyRow(question, "failed", unreadable, page=page)
     if run and run.status == "failed":
-        return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page or None)
+        return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page)
     if not measured:
-        return StudyRow(question, "not measured", "", f"make report {again}", page or None)
+        return StudyRow(question, "not measured", "", f"make report {again}", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
     try:
         published = scraps.read(report / f"{study}.ipynb")
     except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' answers stand
         return StudyRow(question, "failed", f"Its notebook can't be read back: {error}", page=page)
-    answer = str(published.get("short") or scraps.first_answer(published))
+    answer = str(published.get("short") or str(published.get("headline") or "").split("\n\n")[0])
     return StudyRow(question, "ok", page=page, answer=answer, number=str(published.get("number") or ""))

@@ -9,12 +9,11 @@ from labkit.errors import UserError
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile
 from labkit.places import notebook_of
-from labkit.records.selection import done
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
-from labkit.run import estimate_s, lacked
 from labkit.run.progress import duration
+from labkit.study import what_is_missing
 from labkit.trial import Trial
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study
@@ -60,17 +59,13 @@ def plan_study(
     """The plan of one study on this host."""
     scale = parameters["scale"]
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
-    timing, passes = profile.timing_at(scale, study), profile.passes(scale)
-    records = [] if force else store.read(study, host.id)
-    finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
-    missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in range(1, passes + 1)]
-    measuring_s = sum(estimate_s(part, timing, records, scale) for part in missing)
+    missing = what_is_missing(trials, study, scale, profile, host, store, anew=force)
     return StudyPlan(
         study=study,
         trials=trials,
-        passes=passes,
-        missing=sum(map(len, missing)),
-        seconds=measuring_s + NOTEBOOK_S,
+        passes=profile.passes(scale),
+        missing=missing.pairs,
+        seconds=missing.seconds + NOTEBOOK_S,
         # Each trial has a limit of its own; the cell's is only for a runner that hangs itself.
-        timeout_s=600 + sum(map(len, missing)) * (timing.limit_s + 60),
+        timeout_s=600 + missing.pairs * (profile.timing_at(scale, study).limit_s + 60),
     )

@@ -45,11 +45,6 @@ def _bold(text: str) -> str:
     return re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
 
 
-def first_answer(said: dict[str, Any]) -> str:
-    """The first paragraph of the answer that a notebook has published; the rest is on its page."""
-    return str(said.get("headline") or "").split("\n\n")[0]
-
-
 def read(notebook: Path) -> dict[str, Any]:
     """The values glued into an executed notebook."""
     import scrapbook

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from labkit.places import replacing
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,5 @@ def write_run(report: Path, study: str, run: StudyRun) -> None:
     """Add or replace one study's entry."""
     runs = {**read_runs(report), study: run}
     text = json.dumps({"studies": {name: asdict(runs[name]) for name in sorted(runs)}}, indent=1, ensure_ascii=False)
-    temporary = report / f".run.json.{os.getpid()}"
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(report / "run.json")
+    with replacing(report / "run.json") as new:
+        new.write_text(text + "\n", encoding="utf-8")

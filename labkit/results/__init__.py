@@ -4,7 +4,7 @@ load, Results                  recorded results as DataFrames
 estimate, ratio, difference    the only arithmetic on them
 """
 
-from labkit.results.describe import describe
+from labkit.results.columns import describe
 from labkit.results.estimates import difference, estimate, ratio
 from labkit.results.load import load, records_of_host, reports_folder, study_records
 from labkit.results.table import Results

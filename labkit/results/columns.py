@@ -1,9 +1,12 @@
-"""The columns of a table of results, by what they say."""
+"""The columns of a table of results, by what they say, and what they mean."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 
+import pandas as pd
+
+from labkit.registry import METRICS
 from labkit.trial import ASKED_AFTER, Trial
 
 # What ran: the fields of a trial, and `mode`, the name of its way of execution.
@@ -16,4 +19,23 @@ WHERE_AND_WHEN = [
 ]
 HOW_IT_ENDED = ["status", "reason"]
 
-__all__ = ["ASKED_AFTER", "HOW_IT_ENDED", "RECORDS", "WHAT_RAN", "WHERE_AND_WHEN"]
+
+def describe(data: pd.DataFrame) -> pd.DataFrame:
+    """Each column of a table of results: what it means, its unit, how many rows have a value, and an example.
+
+    Columns without any value are left out.
+
+    >>> import labkit
+    >>> labkit.describe(labkit.load("h200", "training").frame())  # doctest: +SKIP
+    """
+    rows = []
+    for name in data.columns:
+        values = data[name].dropna()
+        if len(values):
+            metric = METRICS.get(name)
+            meaning, unit = (metric.label, metric.si_unit) if metric else (name.replace("_", " "), "")
+            rows.append((name, meaning, unit, len(values), values.iloc[0]))
+    return pd.DataFrame(rows, columns=["column", "meaning", "unit", "values", "example"]).set_index("column")
+
+
+__all__ = ["ASKED_AFTER", "HOW_IT_ENDED", "RECORDS", "WHAT_RAN", "WHERE_AND_WHEN", "describe"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from labkit.records import Blocks, Epoch, Record
 from labkit.records.scored import Accuracy
@@ -33,16 +32,6 @@ def value_of(record: Record, metric: str) -> float | None:
 # What an engine does once, before a trial is timed: the worker times each apart.
 PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
-
-
-def compiler_state(record: Record) -> Literal["cold", "partly", "cached"] | None:
-    """Whether a compiler found a trial's graphs on the disk: none, some or all; None where the record does not say."""
-    graphs = record.facts.get("compiled_regions")
-    if not isinstance(graphs, dict):
-        return None
-    if not graphs["from the cache"]:
-        return "cold"
-    return "partly" if graphs["compiled"] else "cached"
 
 
 def _epoch_s(record: Record) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from labkit.records import Record
-from labkit.records.observed import Metrics, Telemetry
+from labkit.records.observed import EnergyWindow, Metrics, Telemetry
 from labkit.results import from_trace, from_traffic
 from labkit.results.from_result import value_of
 from labkit.results.study_records import StudyRecords
@@ -64,7 +64,7 @@ def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
     if metric == "energy_per_image_j":
         return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
     if metric == "net_energy_per_image_j":
-        idle_w = idle_power(results, record.pass_number, record.trial["device"])
+        idle_w = _idle_power(results, record.pass_number, record.trial["device"])
         return None if idle_w is None else _energy_per_image(record, above_w=idle_w, on_gpu=on_gpu)
     if metric == "images_per_s_per_w":
         rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
@@ -79,12 +79,9 @@ def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
     return None if found is None else found[0]
 
 
-def idle_power(results: StudyRecords, pass_number: int, device: str | None = None) -> float | None:
-    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do.
-
-    `device` is `cuda` or `cpu`, without it what the profile is of.
-    """
-    for trial in results.trials(workload="idle", device=device or results.profile.device.kind):
+def _idle_power(results: StudyRecords, pass_number: int, device: str) -> float | None:
+    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do."""
+    for trial in results.trials(workload="idle", device=device):
         for record in results.ok(trial):
             if record.pass_number == pass_number:
                 return of_pass(results, record, "power_w")
@@ -98,55 +95,41 @@ def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float 
         return None
     joules, images = 0.0, 0
     for window in telemetry.energy:
-        meters = _meters(window.energy_j, on_gpu=on_gpu)
-        if not meters or window.images is None or any(value is None for value in meters.values()):
+        of_meters = _joules(window, on_gpu=on_gpu)
+        if not of_meters or window.images is None or None in of_meters:
             return None
-        joules += sum(value for value in meters.values() if value is not None) - above_w * window.length_s
+        joules += sum(value for value in of_meters if value is not None) - above_w * window.length_s
         images += window.images
     return joules / images if images else None
 
 
-def _meters(energy_j: dict[str, float | None], *, on_gpu: bool) -> dict[str, float | None]:
-    """The meters of what a trial ran on: its GPUs, or the processor packages (without their memory)."""
-    return {name: joules for name, joules in energy_j.items() if _is_meter(name, on_gpu=on_gpu)}
+def _joules(window: EnergyWindow, *, on_gpu: bool) -> list[float | None]:
+    """Of each meter of what a trial ran on: its GPUs, or the processor packages.
 
-
-def _is_meter(source: str, *, on_gpu: bool) -> bool:
-    return source.startswith(GPU) if on_gpu else _is_package(source)
-
-
-def _is_package(source: str) -> bool:
-    """A processor package as a whole: its parts (`package-0/dram`) are within it, and it is within `psys`."""
-    return source.startswith(f"{RAPL}package") and "/" not in source
+    Parts of a package (`package-0/dram`) are within it, and it is within `psys`.
+    """
+    return [
+        value
+        for source, value in window.energy_j.items()
+        if (source.startswith(GPU) if on_gpu else source.startswith(f"{RAPL}package") and "/" not in source)
+    ]
 
 
 def _rapl_power(telemetry: Telemetry) -> float | None:
     seconds = sum(window.length_s for window in telemetry.energy)
-    joules = [value for window in telemetry.energy for value in _meters(window.energy_j, on_gpu=False).values()]
+    joules = [value for window in telemetry.energy for value in _joules(window, on_gpu=False)]
     return sum(v for v in joules if v is not None) / seconds if joules and None not in joules and seconds else None
 
 
-def energy_methods(results: StudyRecords) -> list[str]:
-    """How the energy of what each trial ran on was found, as the records name it."""
-    methods = {
-        method
-        for record in results.records
-        if record.telemetry
-        for source, method in record.telemetry.energy_method.items()
-        if _is_meter(source, on_gpu=record.trial["device"] == "cuda")
+def _missing(results: StudyRecords) -> dict[tuple[str, str], str]:
+    """What this machine cannot tell, by (source, metric), with the reason that came first."""
+    every = (record.telemetry.missing for record in reversed(results.records) if record.telemetry)
+    return {
+        (source, metric): reason
+        for missing in every
+        for source, reasons in missing.items()
+        for metric, reason in reasons.items()
     }
-    return sorted(methods)
-
-
-def missing(results: StudyRecords) -> dict[tuple[str, str], str]:
-    """What this machine cannot tell, by (source, metric), with the reason."""
-    found: dict[tuple[str, str], str] = {}
-    for record in results.records:
-        if record.telemetry:
-            for source, reasons in record.telemetry.missing.items():
-                for metric, reason in reasons.items():
-                    found.setdefault((source, metric), reason)
-    return found
 
 
 def why_not(results: StudyRecords, metric: str, device: str | None = None, *, trial: Trial | None = None) -> str:
@@ -166,7 +149,7 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
     on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
     names = {metric, "*"} | (OF_METERS if metric in OF_METERS or metric.endswith("_per_image_j") else set())
-    reasons = {why for (source, name), why in missing(results).items() if name in names and source.startswith(meter)}
+    reasons = {why for (source, name), why in _missing(results).items() if name in names and source.startswith(meter)}
     if reasons or lost:
         return _listing(sorted(reasons or lost))
     if results and all(record.telemetry is None for record in results.records):

@@ -7,7 +7,7 @@ and their share is of the traced time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labkit.records import Record
@@ -15,9 +15,8 @@ from labkit.records.traced import (
     ALGORITHMS_HOLD_SINCE,
     RULES,
     CallClass,
+    Copies,
     Direction,
-    KernelClass,
-    Section,
     Total,
     Traced,
     Untraced,
@@ -29,11 +28,6 @@ SORTED_BEFORE = (
     "kernels of these records were sorted by earlier rules, which put part of what an FFT multiplies under Winograd, "
     "implicit matrix product and element-wise, and matrix products of one convolution of a backward pass under the "
     "Winograd of the other; `FORCE=1` measures again"
-)
-RENAMED_SINCE = (
-    "Kernels of these records were sorted by earlier rules, which put cuDNN's transformations of tensors under layout "
-    "and not under convolution, and one of its engines (`convolve_common_engine`) under direct convolution and not "
-    "under implicit matrix product; `FORCE=1` measures again."
 )
 # Of what a step keeps in memory, in the order of a figure.
 MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
@@ -98,12 +92,11 @@ def _active_share(record: Record, traced: Traced, seconds: float) -> float | Non
     """
     if traced.of == "operators":
         return seconds / traced.elapsed_s
-    step_s = record.blocks.step_s if record.blocks else None
-    return seconds / traced.steps / step_s if step_s else None
+    return _over(seconds / traced.steps, _step_s(record))
 
 
-def _compute_utilisation(record: Record, traced: Traced) -> float | None:
-    return _active_share(record, traced, traced.busy_s)
+def _step_s(record: Record) -> float | None:
+    return record.blocks.step_s if record.blocks else None
 
 
 def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
@@ -130,130 +123,76 @@ def _waiting_share(record: Record, traced: Traced) -> float | None:
     return _launch_gap_share(record, traced)
 
 
+def _over(part: float, whole: float | None) -> float | None:
+    """A share; None where there is nothing that it could be of."""
+    return part / whole if whole else None
+
+
 def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
     whole = traced.kernel_s + sum(one.seconds for one in traced.copies.values())
-    return seconds / whole if whole and traced.of == "kernels" else None
-
-
-def _copy_share(_: Record, traced: Traced) -> float | None:
-    return _of_kernels_and_copies(sum(one.seconds for one in traced.copies.values()), traced)
-
-
-def _broadcast_share(_: Record, traced: Traced) -> float | None:
-    return _of_kernels_and_copies(traced.broadcast_s, traced)
+    return _over(seconds, whole) if traced.of == "kernels" else None
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
     # No convolution ran, or its time stands elsewhere too.
     if not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE:
         return None
-    found = traced.algorithms.get("winograd")
-    return _of_kernels_and_copies(found.seconds if found else 0.0, traced)
+    winograd = traced.algorithms.get("winograd")
+    return _of_kernels_and_copies(winograd.seconds if winograd else 0.0, traced)
 
 
-def _maxpool_backward_share(_: Record, traced: Traced) -> float | None:
-    return traced.max_pool_backward_s / traced.kernel_s if traced.kernel_s else None
+def _share_of_calls(kind: CallClass, parts: Sequence[Mapping[CallClass, Total]]) -> float | None:
+    """The share of a class in the time of all API calls of these parts of a step."""
+    whole = sum(total.seconds for calls in parts for total in calls.values())
+    return _over(sum(calls[kind].seconds for calls in parts if kind in calls), whole)
 
 
-def _api_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
-    def of(_: Record, traced: Traced) -> float | None:
-        whole = sum(one.seconds for one in traced.calls.values())
-        return traced.calls[kind].seconds / whole if whole and kind in traced.calls else 0.0 if whole else None
-
-    return of
+def _way_back(traced: Traced) -> list[Mapping[CallClass, Total]]:
+    """The calls of what the NYU paper profiled as the backward pass; [] where the trace has no such sections."""
+    calls = [traced.sections[name].calls for name in WAY_BACK if name in traced.sections]
+    return [*calls] if len(calls) == len(WAY_BACK) else []
 
 
-def _way_back(traced: Traced) -> list[Section]:
-    """The sections that the NYU paper profiled as the backward pass; [] where the trace has none."""
-    found = [traced.sections[name] for name in WAY_BACK if name in traced.sections]
-    return found if len(found) == len(WAY_BACK) else []
-
-
-def _way_back_share(kind: CallClass) -> Callable[[Record, Traced], float | None]:
-    def of(_: Record, traced: Traced) -> float | None:
-        sections = _way_back(traced)
-        whole = sum(one.seconds for section in sections for one in section.calls.values())
-        part = sum(section.calls[kind].seconds for section in sections if kind in section.calls)
-        return part / whole if whole else None
-
-    return of
-
-
-def _kernel_overlap_share(_: Record, traced: Traced) -> float | None:
-    return traced.overlapping_s / traced.busy_s if traced.busy_s and traced.of == "kernels" else None
-
-
-def _copy_overlap_share(_: Record, traced: Traced) -> float | None:
-    return traced.copy_beside_kernel_s / traced.copy_s if traced.copy_s else None
+def _host_copies(traced: Traced) -> list[Copies]:
+    return [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
 
 
 def _copy_bytes(_: Record, traced: Traced) -> float | None:
     """The median of the direction between host and device that has most copies."""
-    found = [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
-    return float(max(found, key=lambda one: one.count).median_bytes) if found else None
-
-
-def _copy_bytes_per_s(_: Record, traced: Traced) -> float | None:
-    found = [traced.copies[name] for name in HOST_COPIES if name in traced.copies]
-    seconds = sum(one.seconds for one in found)
-    return sum(one.bytes for one in found) / seconds if seconds else None
-
-
-def _profiled_utilisation(_: Record, traced: Traced) -> float | None:
-    """As the CERN paper takes it: over the very steps that were profiled, however long the profiler made them."""
-    return traced.busy_s / traced.elapsed_s
-
-
-def _busy_step_s(_: Record, traced: Traced) -> float | None:
-    return traced.busy_s / traced.steps
-
-
-def _traced_step_s(_: Record, traced: Traced) -> float | None:
-    return traced.elapsed_s / traced.steps
-
-
-def _trace_slowdown(record: Record, traced: Traced) -> float | None:
-    step_s = record.blocks.step_s if record.blocks else None
-    return traced.elapsed_s / traced.steps / step_s if step_s else None
-
-
-def _exchange_s(_: Record, traced: Traced) -> float | None:
-    return traced.exchange_s / traced.steps
-
-
-def _exposed_exchange_s(_: Record, traced: Traced) -> float | None:
-    return traced.exposed_exchange_s / traced.steps
-
-
-def _hidden_exchange_share(_: Record, traced: Traced) -> float | None:
-    return traced.hidden_exchange_share
+    copies = _host_copies(traced)
+    return float(max(copies, key=lambda one: one.count).median_bytes) if copies else None
 
 
 _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
-    "compute_utilisation": _compute_utilisation,
+    "compute_utilisation": lambda record, traced: _active_share(record, traced, traced.busy_s),
     "launch_gap_share": _launch_gap_share,
     "waiting_share": _waiting_share,
-    "copy_share": _copy_share,
-    "broadcast_share": _broadcast_share,
+    "copy_share": lambda _, traced: _of_kernels_and_copies(sum(one.seconds for one in traced.copies.values()), traced),
+    "broadcast_share": lambda _, traced: _of_kernels_and_copies(traced.broadcast_s, traced),
     "winograd_share": _winograd_share,
-    "maxpool_backward_share": _maxpool_backward_share,
-    "launch_api_share": _api_share("launch"),
-    "cleanup_api_share": _api_share("clean_up"),
-    "memory_api_share": _api_share("memory"),
-    "backward_launch_api_share": _way_back_share("launch"),
-    "backward_cleanup_api_share": _way_back_share("clean_up"),
-    "backward_memory_api_share": _way_back_share("memory"),
-    "kernel_overlap_share": _kernel_overlap_share,
-    "copy_overlap_share": _copy_overlap_share,
+    "maxpool_backward_share": lambda _, traced: _over(traced.max_pool_backward_s, traced.kernel_s),
+    "launch_api_share": lambda _, traced: _share_of_calls("launch", [traced.calls]),
+    "cleanup_api_share": lambda _, traced: _share_of_calls("clean_up", [traced.calls]),
+    "memory_api_share": lambda _, traced: _share_of_calls("memory", [traced.calls]),
+    "backward_launch_api_share": lambda _, traced: _share_of_calls("launch", _way_back(traced)),
+    "backward_cleanup_api_share": lambda _, traced: _share_of_calls("clean_up", _way_back(traced)),
+    "backward_memory_api_share": lambda _, traced: _share_of_calls("memory", _way_back(traced)),
+    "kernel_overlap_share": lambda _, traced: (
+        _over(traced.overlapping_s, traced.busy_s) if traced.of == "kernels" else None
+    ),
+    "copy_overlap_share": lambda _, traced: _over(traced.copy_beside_kernel_s, traced.copy_s),
     "copy_bytes": _copy_bytes,
-    "copy_bytes_per_s": _copy_bytes_per_s,
-    "profiled_utilisation": _profiled_utilisation,
-    "busy_step_s": _busy_step_s,
-    "traced_step_s": _traced_step_s,
-    "trace_slowdown": _trace_slowdown,
-    "exchange_s": _exchange_s,
-    "exposed_exchange_s": _exposed_exchange_s,
-    "hidden_exchange_share": _hidden_exchange_share,
+    "copy_bytes_per_s": lambda _, traced: _over(
+        sum(one.bytes for one in _host_copies(traced)), sum(one.seconds for one in _host_copies(traced))
+    ),
+    # As the CERN paper takes it: over the very steps that were profiled, however long the profiler made them.
+    "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
+    "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
+    "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
+    "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
+    "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
+    "exposed_exchange_s": lambda _, traced: traced.exposed_exchange_s / traced.steps,
+    "hidden_exchange_share": lambda _, traced: traced.hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
 _ON_CPUS = {
@@ -284,27 +223,3 @@ def why_no_label(record: Record) -> str:
     if traced is not None and traced.of == "operators":
         return "on a CPU operators are traced, and an operator's name does not say what it runs"
     return why_no_trace(record)
-
-
-def earlier_rules(records: Iterable[Record]) -> str:
-    """A sentence where kernels were sorted by rules that were changed since; empty where none were."""
-    records = list(records)
-    if not algorithms_hold(records):
-        return f"K{SORTED_BEFORE[1:]}."
-    return RENAMED_SINCE if any(rules < RULES for rules in _rules(records)) else ""
-
-
-def algorithms_hold(records: Iterable[Record]) -> bool:
-    """Whether no kernel was sorted by rules that told algorithms of convolutions wrongly."""
-    return all(rules >= ALGORITHMS_HOLD_SINCE for rules in _rules(records))
-
-
-def _rules(records: Iterable[Record]) -> list[int]:
-    found = [trace for record in records if (trace := trace_of(record))]
-    return [trace.rules for trace in found if trace.of == "kernels"]
-
-
-def class_shares(traced: Traced) -> dict[KernelClass, float]:
-    """Each class's share of the kernels' time; of a CPU, of the operators'. They add up to 1."""
-    whole = traced.kernel_s
-    return {name: total.seconds / whole for name, total in traced.kernels.items()} if whole else {}

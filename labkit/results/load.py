@@ -72,7 +72,7 @@ def study_records(
     if host_id is None:
         nothing = StudyRecords(study=study, profile=profile, scale=asked[0], host_id=None, host={}, records=[])
         return replace(nothing, store=store)
-    return records_of_host(profile, study, store=store, host_id=host_id, here=here, asked=asked)
+    return records_of_host(profile, study, store=store, host_id=host_id, asked=asked)
 
 
 def records_of_host(
@@ -81,7 +81,6 @@ def records_of_host(
     *,
     store: Store,
     host_id: str,
-    here: str | None = None,
     asked: tuple[str, Sequence[str] | None] = ("quick", None),
 ) -> StudyRecords:
     """The records of a study on one host that belong together, at the largest complete scale."""
@@ -96,7 +95,6 @@ def records_of_host(
         host_id=host_id,
         host=read_host(store.report, host_id),
         records=shown,
-        measured_here=host_id == here,
         lines={(record.key, record.pass_number): number[id(record)] for record in shown},
         file_name=store.path(host_id, study.id).name,
         store=store,

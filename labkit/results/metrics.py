@@ -76,7 +76,7 @@ def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
     rate, trial = value_of(record, "flop_per_s"), record.as_trial
     if rate is None or trial.precision != "fp32":
         return None
-    peak, _ = roofline.fp32_peak(results, trial)
+    peak = roofline.fp32_peak(results, trial)
     return rate / (peak * record.devices_used) if peak else None
 
 

@@ -17,17 +17,16 @@ from dataclasses import dataclass, replace
 from labkit.hardware.profile import Peaks, Profile
 from labkit.models import count, input_bytes
 from labkit.recipes import CRITIC_STEPS, weight_passes
-from labkit.results.study_records import StudyRecords as Results
+from labkit.results.study_records import StudyRecords
 from labkit.trial import Trial
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """FLOP/s and bytes/s that a device reaches; None where unknown. `source` says whether nominal or measured."""
+    """FLOP/s and bytes/s that a device reaches; None where unknown."""
 
     flop_per_s: float | None
     bytes_per_s: float | None
-    source: str
 
 
 @dataclass(frozen=True)
@@ -47,37 +46,30 @@ class Bound:
     limited_by: str
 
 
-def nominal(peaks: Peaks, precision: str) -> Ceilings:
-    """The vendor's ceilings of a profile."""
-    peak = peaks.flop_per_s.get(precision)  # type: ignore[call-overload]
-    memory = peaks.memory_bytes_per_s
-    return Ceilings(peak.value if peak else None, memory.value if memory else None, "nominal")
-
-
 def nominal_of(profile: Profile, trial: Trial) -> Ceilings:
-    """The vendor's ceilings of a trial; unknown of one on the CPU beside the GPU that the profile is of."""
-    return nominal(profile.peaks if trial.device == profile.device.kind else Peaks(), trial.precision)
+    """The vendor's ceilings for a trial; unknown of one on the CPU beside the GPU that the profile is of."""
+    peaks = profile.peaks if trial.device == profile.device.kind else Peaks()
+    peak, memory = peaks.flop_per_s.get(trial.precision), peaks.memory_bytes_per_s  # type: ignore[call-overload]
+    return Ceilings(peak.value if peak else None, memory.value if memory else None)
 
 
-def measured(results: Results, device: str | None = None) -> Ceilings:
+def measured(results: StudyRecords, device: str | None = None) -> Ceilings:
     """The ceilings that this host reached with a large FP32 matrix product and a copy in the device's own memory.
 
     `device` is `cuda` or `cpu`, without it what the profile is of.
     """
     kind = device or results.profile.device.kind
     arithmetic = results.ceiling("matmul", "flop_per_s", device=kind)
-    memory = results.ceiling("memory_copy", "bytes_per_s", device=kind)
-    return Ceilings(arithmetic.point if arithmetic else None, memory.point if memory else None, "measured")
+    return Ceilings(arithmetic, results.ceiling("memory_copy", "bytes_per_s", device=kind))
 
 
-def fp32_peak(results: Results, trial: Trial) -> tuple[float | None, str]:
-    """FP32 FLOP/s of a device of a trial, and whose word it is: the vendor's, else what was measured here."""
+def fp32_peak(results: StudyRecords, trial: Trial) -> float | None:
+    """FP32 FLOP/s of a device of a trial: the vendor's, else what was measured here."""
     vendor = nominal_of(results.profile, replace(trial, precision="fp32"))
-    found = vendor if vendor.flop_per_s else measured(results, trial.device)
-    return found.flop_per_s, found.source
+    return vendor.flop_per_s or measured(results, trial.device).flop_per_s
 
 
-def work_of(results: Results, trial: Trial) -> Work | None:
+def work_of(results: StudyRecords, trial: Trial) -> Work | None:
     """The work of a recorded trial of a network; None when no pass of it has a result."""
     flop = results.fact(trial, "flop_forward" if trial.workload == "infer" else "flop_training")
     weights = results.fact(trial, "weight_traffic_bytes_per_step")
@@ -112,33 +104,22 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
     return Bound(work.images / times[limit], limit)
 
 
-def model_work(model: str, batch: int, *, image_px: int = 32, optimizer: str = "sgd", devices: int = 1) -> Work:
-    """A device's work of a training step before anything is measured, from the model itself."""
-    facts = count(model, image_px=image_px)
-    weights = int(weight_passes(optimizer, devices) * facts.parameter_bytes)
-    return Work(batch, facts.flop_training * batch, weights + input_bytes(model, image_px) * batch)
-
-
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 
 def planned_work(trial: Trial) -> Work:
     """The work of a step of a trial of a network, before anything is measured."""
-    if trial.workload == "train":
-        of_device = model_work(
-            trial.model,
-            trial.batch_of_device,
-            image_px=trial.image_px,
-            optimizer=trial.optimizer,
-            devices=trial.devices,
-        )
-        return _on_devices(trial, of_device)
+    images = _images_of_step(trial)
     if trial.workload == "gan":
-        work, images = count(trial.model, image_px=trial.image_px, constraint=trial.constraint), _images_of_step(trial)
+        work = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
         assert work.weight_traffic_bytes is not None
         read = work.weight_traffic_bytes + input_bytes(trial.model, trial.image_px) * images
         return Work(images, work.flop_training * images, read)
     facts = count(trial.model, image_px=trial.image_px)
+    if trial.workload == "train":
+        weights = int(weight_passes(trial.optimizer, trial.devices) * facts.parameter_bytes)
+        read = weights + input_bytes(trial.model, trial.image_px) * images
+        return _on_devices(trial, Work(images, facts.flop_training * images, read))
     size = WEIGHT_BYTES[trial.precision]
     return Work(
         trial.batch, facts.flop_forward * trial.batch, size * (facts.parameters + 3 * trial.image_px**2 * trial.batch)

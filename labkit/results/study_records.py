@@ -10,9 +10,9 @@ from typing import Any
 from labkit.hardware.profile import Profile
 from labkit.records import Record
 from labkit.records.store import Store
-from labkit.registry import Study, find_metric
+from labkit.registry import Study
 from labkit.results.from_result import value_of
-from labkit.statistics import Interval, log_interval
+from labkit.statistics import log_interval
 from labkit.trial import Trial
 
 
@@ -26,7 +26,6 @@ class StudyRecords:
     host_id: str | None
     host: dict[str, Any]
     records: list[Record]
-    measured_here: bool = False
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
     file_name: str = ""  # of the file of records, which may be packed
     store: Store | None = None  # where they were read
@@ -51,16 +50,6 @@ class StudyRecords:
         """The passes of a trial that have a result."""
         return [record for record in self.by_trial.get(trial, []) if record.status == "ok" and record.result]
 
-    def values(self, trial: Trial, metric: str) -> dict[int, float]:
-        """Pass number -> value of a metric (SI units); passes without it are left out."""
-        found = {record.pass_number: value_of(record, find_metric(metric).name) for record in self.ok(trial)}
-        return {number: value for number, value in found.items() if value is not None}
-
-    def interval(self, trial: Trial, metric: str) -> Interval | None:
-        """Geometric mean over passes with its 95 % interval; None without any value."""
-        values = list(self.values(trial, metric).values())
-        return log_interval(values) if values else None
-
     def fact(self, trial: Trial, name: str) -> Any:
         """What the workload said of itself (parameters, FLOP, …); None when no pass has it."""
         return next((record.facts[name] for record in self.ok(trial) if name in record.facts), None)
@@ -69,26 +58,20 @@ class StudyRecords:
         """Records without a result."""
         return [record for record in self.records if record.status != "ok"]
 
-    def ceiling(self, workload: str, metric: str, *, device: str) -> Interval | None:
-        """A device's measured ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`)."""
-        trials = self.trials(workload=workload, precision="fp32", device=device)
-        found = [self.interval(trial, metric) for trial in trials]
-        return next((interval for interval in found if interval), None)
+    def ceiling(self, workload: str, metric: str, *, device: str) -> float | None:
+        """A device's measured ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
+
+        The geometric mean over passes; None without any value.
+        """
+        for trial in self.trials(workload=workload, precision="fp32", device=device):
+            values = [value for record in self.ok(trial) if (value := value_of(record, metric)) is not None]
+            if values:
+                return log_interval(values).point
+        return None
 
     def passes(self) -> list[int]:
         """The pass numbers that have records."""
         return sorted({record.pass_number for record in self.records})
-
-    @property
-    def boards_used(self) -> int:
-        """How many devices these trials used at most: not those that stood idle beside them."""
-        return max((record.devices_used for record in self.records), default=1)
-
-    @property
-    def power_limit_w(self) -> float | None:
-        """What those boards may draw together; None where no limit is stated."""
-        limit = self.profile.device.board_power_w
-        return None if limit is None else limit.value * self.boards_used
 
     def file(self) -> str:
         """The file of these records, relative to the folder of all reports."""
@@ -98,11 +81,6 @@ class StudyRecords:
         """The lines of that file that hold a trial's records."""
         found = [self.lines.get((record.key, record.pass_number)) for record in self.by_trial.get(trial, [])]
         return sorted(line for line in found if line is not None)
-
-    @property
-    def again(self) -> str:
-        """The command that makes this study's page, and every figure on it, again from the records."""
-        return f"make render HW={self.profile.name} STUDY={self.study.name}"
 
     @property
     def device_name(self) -> str:
@@ -115,7 +93,7 @@ class StudyRecords:
         if not self:
             return "no records"
         gpus, cpu = measured_gpus(self.profile, self.host), self.host.get("cpu", "unknown CPU")
-        used = self.boards_used
+        used = max(record.devices_used for record in self.records)  # not those that stood idle beside them
         count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
         device = f"{count}{gpus[0]}" if gpus else cpu
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
@@ -133,11 +111,6 @@ def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
     if profile.device.kind == "cpu":
         return []
     return [gpu["name"] for gpu in host.get("gpus") or [] if re.search(profile.device.pattern, gpu["name"])]
-
-
-def without_data_identity(trial: Trial) -> Trial:
-    """The trial whatever the content of its data: to match trials across hosts and plans."""
-    return replace(trial, data_checksum="")
 
 
 def without_data(trial: Trial) -> Trial:

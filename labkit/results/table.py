@@ -41,23 +41,15 @@ _COUNTS = ("batch", "image_px", "classes")  # of them whole numbers, which a mis
 # The columns of long tables that hold words; all others hold numbers, also where there is no row.
 _TEXTS = frozenset(
     {
-        "label",
-        "text",
-        "window",
-        "metric",
-        "kernel_class",
-        "algorithm",
-        "part",
-        "source",
-        "why",
-        "phase",
-        "check",
-        "field",
+        *("label", "text", "window", "metric", "kernel_class", "algorithm"),
+        *("part", "source", "why", "phase", "check", "field"),
     }
 )
 COLUMNS = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, *METRICS]
 # Long tables have these whether they vary or not, so that a notebook can group by them on any device.
 _ALWAYS = ("workload", "mode", "model", "image_px", "batch", "precision")
+
+Rows = Iterable[tuple[Any, ...]]  # of a long table, cells in the order of its columns
 
 
 @dataclass(frozen=True)
@@ -96,40 +88,25 @@ class Results:
 
     def blocks(self) -> pd.DataFrame:
         """One row per timed block: `block`, `start_s`, `steps`, `step_s`, `device_step_s`, `loss`."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            if (blocks := record.blocks) is None:
-                return
-            for number, host_s in enumerate(blocks.host_s):
-                yield {
-                    "block": number,
-                    "start_s": blocks.at_s[number] if blocks.at_s else None,
-                    "steps": blocks.steps_per_block,
-                    "step_s": host_s / blocks.steps_per_block,
-                    "device_step_s": blocks.device_s[number] / blocks.steps_per_block if blocks.device_s else None,
-                    "loss": blocks.loss[number] if blocks.loss else None,
-                }
-
-        return self._long(of, ["block", "start_s", "steps", "step_s", "device_step_s", "loss"])
+        return self._long(["block", "start_s", "steps", "step_s", "device_step_s", "loss"], _blocks)
 
     def epochs(self) -> pd.DataFrame:
         """One row per epoch of a training run: `epoch`, `train_s`, `train_loss`, `val_loss`, `top1`, `top5`, …"""
 
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for number, epoch in enumerate(record.epochs.epochs if record.epochs else [], start=1):
-                yield {"epoch": number, **epoch.model_dump()}
+        def of(record: Record) -> Rows:
+            epochs = record.epochs.epochs if record.epochs else []
+            return ((number, *epoch.model_dump().values()) for number, epoch in enumerate(epochs, start=1))
 
-        return self._long(of, ["epoch", *Epoch.model_fields])
+        return self._long(["epoch", *Epoch.model_fields], of)
 
     def queries(self) -> pd.DataFrame:
         """One row per query of an inference trial: `query`, `latency_of_query_s`."""
 
-        def of(record: Record) -> Iterator[dict[str, Any]]:
+        def of(record: Record) -> Rows:
             queries = record.blocks.queries if record.blocks else None
-            for number, latency_ns in enumerate(queries.latency_ns if queries else []):
-                yield {"query": number, "latency_of_query_s": latency_ns / 1e9}
+            return ((number, ns / 1e9) for number, ns in enumerate(queries.latency_ns if queries else []))
 
-        return self._long(of, ["query", "latency_of_query_s"])
+        return self._long(["query", "latency_of_query_s"], of)
 
     def hits(self) -> pd.DataFrame:
         """One row per scored image: `image` and whether it was classified rightly (`top1`, `top5`)."""
@@ -147,12 +124,10 @@ class Results:
     def labels(self) -> pd.DataFrame:
         """One row per fact in words: `label` (such as `convolution_kernel`) and `text`."""
 
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for name in LABELS:
-                if (text := label(record, name)) is not None:
-                    yield {"label": name, "text": text}
+        def of(record: Record) -> Rows:
+            return ((name, text) for name in LABELS if (text := label(record, name)) is not None)
 
-        return self._long(of, ["label", "text"])
+        return self._long(["label", "text"], of)
 
     def series(self) -> pd.DataFrame:
         """Telemetry over time: `source`, `metric`, `time_s` from the first timed block, `value`. A row is a change.
@@ -180,78 +155,38 @@ class Results:
         Windows are `unattached` (before any process uses the device), `idle_before`, `warmup`, `timed`, `after`, and
         `polled`: the timed part as reading once a second sees it.
         """
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            told = record.telemetry
-            windows = (
-                {**{name: one.sources for name, one in told.windows.items()}, "polled": told.polled} if told else {}
-            )
-            for window, sources in windows.items():
-                for metric in dict.fromkeys(name for metrics in sources.values() for name in metrics):
-                    if (found := of_record(record, metric, window)) is not None:
-                        names = ("mean", "lowest", "highest")
-                        yield {"window": window, "metric": metric, **dict(zip(names, found, strict=True))}
-
-        return self._long(of, ["window", "metric", "mean", "lowest", "highest"])
+        return self._long(["window", "metric", "mean", "lowest", "highest"], _readings)
 
     def kernels(self) -> pd.DataFrame:
         """One row per class of kernels (of a CPU: of operators): `kernel_class`, `seconds` and `count` in a step."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for kind, (seconds, count) in kernels_of(record).items():
-                yield {"kernel_class": kind, "seconds": seconds, "count": count}
-
-        return self._long(of, ["kernel_class", "seconds", "count"])
+        columns = ["kernel_class", "seconds", "count"]
+        return self._long(columns, lambda record: ((kind, *sums) for kind, sums in kernels_of(record).items()))
 
     def algorithms(self) -> pd.DataFrame:
         """One row per algorithm of a step's convolutions: `algorithm`, `seconds` and `count` of its kernels."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for algorithm, (seconds, count) in algorithms_of(record).items():
-                yield {"algorithm": algorithm, "seconds": seconds, "count": count}
-
-        return self._long(of, ["algorithm", "seconds", "count"])
+        columns = ["algorithm", "seconds", "count"]
+        return self._long(columns, lambda record: ((name, *sums) for name, sums in algorithms_of(record).items()))
 
     def memory(self) -> pd.DataFrame:
         """One row per part of what a step keeps in memory: `part` (`weights`, `activations`, …), `held_bytes`."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for part, size in memory_of(record).items():
-                yield {"part": part, "held_bytes": size}
-
-        return self._long(of, ["part", "held_bytes"])
+        return self._long(["part", "held_bytes"], lambda record: memory_of(record).items())
 
     def flags(self) -> pd.DataFrame:
         """One row per timed block that ran throttled or below its clock: `block`, `source`, `why`."""
 
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for flag in record.telemetry.flagged if record.telemetry else []:
-                for block in flag.blocks:
-                    yield {"block": block, "source": flag.source, "why": flag.why}
+        def of(record: Record) -> Rows:
+            flagged = record.telemetry.flagged if record.telemetry else []
+            return ((block, flag.source, flag.why) for flag in flagged for block in flag.blocks)
 
-        return self._long(of, ["block", "source", "why"])
+        return self._long(["block", "source", "why"], of)
 
     def phases(self) -> pd.DataFrame:
         """One row per phase of a trial in a pass, such as `build`, `compile`, `warmup`, `timed`: `phase`, `seconds`."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            for phase, seconds in record.phases_s.items():
-                yield {"phase": phase, "seconds": seconds}
-
-        return self._long(of, ["phase", "seconds"])
+        return self._long(["phase", "seconds"], lambda record: record.phases_s.items())
 
     def checks(self) -> pd.DataFrame:
         """One row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
-
-        def of(record: Record) -> Iterator[dict[str, Any]]:
-            gate = record.facts.get("gate")
-            gate = gate if isinstance(gate, dict) else {}
-            for name, difference in gate.items():
-                check = name.removesuffix("_difference")
-                if check != name and f"{check}_tolerance" in gate:
-                    yield {"check": check, "difference": difference, "tolerance": gate[f"{check}_tolerance"]}
-
-        return self._long(of, ["check", "difference", "tolerance"])
+        return self._long(["check", "difference", "tolerance"], _checks)
 
     def facts(self, name: str) -> pd.DataFrame:
         """One row per record and field of a fact that it notes, such as "layers" or "weights": `field`, `value`.
@@ -259,12 +194,11 @@ class Results:
         Fields within fields have dotted names (`Convolution.i8`).
         """
 
-        def of(record: Record) -> Iterator[dict[str, Any]]:
+        def of(record: Record) -> Rows:
             fact = record.facts.get(name, {})
-            for field, value in _leaves(fact if isinstance(fact, dict) else {name: fact}):
-                yield {"field": field, "value": value}
+            return _leaves(fact if isinstance(fact, dict) else {name: fact})
 
-        return self._long(of, ["field", "value"])
+        return self._long(["field", "value"], of)
 
     @property
     def command(self) -> str:
@@ -295,8 +229,10 @@ class Results:
         for row, (_, record) in zip(keys, self._rows, strict=True):
             yield row, record
 
-    def _long(self, of: Callable[[Record], Iterable[dict[str, Any]]], columns: list[str]) -> pd.DataFrame:
-        rows = [{**row, **part} for row, record in self._records() for part in of(record)]
+    def _long(self, columns: list[str], of: Callable[[Record], Rows]) -> pd.DataFrame:
+        """A table with the rows that `of` gives for each record, and the columns that tell records apart."""
+        keyed = self._records()
+        rows = [{**row, **dict(zip(columns, cells, strict=True))} for row, record in keyed for cells in of(record)]
         if rows:
             return pd.DataFrame(rows)
         numbers = dict.fromkeys((name for name in columns if name not in _TEXTS), float)
@@ -319,8 +255,40 @@ class Results:
         return "\n".join([*lines, "frame() gives every value as a DataFrame."])
 
 
-def _leaves(fact: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values within a fact and their dotted names."""
+def _blocks(record: Record) -> Rows:
+    """The timed blocks of a record, as `Results.blocks` has them."""
+    if (blocks := record.blocks) is None:
+        return
+    steps = blocks.steps_per_block
+    for number, host_s in enumerate(blocks.host_s):
+        start_s = blocks.at_s[number] if blocks.at_s else None
+        device_s = blocks.device_s[number] / steps if blocks.device_s else None
+        yield number, start_s, steps, host_s / steps, device_s, blocks.loss[number] if blocks.loss else None
+
+
+def _readings(record: Record) -> Rows:
+    """Each metric of telemetry in each window of a record, as `Results.readings` has them."""
+    if (telemetry := record.telemetry) is None:
+        return
+    windows = {name: window.sources for name, window in telemetry.windows.items()} | {"polled": telemetry.polled}
+    for window, sources in windows.items():
+        for metric in dict.fromkeys(name for metrics in sources.values() for name in metrics):
+            if (statistics := of_record(record, metric, window)) is not None:
+                yield window, metric, *statistics
+
+
+def _checks(record: Record) -> Rows:
+    """The correctness checks of a record, as `Results.checks` has them."""
+    gate = record.facts.get("gate")
+    gate = gate if isinstance(gate, dict) else {}
+    for name, difference in gate.items():
+        check = name.removesuffix("_difference")
+        if check != name and f"{check}_tolerance" in gate:
+            yield check, difference, gate[f"{check}_tolerance"]
+
+
+def _leaves(fact: dict[str, Any], path: str = "") -> Rows:
+    """The dotted names of the values within a fact, and the values."""
     for name, value in fact.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{path}{name}.")

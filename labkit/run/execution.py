@@ -137,7 +137,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     if workload.images_per_step is None:
         timing = timing.model_copy(update={"warmup_s": timing.warmup_s / 2, "timed_s": timing.timed_s * CEILING_SHARE})
     quiet_collector()
-    used = _CpuTime()
+    began_s, cpu_before_s = time.monotonic(), _cpu_time_s()
     result = time_blocks(
         workload.step,
         clock,
@@ -150,7 +150,7 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         read_loss=workload.read_loss,
         on_block=lambda phase, share: events.progress(phase, share),
     )
-    cores_used = used.cores()
+    cores_used = (_cpu_time_s() - cpu_before_s) / (time.monotonic() - began_s)
     close_phase("blocks")
     phases["warmup"], phases["timed"] = sum(result.warmup_s), result.timed_s
     result = asked_of_answers(trial, workload, clock, result, timing, events, close_phase)
@@ -160,6 +160,11 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     result, of_steps = asked_of_steps(trial, workload, clock, result, job.pass_number, events, close_phase)
     facts |= of_steps
     return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def _cpu_time_s() -> float:
+    """Processor time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _peak_memory(trial: Trial) -> dict[str, Any]:
@@ -214,18 +219,3 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
 def _failed(status: str, reason: str) -> Event:
     first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name in it may hold what is no text
     return {"status": status, "reason": first[:500]}
-
-
-class _CpuTime:
-    """Processor time of this process and its children since it was made."""
-
-    def __init__(self) -> None:
-        self._began_s, self._before_s = time.monotonic(), self._now_s()
-
-    @staticmethod
-    def _now_s() -> float:
-        return sum(os.times()[:4])  # user and system, own and of children that have ended
-
-    def cores(self) -> float:
-        """Cores kept busy on average."""
-        return (self._now_s() - self._before_s) / (time.monotonic() - self._began_s)

@@ -1,7 +1,10 @@
-"""Start several ranks that run trials together, listen to each, and end them all: the runner's side of `run.rank`.
+"""Ranks that run trials together, on one node or several: the runner's side of `run.rank` and `run.node`.
 
-torchrun starts the ranks and tells them of each other. Each has a line of its own to here. Of a trial that fails there
-is one outcome: that of the rank which failed first, with its number, since the others fail of its absence.
+first node: runner (listens) <---- line ---- node 0: torchrun, ranks 0 ... n-1, each with a line of its own
+                             <---- line ---- node 1: torchrun, ranks n ... 2n-1
+
+A trial that fails has one outcome: that of the rank which failed first, with its number, since the others fail of its
+absence.
 """
 
 from __future__ import annotations
@@ -13,17 +16,15 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from labkit.hardware.profile import Timing
-from labkit.run.process import Spawned
+from labkit.run.nodes import Nodes, ThisNode
+from labkit.run.process import Spawned, Work
 from labkit.run.protocol import ADDRESS, TOKEN, kept_alive
-from labkit.trial import Trial
 
 LAST_WORDS_S = 1.0  # after a first sign of failure, for what else the ranks have to say of it
 DEATH_S = 15.0  # in which torchrun notices that a rank has died, and says with which exit code
@@ -31,52 +32,35 @@ HELLO_S, HELLO_BYTES = 10.0, 4096  # of a connection's first line, which shows i
 MORE = 64  # connections that may wait to be accepted, beside one of each rank
 STACKS_S = 3.0  # in which ranks say where they stand
 SILENT_LEAD_S = 0.1  # by which a rank that is gone may seem to have gone too late
+ALL_THERE_S = 300.0  # in which all nodes must have come
+PARTING_S = 5.0  # in which nodes end after their lines have, and again after they are asked to
 WAITING = re.compile(r"torch/(distributed|cuda|autograd)/")
 OUTCOME = ("status", "reason", "facts")
 FROM_RANK_0 = ("hello", "start", "progress", "done")
 
 
 class GroupProcess(Spawned):
-    """`ranks` processes under one torchrun."""
+    """`ranks` processes on this node, or on as many nodes as each of the trials takes."""
 
-    LISTENS_AT = "127.0.0.1"
-
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        timing: Timing,
-        *,
-        ranks: int,
-        log: Path,
-        environment: dict[str, str],
-        gap_seed: int = 0,
-        pass_number: int = 1,
-    ) -> None:
-        self._ranks, self._token = ranks, secrets.token_hex(16)
-        self._server = socket.create_server((self.LISTENS_AT, 0), backlog=ranks + MORE)
+    def __init__(self, work: Work, *, ranks: int, nodes: Nodes | None = None) -> None:
+        self._ranks, self._token, self._told = ranks, secrets.token_hex(16), work.environment
+        self._nodes, self._number = nodes or ThisNode(), work.trials[0].nodes
+        # Other nodes reach this one by an address that we don't know.
+        self._server = socket.create_server(("127.0.0.1" if self._number == 1 else "", 0), backlog=ranks + MORE)
         self._lines: dict[int, socket.socket] = {}
         self._pids: dict[int, int] = {}
         self._said_bye: set[int] = set()
-        super().__init__(trials, timing, log=log, environment=environment, gap_seed=gap_seed, pass_number=pass_number)
+        self._node_lines: dict[int, socket.socket] = {}
+        self._all_there = threading.Condition()
+        self._ended: dict[int, dict[str, Any]] = {}
+        super().__init__(work)
 
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        host, port = self._server.getsockname()
-        own = {ADDRESS: f"{host}:{port}", TOKEN: self._token, "OMP_NUM_THREADS": environment.get("OMP_NUM_THREADS", "")}
-        if not own["OMP_NUM_THREADS"]:  # torchrun would set one thread; the trials set their own
-            own["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+        with socket.create_server(("", 0)) as unused:
+            self._rendezvous_port = unused.getsockname()[1]
+        own = {ADDRESS: f":{self._server.getsockname()[1]}", TOKEN: self._token}
         threading.Thread(target=self._accept, daemon=True).start()
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self._ranks}"),
-                # Else torchrun asks for the host's name, which need not resolve.
-                *("--local-addr=127.0.0.1", "--max-restarts=0", "-m", "labkit.run.rank"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**environment, **own},
-            start_new_session=True,
-        )
+        return self._nodes.start(self._number, {**environment, **own}, log)
 
     def _accept(self) -> None:
         while True:
@@ -93,27 +77,50 @@ class GroupProcess(Spawned):
                 first = json.loads(events.readline(HELLO_BYTES))
                 if secrets.compare_digest(str(first.get("token")).encode(), self._token.encode()):
                     line.settimeout(None)
-                    self._attend(first, line, events)
+                    attend = self._attend_node if "node" in first else self._attend_rank
+                    attend(first, line, events)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass  # cut short by its death, or none of ours
 
-    def _attend(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
+    def _attend_node(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
+        """Tell a node its part once all nodes are there, and hear how its ranks ended."""
+        node = int(first["node"])
+        with self._all_there:
+            self._node_lines[node] = line
+            self._all_there.notify_all()
+            if not self._all_there.wait_for(lambda: len(self._node_lines) == self._number, ALL_THERE_S):
+                return
+        line.sendall((json.dumps(self._job_of(node)) + "\n").encode())
+        try:
+            for event in events:
+                self._ended[node] = json.loads(event)
+        finally:
+            self._ended.setdefault(node, {})
+
+    def _job_of(self, node: int) -> dict[str, Any]:
+        """What a node needs to know; where there are others, the addresses by which it and the first are reached."""
+        job = {"id": self.id, "nodes": self._number, "ranks_of_node": self._ranks // self._number}
+        if self._number > 1:
+            first_address = self._node_lines[1].getsockname()[0]  # of this node, as another sees it
+            job["address"] = self._node_lines[node].getpeername()[0] if node else first_address
+            job["endpoint"] = f"{first_address}:{self._rendezvous_port}"
+        return {**job, "environment": self._told}
+
+    def _attend_rank(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
         """Give a rank its job and listen to it until its line ends."""
         rank = int(first["rank"])
         self._lines[rank], self._pids[rank] = line, int(first["pid"])
         try:
             line.sendall((json.dumps(self.job) + "\n").encode())
-            for event in events:
-                self._hear(json.loads(event))
+            for text in events:
+                event = json.loads(text)
+                if event["event"] == "bye":
+                    self._said_bye.add(rank)
+                else:  # which rank failed first is told by this clock: those of other nodes differ
+                    self._events.put({**event, "at_s": time.monotonic()})
         finally:
             if rank not in self._said_bye:
                 self._events.put({"event": "gone", "rank": rank, "at_s": time.monotonic()})
-
-    def _hear(self, event: dict[str, Any]) -> None:
-        if event["event"] == "bye":
-            self._said_bye.add(event["rank"])
-        else:
-            self._events.put(event)
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
         """The next event of rank 0, or the outcome of a trial that another rank has failed."""
@@ -124,22 +131,23 @@ class GroupProcess(Spawned):
                 return None
             failed = event["event"] in ("failed", "gone") or event.get("status") in ("oom", "crashed")
             if failed:
-                return self._first_failure([event, *self._last_words()])
+                return self._first_failure([event, *self._heard(LAST_WORDS_S, lambda _found: False)])
             if event["rank"] == 0 and event["event"] in FROM_RANK_0:
                 return event
 
-    def _last_words(self) -> list[dict[str, Any]]:
-        """What else is said within a moment."""
+    def _heard(self, seconds: float, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+        """What is said within so many seconds, or until that is enough."""
         found: list[dict[str, Any]] = []
-        deadline = time.monotonic() + LAST_WORDS_S
-        while True:
+        deadline = time.monotonic() + seconds
+        while not enough(found):
             try:
                 event = super().next_event(max(deadline - time.monotonic(), 0))
             except TimeoutError:
-                return found
+                break
             if event is None:
-                return found
+                break
             found.append(event)
+        return found
 
     def _first_failure(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         """The outcome of the rank that failed first."""
@@ -161,15 +169,16 @@ class GroupProcess(Spawned):
         return {**known, "event": "done", **outcome}
 
     def _exit_code(self, rank: int) -> int | None:
-        """Of a rank that ended by itself, as torchrun tells it in the log; None where it does not."""
+        """Of a rank that ended by itself, as its node tells it; None where it does not."""
+        node, number = divmod(rank, self._ranks // self._number)
         deadline = time.monotonic() + DEATH_S
-        while self._process.poll() is None and time.monotonic() < deadline:
+        while node not in self._ended and time.monotonic() < deadline:
             time.sleep(0.1)
-        with self._log.open("rb") as file:
-            file.seek(self._log_start)
-            said = file.read().decode(errors="replace")
-        codes = re.findall(rf"rank\s*:\s*{rank} .*?\n\s*exitcode\s*:\s*(-?\d+)", said)
-        return int(codes[-1]) if codes else None
+        code = self._ended.get(node, {}).get("exit_codes", {}).get(str(number))
+        return None if code is None else int(code)
+
+    def _killed_for_memory(self) -> bool:
+        return super()._killed_for_memory() or any(ended.get("oom_kills") for ended in self._ended.values())
 
     def _death(self, code: int | None) -> dict[str, Any]:
         """Status and reason of a rank that ended without a word."""
@@ -187,26 +196,29 @@ class GroupProcess(Spawned):
                 line.sendall(b'{"ask": "stack"}\n')
             except OSError:
                 continue
-        stacks: dict[int, list[str]] = {}
-        deadline = time.monotonic() + STACKS_S
-        while len(stacks) < self._ranks and time.monotonic() < deadline:
-            try:
-                event = super().next_event(max(deadline - time.monotonic(), 0))
-            except TimeoutError:
-                break
-            if event is None:
-                break
-            if event["event"] == "stack":
-                stacks[event["rank"]] = event["stack"]
+        said = self._heard(STACKS_S, lambda found: sum(one["event"] == "stack" for one in found) == self._ranks)
+        stacks: dict[int, list[str]] = {one["rank"]: one["stack"] for one in said if one["event"] == "stack"}
         places = {rank: stack[-1].strip().splitlines()[0] if stack else "nowhere" for rank, stack in stacks.items()}
         # Those that wait for others, in a collective operation or for their device, are not the ones to look at.
         busy = {rank for rank, place in places.items() if not WAITING.search(place)}
-        said = [f"rank {rank} stands at {place}" for rank, place in sorted(places.items()) if rank in busy or not busy]
-        said += [f"rank {rank} does not answer" for rank in range(self._ranks) if rank not in stacks]
-        return "".join(f"; {one}" for one in said), {"stacks": {str(r): "".join(s) for r, s in sorted(stacks.items())}}
+        words = [f"rank {rank} stands at {place}" for rank, place in sorted(places.items()) if rank in busy or not busy]
+        words += [f"rank {rank} does not answer" for rank in range(self._ranks) if rank not in stacks]
+        return "".join(f"; {one}" for one in words), {"stacks": {str(r): "".join(s) for r, s in sorted(stacks.items())}}
+
+    def end(self) -> None:
+        """End the processes on all nodes: each ends with its line. What started them is asked to, then killed."""
+        self._close()
+        for ask in (lambda: None, self._process.terminate):
+            ask()
+            try:
+                self._process.wait(PARTING_S)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        super().end()
 
     def _close(self) -> None:
-        for line in list(self._lines.values()):
+        for line in [*self._node_lines.values(), *self._lines.values()]:
             try:
                 line.shutdown(socket.SHUT_RDWR)
             except OSError:

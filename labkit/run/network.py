@@ -39,10 +39,8 @@ def network_of(trial: Trial) -> dict[str, str]:
 
 def interface_of(address: str) -> str | None:
     """The interface that has an address; None where none has it."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address == address for one in addresses):
-            return name
-    return None
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, addresses in interfaces if any(one.address == address for one in addresses)), None)
 
 
 def interfaces_for(address: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -85,14 +83,10 @@ def _over_infiniband(wanted: str, interfaces: Path) -> list[str]:
     """Of the interfaces that a variable names (`=` a whole name, else a beginning; `^` all but these) such ones."""
     if not wanted or wanted.startswith("^"):
         return []
+    fits = str.__eq__ if wanted.startswith("=") else str.startswith
     names = wanted.removeprefix("=").split(",")
-    exact = wanted.startswith("=")
-    present = [path for path in interfaces.glob("*") for name in names if _fits(path.name, name, exact=exact)]
+    present = [path for path in interfaces.glob("*") if any(fits(path.name, name) for name in names)]
     return sorted(path.name for path in present if _text(path / "type") == IP_OVER_INFINIBAND)
-
-
-def _fits(interface: str, name: str, *, exact: bool) -> bool:
-    return interface == name if exact else interface.startswith(name)
 
 
 def _text(path: Path) -> str:

@@ -1,6 +1,6 @@
-"""torchrun on one of several nodes. Started on each as `python -m labkit.run.node`, by whatever starts processes there.
+"""torchrun on a node. Started on each as `python -m labkit.run.node`, by whatever starts processes there.
 
-A line to the runner comes first. By it the runner learns how the nodes reach each other, and this process what to
+A line to the runner comes first. By it the runner learns how several nodes reach each other, and this process what to
 start; when it ends, so do this process and, each by a line of its own, the ranks. Afterwards it tells how ranks ended.
 """
 
@@ -33,7 +33,8 @@ def main() -> int:
     threading.Thread(target=_end_with, args=(lines,), daemon=True).start()
     # What starts processes on nodes may have set devices of its own.
     os.environ |= job["environment"]
-    os.environ |= interfaces_for(job["address"], os.environ)
+    if job["nodes"] > 1:
+        os.environ |= interfaces_for(job["address"], os.environ)
     if not os.environ.get("OMP_NUM_THREADS"):  # torchrun would set one thread; the trials set their own
         os.environ["OMP_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
     kills_before = oom_kills()
@@ -44,12 +45,15 @@ def main() -> int:
 
 def arguments(job: dict[str, Any], *, first: bool) -> list[str]:
     """torchrun's, on the first node or another. Addresses are numbers: on some clusters names don't resolve."""
-    return [
-        *(f"--nnodes={job['nodes']}", f"--nproc-per-node={job['ranks_of_node']}", "--max-restarts=0"),
-        *("--rdzv-backend=c10d", f"--rdzv-id={job['id']}", f"--rdzv-endpoint={job['endpoint']}"),
-        *(f"--rdzv-conf=is_host={int(first)}", f"--local-addr={job['address']}"),
-        *("-m", "labkit.run.rank"),
-    ]
+    if job["nodes"] == 1:
+        meeting = ["--standalone", "--local-addr=127.0.0.1"]
+    else:
+        meeting = [
+            *(f"--nnodes={job['nodes']}", "--rdzv-backend=c10d", f"--rdzv-id={job['id']}"),
+            *(f"--rdzv-endpoint={job['endpoint']}", f"--rdzv-conf=is_host={int(first)}"),
+            f"--local-addr={job['address']}",
+        ]
+    return [*meeting, f"--nproc-per-node={job['ranks_of_node']}", "--max-restarts=0", "-m", "labkit.run.rank"]
 
 
 def _torchrun(given: list[str]) -> tuple[int, dict[str, int]]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from labkit.errors import LabkitError
 from labkit.records import Record
+from labkit.run.protocol import ADDRESS, NODE
 from labkit.trial import Trial
 
 ON_EACH_NODE = [sys.executable, "-m", "labkit.run.node"]
@@ -30,7 +30,7 @@ class Nodes(Protocol):
         ...
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start ON_EACH_NODE on the first so many, this one among them.
+        """Start ON_EACH_NODE on the first so many, this one among them. The runner listens at a port (`:4711`) of it.
 
         The process ends when all have ended, soon after one has ended badly; killing its session ends all that is
         started here.
@@ -44,14 +44,9 @@ class ThisNode:
 
     count: int = 1
 
-    def start(
-        self,
-        number: int,
-        environment: dict[str, str],  # noqa: ARG002 - as others start
-        log: BinaryIO,  # noqa: ARG002
-    ) -> subprocess.Popen[bytes]:
-        """LabkitError: `too_few_nodes` refuses every trial that would need it."""
-        raise LabkitError(f"{number} nodes were to be started, and there is this one.")
+    def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:  # noqa: ARG002
+        """`number` is 1: `too_few_nodes` refuses every trial that takes more."""
+        return _started(ON_EACH_NODE, {**environment, NODE: "0", ADDRESS: f"127.0.0.1{environment[ADDRESS]}"}, log)
 
 
 @dataclass(frozen=True)
@@ -62,14 +57,13 @@ class SlurmNodes:
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
         """A step of the job beside the one that this process is in: one task a node, with all that the node has."""
-        return subprocess.Popen(
-            step_of(number),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
-        )
+        return _started(step_of(number), environment, log)
+
+
+def _started(command: list[str], environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+    )
 
 
 def step_of(number: int) -> list[str]:

@@ -11,6 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -27,37 +28,40 @@ def new_id() -> str:
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The trials of a process, and what it is started with."""
+
+    trials: Sequence[Trial]
+    timing: Timing
+    log: Path
+    environment: dict[str, str]
+    gap_seed: int = 0
+    pass_number: int = 1
+
+
 class Spawned(ABC):
     """A process of ours that runs trials, and what it says. Use as a context: on leaving, it and its children are gone.
 
     `job` is what the process needs to know: trials, timing, seeds.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        timing: Timing,
-        *,
-        log: Path,
-        environment: dict[str, str],
-        gap_seed: int = 0,
-        pass_number: int = 1,
-    ) -> None:
+    def __init__(self, work: Work) -> None:
         self.id = new_id()
         self.job: dict[str, Any] = {
-            "trials": [trial.as_dict() for trial in trials],
-            "timing": timing.model_dump(),
+            "trials": [trial.as_dict() for trial in work.trials],
+            "timing": work.timing.model_dump(),
             "spawned_s": time.monotonic(),
-            "gap_seed": gap_seed,
-            "pass_number": pass_number,
+            "gap_seed": work.gap_seed,
+            "pass_number": work.pass_number,
         }
         self._kills_before = oom_kills()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._log = log
-        self._log_start = log.stat().st_size if log.exists() else 0
+        self._log = work.log
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        with log.open("ab") as errors:
-            self._process = self._start({**os.environ, "PYTHONPATH": path_of_workers(), **environment}, errors)
+        with self._log.open("ab") as errors:
+            self._process = self._start({**os.environ, "PYTHONPATH": path_of_workers(), **work.environment}, errors)
 
     @abstractmethod
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -75,9 +79,7 @@ class Spawned(ABC):
         """The next event, None when the process has ended. TimeoutError when none comes in time."""
         deadline = time.monotonic() + timeout_s
         while True:
-            ended = self._process.poll() is not None
-            if ended:
-                self._kill_group()  # a child it forked holds the pipe open, and its end would never be heard of
+            ended = self._process.poll() is not None  # a child it forked may hold the pipe open: its end is not awaited
             left_s = deadline - time.monotonic()
             try:
                 return self._events.get(timeout=ENDED_CHECK_S if ended else min(max(left_s, 0), ENDED_CHECK_S))

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labkit.hardware.cpu_limits import usable_threads
 from labkit.hardware.frameworks import environment_of, is_keras
@@ -15,10 +14,9 @@ from labkit.hardware.matching import device_indices
 from labkit.hardware.profile import Profile, Timing
 from labkit.run.available import why_not
 from labkit.run.group import GroupProcess
-from labkit.run.group_over_nodes import GroupOverNodes
 from labkit.run.network import network_of
 from labkit.run.nodes import Nodes
-from labkit.run.process import Spawned, WorkerProcess
+from labkit.run.process import Spawned, Work, WorkerProcess
 from labkit.run.protocol import TRACES
 from labkit.trial import Trial
 
@@ -59,20 +57,22 @@ class Processes:
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
         first = trials[0]
-        about: dict[str, Any] = {
-            "log": self.log,
-            "environment": self._environment() | network_of(first) | environment_of(first.framework, first.device),
-            "gap_seed": gap_seed,
-            "pass_number": pass_number,
-        }
+        work = Work(
+            trials=trials,
+            timing=self.timing,
+            log=self.log,
+            environment=self._environment() | network_of(first) | environment_of(first.framework, first.device),
+            gap_seed=gap_seed,
+            pass_number=pass_number,
+        )
         if is_keras(first.framework):  # it has all of a machine's devices in one process, or refuses
-            return WorkerProcess(trials, self.timing, **about)
+            return WorkerProcess(work)
         if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
-            return GroupOverNodes(trials, self.timing, nodes=self.nodes, **about)
+            return GroupProcess(work, ranks=first.processes, nodes=self.nodes)
         ranks = max((one.processes for one in trials if one.nodes == 1 and one.devices_taken <= available), default=1)
         if ranks == 1:
-            return WorkerProcess(trials, self.timing, **about)
-        return GroupProcess(trials, self.timing, ranks=ranks, **about)
+            return WorkerProcess(work)
+        return GroupProcess(work, ranks=ranks)
 
     def why_none(self, trial: Trial) -> str | None:
         """Why there can be no process for trials of this one's framework, and what to do; None where there can."""

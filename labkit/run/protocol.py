@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from labkit.places import ROOT
 
@@ -22,12 +24,26 @@ CEILING_SHARE = 0.25
 ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
 
 
-class Events(Protocol):
-    """Where progress goes."""
+class Events(ABC):
+    """The way from a process to the runner."""
+
+    _last_s = 0.0
+
+    @abstractmethod
+    def send(self, **event: Any) -> None:
+        """One event, as one line of JSON."""
 
     def progress(self, phase: str, share: float) -> None:
-        """The phase of a trial and how much of it is done, 0 to 1."""
-        ...
+        """The phase of a trial and how much of it is done, 0 to 1; sent twice a second at most."""
+        now = time.monotonic()
+        if now - self._last_s >= 0.5:
+            self._last_s = now
+            self.send(event="progress", phase=phase, share=share)
+
+
+def startup_s(job: dict[str, Any]) -> float:
+    """Seconds since the runner spawned this process: the monotonic clock is one for the whole machine."""
+    return time.monotonic() - float(job["spawned_s"])
 
 
 def line_to_runner() -> socket.socket:

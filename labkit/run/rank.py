@@ -1,4 +1,4 @@
-"""One of several processes that run a pass together. Started by torchrun as `python -m labkit.run.rank`.
+"""One of several processes that run a pass together. Started by torchrun (`labkit.run.node`).
 
 Each rank has a line to the runner, over which the job comes: rank 0 reports as a worker does (`labkit.run.worker`), the
 others only what went wrong with them. A rank whose line ends has lost its runner and ends too, with all that torchrun
@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from typing import Any
 
@@ -25,7 +24,7 @@ from labkit.measure import free_memory
 from labkit.run.execution import Job, failure, follow, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
-from labkit.run.protocol import NODE, TOKEN, line_to_runner, without_paths
+from labkit.run.protocol import NODE, TOKEN, Events, line_to_runner, startup_s, without_paths
 from labkit.trial import Trial, trial_from_dict
 
 
@@ -50,8 +49,7 @@ def main() -> int:
         halved=(trial.processes for trial in fitting if trial.arrangement == "at_once"),
     )
     if world.rank == 0:
-        startup_s = time.monotonic() - job["spawned_s"]
-        line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s)
+        line.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
     about, data = Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), Data()
     for trial in trials:
         team = world.team_of(trial.processes) if trial in fitting else None
@@ -64,7 +62,7 @@ def main() -> int:
             free_memory(trial.device)  # what it keeps would be taken from the trials of others on its device
         if outcome["status"] in ("oom", "crashed"):
             if world.rank:
-                line.send(event="failed", at_s=time.monotonic(), **outcome)
+                line.send(event="failed", **outcome)
             return 3  # what such a trial leaves behind must not reach the next: the runner starts fresh processes
     world.wait_for_all()  # torchrun ends those that go on beside one that has ended badly
     line.send(event="bye")
@@ -72,19 +70,18 @@ def main() -> int:
 
 
 def _take_number() -> None:
-    """On several nodes: the first node's ranks come first, since the runner is there, its clock and its telemetry.
+    """The first node's ranks come first, since the runner is there, its clock and its telemetry.
 
     torchrun numbers nodes by their addresses. Its own store is at none of the ranks, so they may be numbered anew.
     """
-    if NODE in os.environ:
-        of_node, own = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
-        os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
+    of_node, own = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
+    os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
 
 
 def _lead(trial: Trial, job: Job, data: Data, line: Line) -> dict[str, Any]:
     line.send(event="start", key=trial.key)
     outcome = run(trial, job, data, line)
-    line.send(event="done", key=trial.key, at_s=time.monotonic(), **outcome)
+    line.send(event="done", key=trial.key, **outcome)
     return outcome
 
 
@@ -101,12 +98,12 @@ def _follow(trial: Trial, job: Job, data: Data) -> dict[str, Any]:
     return {"status": "ok"}
 
 
-class Line:
+class Line(Events):
     """The way to the runner and back: JSON lines over a socket. `job` is the first that came."""
 
     def __init__(self) -> None:
         self._socket = line_to_runner()
-        self._rank, self._lock, self._last_s = int(os.environ["RANK"]), threading.Lock(), 0.0
+        self._rank, self._lock = int(os.environ["RANK"]), threading.Lock()
         self.send(token=os.environ[TOKEN], pid=os.getpid())
         self._lines = self._socket.makefile("rb")
         self.job: dict[str, Any] = json.loads(self._lines.readline())
@@ -114,17 +111,10 @@ class Line:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def send(self, **event: Any) -> None:
-        """One event, as one line, with this rank's number."""
+        """With this rank's number."""
         data = (json.dumps({"rank": self._rank, **event}, allow_nan=False) + "\n").encode()
         with self._lock:
             self._socket.sendall(data)
-
-    def progress(self, phase: str, share: float) -> None:
-        """Twice a second at most."""
-        now = time.monotonic()
-        if now - self._last_s >= 0.5:
-            self._last_s = now
-            self.send(event="progress", phase=phase, share=share)
 
     def _listen(self) -> None:
         try:

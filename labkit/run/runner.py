@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import LabkitError
@@ -99,28 +99,26 @@ def measure(
     return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
 
 
+@dataclass
 class _Run:
     """The state of one call of `measure`."""
 
-    def __init__(
-        self,
-        study: str,
-        scale: str,
-        profile: Profile,
-        host: Host,
-        store: Store,
-        timing: Timing,
-        progress: Progress,
-        watch: Watch,
-        nodes: Nodes,
-    ) -> None:
-        self.study, self.scale, self.profile, self.host, self.store = study, scale, profile, host, store
-        self.timing, self.progress, self.watch = timing, progress, watch
-        self.failed = 0
-        self.later: list[Trial] = []  # of this pass, for other processes than the present ones
-        self.log = store.report / "logs" / f"{study}.log"
-        traces = store.report / "traces" / host.id / study
-        self.processes = Processes(profile, host, timing, nodes, self.log, traces)
+    study: str
+    scale: str
+    profile: Profile
+    host: Host
+    store: Store
+    timing: Timing
+    progress: Progress
+    watch: Watch
+    nodes: Nodes
+    failed: int = 0
+    later: list[Trial] = field(default_factory=list)  # of this pass, for other processes than the present ones
+
+    def __post_init__(self) -> None:
+        self.log = self.store.report / "logs" / f"{self.study}.log"
+        traces = self.store.report / "traces" / self.host.id / self.study
+        self.processes = Processes(self.profile, self.host, self.timing, self.nodes, self.log, traces)
 
     def one_pass(self, order: list[Trial], missing: set[str], number: int, planned: Planned) -> None:
         """Run the trials of one pass whose keys are `missing`, in as many processes as it takes."""
@@ -220,6 +218,9 @@ class _Run:
     ) -> None:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
         result = _result(outcome["result"]) if outcome.get("result") else None
+        facts = dict(outcome.get("facts", {}))
+        if trial.nodes > 1:
+            facts["telemetry_of"] = f"the first of {trial.nodes} nodes"
         interrupt: KeyboardInterrupt | None = None
         try:
             telemetry = self.watch.of_trial(
@@ -243,7 +244,7 @@ class _Run:
             started_at=outcome.get("started_at") or utc_now(),
             wall_s=wall_s,
             phases_s=outcome.get("phases_s", {}),
-            facts={**outcome.get("facts", {}), **_whose_telemetry(trial)},
+            facts=facts,
             result=result,
             telemetry=telemetry,
         )
@@ -264,11 +265,6 @@ class _Run:
         self.progress.show(what, left_s)
 
 
-def _whose_telemetry(trial: Trial) -> dict[str, str]:
-    return {} if trial.nodes == 1 else {"telemetry_of": f"the first of {trial.nodes} nodes"}
-
-
 def _result(values: dict[str, Any]) -> Blocks | Epochs:
     """What a worker measured, by its kind."""
-    kinds: dict[str, type[Blocks] | type[Epochs]] = {"blocks": Blocks, "epochs": Epochs}
-    return kinds[values["kind"]].model_validate(values)
+    return (Blocks if values["kind"] == "blocks" else Epochs).model_validate(values)

@@ -13,23 +13,23 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import Any
 
 from labkit.hardware.profile import Timing
 from labkit.run.execution import Job, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
+from labkit.run.protocol import Events, startup_s
 from labkit.trial import trial_from_dict
 
 
 def main() -> int:
     """Run the job on stdin."""
     faulthandler.enable()
-    events = _Events()
+    events = _Stdout()
     job = json.loads(sys.stdin.readline())
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    events.send(event="hello", details=framework_details(job["trials"]), startup_s=_since(job["spawned_s"]))
+    events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
     data = Data()
     for values in job["trials"]:
         trial = trial_from_dict(values)
@@ -41,11 +41,6 @@ def main() -> int:
     return 0
 
 
-def _since(spawned_s: float) -> float:
-    """Seconds since the runner spawned this process: the monotonic clock is one for the whole machine."""
-    return time.monotonic() - spawned_s
-
-
 def _die_with_parent() -> None:
     """Block until stdin closes, which it does when the runner ends, however it ends; then end, with all it started."""
     sys.stdin.read()
@@ -54,26 +49,17 @@ def _die_with_parent() -> None:
     os._exit(4)
 
 
-class _Events:
-    """The way back to the runner: a copy of stdout made before anything else could print to it."""
+class _Stdout(Events):
+    """A copy of stdout made before anything else could print to it."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
         os.dup2(2, 1)
-        self._last_s = 0.0
 
     def send(self, **event: Any) -> None:
-        """One event, as one line in one write."""
         data = (json.dumps(event, allow_nan=False) + "\n").encode()
         while data:
             data = data[os.write(self._fd, data) :]
-
-    def progress(self, phase: str, share: float) -> None:
-        """Twice a second at most."""
-        now = time.monotonic()
-        if now - self._last_s >= 0.5:
-            self._last_s = now
-            self.send(event="progress", phase=phase, share=share)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,6 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
 _PHRASES = MappingProxyType(
     {"batch": "batch {}", "devices": "{} GPUs", "threads": "{} threads", "nodes": "{} nodes", "epochs": "{} epochs"}
 )
-_SINGULAR = MappingProxyType({"1 GPUs": "1 GPU", "1 threads": "1 thread", "1 nodes": "1 node", "1 epochs": "1 epoch"})
-
 
 _LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
@@ -126,7 +124,7 @@ def phrase(column: str, value: Any) -> str:
     ('batch 256', '1 GPU', 'VGG-16')
     """
     text = _PHRASES.get(column, "{}").format(label(column, value))
-    return _SINGULAR.get(text, text)
+    return text.removesuffix("s") if text.startswith("1 ") else text
 
 
 def in_order(values: Iterable[Any], column: str = "") -> list[Any]:

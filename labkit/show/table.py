@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
+from markupsafe import Markup
 
 from labkit.errors import UserError
 from labkit.registry import METRICS
@@ -239,14 +240,15 @@ def table_html(
     caption: str = "",
     *,
     name: str = "",
+    kind: str = "",
     heads: int = 1,
     best_row: int | None = None,
     reasons: Mapping[tuple[int, str], str] | None = None,
 ) -> str:
-    """A frame of texts as an HTML table, everything escaped. The first `heads` columns name the row.
+    """A frame of texts as an HTML table, everything escaped but `Markup`. The first `heads` columns name the row.
 
-    `name` describes it to those who cannot see it where there is no caption. A row without any value has its reason in
-    one cell; a single missing value has it as a title.
+    `name` describes it to those who cannot see it where there is no caption; `kind` is a CSS class. A row without any
+    value has its reason in one cell; a single missing value has it as a title.
     """
     reasons = reasons or {}
     head = "".join(f'<th scope="col">{_heading(str(column))}</th>' for column in frame)
@@ -263,9 +265,10 @@ def table_html(
     if not body:
         body = [f'<tr><td colspan="{max(len(frame.columns), 1)}">{NOT_MEASURED}</td></tr>']
     title = f"<caption>{_inline(caption)}</caption>" if caption else ""
+    classes = f"lk-table {kind}".strip()
     return (
         f'<div class="lk-scroll" role="region" tabindex="0" aria-label="{html.escape(caption or name or "table")}">'
-        f'<table class="lk-table">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+        f'<table class="{classes}">{title}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
     )
 
 
@@ -278,7 +281,7 @@ def _heading(text: str) -> str:
 def _cell(text: str, reason: str | None = None) -> str:
     if reason:
         return f'<td class="n"><abbr title="{html.escape(reason)}">{html.escape(text)}</abbr></td>'
-    if not _NUMBER.fullmatch(text) and text != MISSING:
+    if isinstance(text, Markup) or (not _NUMBER.fullmatch(text) and text != MISSING):
         return f"<td{_kept(text)}>{_inline(text)}</td>"
     ranged = _WITH_RANGE.fullmatch(text)
     if ranged is None:
@@ -287,10 +290,10 @@ def _cell(text: str, reason: str | None = None) -> str:
 
 
 def _kept(text: str) -> str:
-    """A short text is not broken into lines."""
-    return f' class="{"lk-short" if len(text) <= _SHORT else "lk-words"}"'
+    """A short text is not broken into lines; markup has classes of its own."""
+    return "" if isinstance(text, Markup) else f' class="{"lk-short" if len(text) <= _SHORT else "lk-words"}"'
 
 
 def _inline(text: str) -> str:
     """A text as HTML; what stands between backticks, as in reasons that name a command, is code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    return text if isinstance(text, Markup) else re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -9,6 +9,7 @@ import pandas as pd
 from labkit.hardware.profile import Profile
 from labkit.show.frames import sorted_rows
 from labkit.show.labels import label, phrase
+from labkit.studies import sweeps
 from labkit.studies.sweeps import BASELINE, OPTIMISED
 from labkit.trial import OF_NETWORKS
 
@@ -36,17 +37,14 @@ def networks(frame: pd.DataFrame) -> pd.DataFrame:
 def sides(rows: pd.DataFrame) -> pd.DataFrame:
     """The baseline and the fastest configuration of each processor; `side` says which: "baseline" or "optimised".
 
-    `rows` is as `networks` gives it. The fastest has the largest mean images/s of all that ran in a setting, the
-    baseline among them. Where all others failed it is one of these; where no other was planned there is none.
+    `rows` is as `networks` gives it. The fastest is that of all that ran in a setting, the baseline among
+    them. Where all others failed it is one of these; where no other was planned there is none.
     """
     by = ["model", "setting", "device"]
     is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
     baseline, others = rows[is_baseline], rows[~is_baseline]
     beaten = baseline.merge(others.dropna(subset=["images_per_s"])[by].drop_duplicates())
-    groups = pd.concat([others, beaten]).groupby([*by, "configuration"], sort=False)
-    means = groups["images_per_s"].mean().reset_index()
-    ranked = means.sort_values("images_per_s", na_position="first", kind="stable")
-    fastest = rows.merge(ranked.drop_duplicates(by, keep="last")[[*by, "configuration"]])
+    fastest = sweeps.fastest(pd.concat([others, beaten]), by, ["configuration"])
     return pd.concat([baseline.assign(side=BASELINE), fastest.assign(side=OPTIMISED)], ignore_index=True)
 
 

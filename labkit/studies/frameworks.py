@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pandas as pd
 
 from labkit.models import MODELS
 from labkit.show.labels import label
+from labkit.studies import sweeps
 from labkit.studies.compiling import caches
 from labkit.studies.frameworks_trials import runs, why_not_run
 from labkit.studies.lab import Lab
@@ -47,10 +47,7 @@ def fastest(timed: pd.DataFrame) -> pd.DataFrame:
 
     `timed` is as `side_by_side` gives it. A framework without a result keeps one configuration, which has no `way`.
     """
-    of = ["setting", "framework"]
-    rates = timed.assign(rate=np.log(timed["images_per_s"])).groupby([*of, "key_hash"], sort=False, as_index=False)
-    best = rates["rate"].mean().sort_values("rate", ascending=False, kind="stable").drop_duplicates(of)
-    rows = timed[timed["key_hash"].isin(best["key_hash"])]
+    rows = sweeps.fastest(timed, ["setting", "framework"], ["key_hash"])
     return rows.assign(way=rows["way"].where(rows["status"] == "ok"))
 
 

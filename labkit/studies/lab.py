@@ -16,32 +16,22 @@ class Lab(Protocol):
     @property
     def sweep(self) -> dict[str, Any]:
         """Sizes by name."""
-        ...
 
     @property
     def device_counts(self) -> list[int]:
         """Numbers of devices, one first."""
-        ...
 
     def trials(self, **axes: Any) -> list[Trial]:
         """A grid of trials on this profile and data."""
-        ...
-
-
-class SeveralDevices(Lab, Protocol):
-    """The same, with what processes of several devices share."""
 
     @property
     def threads_of_each(self) -> int:
         """Threads of each process."""
-        ...
 
     @property
     def interconnects(self) -> tuple[str, ...]:
         """The ways between devices."""
-        ...
 
     @property
     def nodes(self) -> int:
         """How many nodes there are."""
-        ...

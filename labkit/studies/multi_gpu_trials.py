@@ -7,13 +7,13 @@ from typing import Any
 from labkit import recipes
 from labkit.errors import UserError
 from labkit.models import MODELS
-from labkit.studies.lab import SeveralDevices
+from labkit.studies.lab import Lab
 from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
 
 MOST_WORKERS = 16  # each is a process with a context of its own on the device
 
 
-def scaling(lab: SeveralDevices) -> list[Trial]:
+def scaling(lab: Lab) -> list[Trial]:
     """On every number of devices, by every engine: each device's batch held, and the total where it can be shared."""
     found: list[Trial] = []
     for n in lab.device_counts:
@@ -26,7 +26,7 @@ def scaling(lab: SeveralDevices) -> list[Trial]:
     return found
 
 
-def runs(lab: SeveralDevices) -> list[Trial]:
+def runs(lab: Lab) -> list[Trial]:
     """Training runs to an accuracy that is fixed before, on one device and on all.
 
     Where there is one, as many workers as the profile asks for share it: what several learn does not depend on where
@@ -42,7 +42,7 @@ def runs(lab: SeveralDevices) -> list[Trial]:
     return _runs(lab, workers, placement="together", **about)
 
 
-def _runs(lab: SeveralDevices, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
+def _runs(lab: Lab, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
     """On one device, and on several by every recipe that they can have."""
     sweep = lab.sweep
     about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
@@ -57,7 +57,7 @@ def _runs(lab: SeveralDevices, several: int, *, placement: str = "apart", **abou
     return [*alone, *(trial for trials in on_several for trial in trials)]
 
 
-def _sharing(lab: SeveralDevices) -> int:
+def _sharing(lab: Lab) -> int:
     """How many share one device; 1 for none. UserError for a number that they can't be."""
     asked, batch = lab.sweep["learners"], lab.sweep["run_batch"]
     is_count = isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_WORKERS
@@ -70,7 +70,7 @@ def _sharing(lab: SeveralDevices) -> int:
     return int(asked)
 
 
-def jobs(lab: SeveralDevices) -> list[Trial]:
+def jobs(lab: Lab) -> list[Trial]:
     """Two concurrent jobs, two sequential ones, and one alone: on all devices where they can be halved, and on one.
 
     On a CPU not on one: two processes share it, however many devices they are called.
@@ -84,7 +84,7 @@ def jobs(lab: SeveralDevices) -> list[Trial]:
     return images + lab.trials(model=sweep["paired_words"], batch=sweep["words_batch"], data="reuters", **about)
 
 
-def links(lab: SeveralDevices) -> list[Trial]:
+def links(lab: Lab) -> list[Trial]:
     """What goes between all devices by every way, a training by each, and in narrower precisions beside one device."""
     sweep, most = lab.sweep, _most(lab)
     if most == 1:
@@ -99,7 +99,7 @@ def links(lab: SeveralDevices) -> list[Trial]:
     return found
 
 
-def over_nodes(lab: SeveralDevices) -> list[Trial]:
+def over_nodes(lab: Lab) -> list[Trial]:
     """The same on all devices of each number of nodes, where the report runs as a job of several."""
     found: list[Trial] = []
     for nodes in range(2, lab.nodes + 1):
@@ -113,28 +113,28 @@ def over_nodes(lab: SeveralDevices) -> list[Trial]:
     return found
 
 
-def _most(lab: SeveralDevices) -> int:
+def _most(lab: Lab) -> int:
     return lab.device_counts[-1]
 
 
-def _each(lab: SeveralDevices) -> dict[str, int]:
+def _each(lab: Lab) -> dict[str, int]:
     return {"threads": lab.threads_of_each}
 
 
-def _plain(lab: SeveralDevices) -> recipes.Recipe:
+def _plain(lab: Lab) -> recipes.Recipe:
     return recipes.recipes(lab.profile.device.kind)["plain"]
 
 
-def _by_engines(lab: SeveralDevices, names: str, devices: int) -> list[recipes.Recipe]:
+def _by_engines(lab: Lab, names: str, devices: int) -> list[recipes.Recipe]:
     known = recipes.recipes(lab.profile.device.kind)
     return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
 
 
-def _small(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
+def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
     return lab.trials(model=models, batch=lab.sweep["scaled_batch"], **_each(lab), **about)
 
 
-def _large(lab: SeveralDevices, models: list[str], **about: Any) -> list[Trial]:
+def _large(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
     """Images of the size that each network was made for."""
     sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
     return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]

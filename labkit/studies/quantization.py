@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from labkit.studies import published
+from labkit.studies import published, sweeps
 
 SIZE = ["model", "image_px", "batch"]
 BYTES = ("i8", "u8")  # as engines name what multiplies bytes
 
 
 def fastest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the fastest execution mode of each precision, per network, image size and batch.
-
-    `frame` is a table of results. The fastest has the largest geometric mean of `images_per_s` over runs, as in the
-    verdicts. Where no mode of a precision has a value, one that failed stays, with its reason.
-
-    >>> about = {"model": "resnet50", "image_px": 32, "batch": 64, "precision": "fp32"}
-    >>> modes = pd.DataFrame([{**about, "mode": "baseline", "images_per_s": 40.0},
-    ...                       {**about, "mode": "CUDA graph", "images_per_s": 90.0}])
-    >>> fastest(modes)["mode"].tolist()
-    ['CUDA graph']
-    """
-    keys = [*SIZE, "precision"]
-    rates = frame.assign(rate=np.log(frame["images_per_s"])).groupby([*keys, "mode"], sort=False, as_index=False)
-    by_rate = rates["rate"].mean().sort_values("rate", na_position="first", kind="stable")
-    return frame.merge(by_rate.drop_duplicates(keys, keep="last")[[*keys, "mode"]])
+    """The rows of the fastest execution mode of each precision, per network, image size and batch."""
+    return sweeps.fastest(frame, [*SIZE, "precision"], ["mode"])
 
 
 def printed_loss(study: str, metric: str) -> pd.DataFrame:

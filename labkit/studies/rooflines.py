@@ -9,7 +9,7 @@ import pandas as pd
 from labkit.hardware.profile import Profile
 from labkit.recipes import mode_name
 from labkit.results import estimate
-from labkit.results.roofline import bound, nominal, nominal_of, planned_work
+from labkit.results.roofline import bound, nominal_of, planned_work
 from labkit.trial import OF_NETWORKS, Trial
 
 _ASKED = ["mode", "precision", "model", "image_px", "batch"]
@@ -43,7 +43,7 @@ def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
     """The peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN where unknown)."""
-    vendor = nominal(profile.peaks, "fp32")
+    vendor = nominal_of(profile, Trial(device=profile.device.kind))
     kinds = [
         ("matmul", "flop_per_s", "FP32 matrix product, TFLOP/s", 1e-12, vendor.flop_per_s),
         ("memory_copy", "bytes_per_s", "memory copy, GB/s", 1e-9, vendor.bytes_per_s),

@@ -32,7 +32,7 @@ def channels(powercap: Path = POWERCAP, infiniband: Path = INFINIBAND) -> list[C
         of(("cpu_utilisation", "cpu_steal"), _cpu()),
         of(("cpu_clock_hz",), _clock),
         of(("cpu_temperature_c",), _temperature),
-        of(("host_memory_bytes",), lambda: (_used_memory(),)),
+        of(("host_memory_bytes",), _used_memory),
         of(("disk_read_bytes", "disk_written_bytes"), _disk),
         of(("network_received_bytes", "network_sent_bytes"), _network),
         of(("loopback_sent_bytes",), _loopback),
@@ -113,9 +113,9 @@ def _temperature() -> Values:
     return (max(values),)
 
 
-def _used_memory() -> float:
+def _used_memory() -> Values:
     memory = psutil.virtual_memory()
-    return float(memory.total - memory.available)
+    return (float(memory.total - memory.available),)
 
 
 def _disk() -> Values:

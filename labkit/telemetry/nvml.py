@@ -6,9 +6,9 @@ metric with the driver's reason, never a zero.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,6 +58,7 @@ COUNTED = (
         1,
     ),
 )
+SLOW_PCIE = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")  # where there is no GPM
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
@@ -85,6 +86,13 @@ class Device:
             raise MissingError(f"this nvidia-ml-py has no {function}") from error
         except self.nvml.NVMLError as error:
             self.fail(error)
+
+    def answer(self, function: str) -> Any:
+        """What an NVML call on this device returns; None where it fails, for whatever reason."""
+        try:
+            return self.call(function)
+        except (MissingError, ReadingError):
+            return None
 
     def fail(self, error: Any) -> None:
         """Turn the driver's error into what a channel understands."""
@@ -137,29 +145,31 @@ class Device:
 def channels(nvml: Any, index: int) -> list[Channel]:
     """Every channel of a device. NVMLError when there is no such device."""
     device = Device(nvml, index)
-    with_gpm = _has_gpm(device)
-    found = [
-        _power(device),
-        *_simple(device),
-        Channel(device.source, ["throttle"], PERIOD_S["throttle"], _throttle(device)),
-        Channel(device.source, ["utilisation", "memory_utilisation"], PERIOD_S["utilisation"], _utilisation(device)),
-        *_counted(device),
+    call, gpm = device.call, device.answer("nvmlGpmQueryDeviceSupport")
+
+    def of(metric: str, read: Callable[[], float], period_s: float | None = None) -> Channel:
+        return Channel(device.source, [metric], period_s or PERIOD_S[metric], lambda: (read(),))
+
+    # Where there is no energy counter, power is polled so often that its integral is the energy.
+    counts_energy = device.answer("nvmlDeviceGetTotalEnergyConsumption") is not None
+    return [
+        of("power_w", _instant_power(device), None if counts_energy else POLLED_POWER_PERIOD_S),
+        of("power_smi_w", lambda: call("nvmlDeviceGetPowerUsage") / 1e3),
+        of("energy_j", lambda: call("nvmlDeviceGetTotalEnergyConsumption") / 1e3),
+        of("memory_bytes", lambda: float(call("nvmlDeviceGetMemoryInfo").used)),
+        of("sm_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) * 1e6),
+        of("memory_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM) * 1e6),
+        of("temperature_c", lambda: float(call("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU))),
+        of("throttle", lambda: _throttle(device)),
+        Channel(
+            device.source,
+            ["utilisation", "memory_utilisation"],
+            PERIOD_S["utilisation"],
+            lambda: [(rates := call("nvmlDeviceGetUtilizationRates")).gpu / 100, rates.memory / 100],
+        ),
+        *(_counted(device, *counter) for counter in COUNTED),
+        *([_gpm(device)] if gpm is not None and gpm.isSupportedDevice else [_no_gpm(device), _slow_pcie(device)]),
     ]
-    found.append(_gpm(device) if with_gpm else _no_gpm(device))
-    if not with_gpm:
-        found.append(_slow_pcie(device))
-    return found
-
-
-def _power(device: Device) -> Channel:
-    """Polled power: every 20 ms where there is no energy counter, so that its integral is the energy."""
-    try:
-        device.call("nvmlDeviceGetTotalEnergyConsumption")
-        period = PERIOD_S["power_w"]
-    except (MissingError, ReadingError):
-        period = POLLED_POWER_PERIOD_S
-    read = _instant_power(device)
-    return Channel(device.source, ["power_w"], period, lambda: (read(),))
 
 
 def _instant_power(device: Device) -> Callable[[], float]:
@@ -168,71 +178,30 @@ def _instant_power(device: Device) -> Callable[[], float]:
     def by_field() -> float:
         return device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3
 
-    def by_call() -> float:
-        return float(device.call("nvmlDeviceGetPowerUsage")) / 1e3
-
     try:
         by_field()
     except MissingError:
-        return by_call
+        return lambda: float(device.call("nvmlDeviceGetPowerUsage")) / 1e3
     except ReadingError:
         pass
     return by_field
 
 
-def _simple(device: Device) -> list[Channel]:
-    call, nvml = device.call, device.nvml
-
-    def of(metric: str, read: Callable[[], float]) -> Channel:
-        return Channel(device.source, [metric], PERIOD_S[metric], lambda: (read(),))
-
-    return [
-        of("power_smi_w", lambda: call("nvmlDeviceGetPowerUsage") / 1e3),
-        of("energy_j", lambda: call("nvmlDeviceGetTotalEnergyConsumption") / 1e3),
-        of("memory_bytes", lambda: float(call("nvmlDeviceGetMemoryInfo").used)),
-        of("sm_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM) * 1e6),
-        of("memory_clock_hz", lambda: call("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM) * 1e6),
-        of("temperature_c", lambda: float(call("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU))),
-    ]
-
-
-def _throttle(device: Device) -> Callable[[], Values]:
+def _throttle(device: Device) -> float:
     """Reasons for a lower clock; the call was renamed, and old drivers know the old name only."""
-
-    def read() -> Values:
-        try:
-            return (float(device.call("nvmlDeviceGetCurrentClocksEventReasons")),)
-        except MissingError:
-            return (float(device.call("nvmlDeviceGetCurrentClocksThrottleReasons")),)
-
-    return read
-
-
-def _utilisation(device: Device) -> Callable[[], Values]:
-    def read() -> Values:
-        rates = device.call("nvmlDeviceGetUtilizationRates")
-        return (rates.gpu / 100, rates.memory / 100)
-
-    return read
-
-
-def _counted(device: Device) -> list[Channel]:
-    """Bytes on NVLink and PCIe. PCIe's totals wrap at a size that NVML does not tell: then nothing is known."""
-
-    def of(metrics: Sequence[str], fields: Sequence[str], scope: int, unit: int) -> Channel:
-        def read() -> Values:
-            return [value * unit for value in device.fields(fields, scope)]
-
-        return Channel(device.source, metrics, PERIOD_S[metrics[0]], read)
-
-    return [of(*about) for about in COUNTED]
-
-
-def _has_gpm(device: Device) -> bool:
     try:
-        return bool(device.call("nvmlGpmQueryDeviceSupport").isSupportedDevice)
-    except (MissingError, ReadingError):
-        return False
+        return float(device.call("nvmlDeviceGetCurrentClocksEventReasons"))
+    except MissingError:
+        return float(device.call("nvmlDeviceGetCurrentClocksThrottleReasons"))
+
+
+def _counted(device: Device, metrics: Sequence[str], fields: Sequence[str], scope: int, unit: int) -> Channel:
+    """Bytes on NVLink or PCIe. PCIe's totals wrap at a size that NVML does not tell: then nothing is known."""
+
+    def read() -> Values:
+        return [value * unit for value in device.fields(fields, scope)]
+
+    return Channel(device.source, metrics, PERIOD_S[metrics[0]], read)
 
 
 def _no_gpm(device: Device) -> Channel:
@@ -241,8 +210,7 @@ def _no_gpm(device: Device) -> Channel:
     def read() -> Values:
         raise MissingError("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
 
-    pcie = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")
-    return Channel(device.source, [name for name in GPM_METRICS if name not in pcie], GPM_PERIOD_S, read)
+    return Channel(device.source, [name for name in GPM_METRICS if name not in SLOW_PCIE], GPM_PERIOD_S, read)
 
 
 def _gpm(device: Device) -> Channel:
@@ -289,30 +257,26 @@ def _gpm_value(device: Device, metric: Any, factor: float) -> float | MissingErr
 
 def _slow_pcie(device: Device) -> Channel:
     """NVML's PCIe figures: the call measures for 20 ms, so a thread of its own makes it and the channel picks it up."""
-    names = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")
-    nvml, period = device.nvml, PERIOD_S[names[0]]
-    latest: queue.SimpleQueue[Values | Exception] = queue.SimpleQueue()
+    nvml, period = device.nvml, PERIOD_S[SLOW_PCIE[0]]
+    latest: deque[Values | Exception] = deque(maxlen=1)
 
     def measure() -> None:
         counters = (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
         while True:
             try:
-                latest.put([device.call("nvmlDeviceGetPcieThroughput", counter) * 1024.0 for counter in counters])
-            except MissingError as reason:
-                latest.put(reason)
-                return
-            except ReadingError as reason:
-                latest.put(reason)
+                latest.append([device.call("nvmlDeviceGetPcieThroughput", counter) * 1024.0 for counter in counters])
+            except (MissingError, ReadingError) as reason:
+                latest.append(reason)
+                if isinstance(reason, MissingError):
+                    return
             time.sleep(period)
 
     threading.Thread(target=measure, daemon=True, name="pcie").start()
 
     def read() -> Values:
-        found: Values | Exception | None = None
-        while not latest.empty():
-            found = latest.get()
+        found = latest.popleft() if latest else (None,) * len(SLOW_PCIE)
         if isinstance(found, Exception):
             raise found
-        return found if found is not None else (None,) * len(names)
+        return found
 
-    return Channel(device.source, names, period, read)
+    return Channel(device.source, SLOW_PCIE, period, read)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -215,12 +217,4 @@ def _reasons(throttle: Series | None, block: Span) -> list[str]:
     """What throttled in a block: every reading in it, and the one that stood when it began."""
     if throttle is None or not len(throttle):
         return []
-    near = throttle.between(*block)
-    return _names(int(bits) for bits in near.values)
-
-
-def _names(bits: Iterable[int]) -> list[str]:
-    together = 0
-    for one in bits:
-        together |= one
-    return throttle_names(together)
+    return throttle_names(reduce(or_, (int(bits) for bits in throttle.between(*block).values), 0))

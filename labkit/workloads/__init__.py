@@ -17,20 +17,18 @@ from labkit.trial import Trial
 class Workload(Protocol):
     """One trial, ready to be stepped. Counts are per step; None where a step has no such work."""
 
-    images_per_step: int | None
-    flop_per_step: int | None
-    bytes_per_step: int | None
+    images_per_step: int | None = None
+    flop_per_step: int | None = None
+    bytes_per_step: int | None = None
     facts: dict[str, Any]
     # Mean loss of the steps since the last call (None when it was not finite), for a workload that has a loss.
-    read_loss: Callable[[], float | None] | None
+    read_loss: Callable[[], float | None] | None = None
 
     def check(self) -> None:
         """The correctness gate, before any timing; GateError when a result is wrong. Runs the first step."""
-        ...
 
     def step(self) -> object:
         """One step, queued on the device; does not wait for it."""
-        ...
 
 
 @runtime_checkable
@@ -39,16 +37,14 @@ class Prepared(Workload, Protocol):
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Names and calls, in order: what the engine is compared with, compiling, capturing."""
-        ...
 
 
 @runtime_checkable
 class AwaitedByItself(Workload, Protocol):
-    """A workload whose framework has a word of its own for waiting: its blocks end with it."""
+    """A workload whose framework waits in its own way: its blocks end with `wait`."""
 
     def wait(self) -> None:
         """Return when the steps that were queued are done."""
-        ...
 
 
 @runtime_checkable
@@ -57,12 +53,11 @@ class AnswersQueries(Workload, Protocol):
 
     def query(self) -> object:
         """One step; returns when its answer is there."""
-        ...
 
 
 @runtime_checkable
 class BuildsInPhases(Workload, Protocol):
-    """A workload that needs something first which others do not: seconds by name, no part of building it."""
+    """A workload that needs something else before it is built: seconds of that, by name."""
 
     build_phases: dict[str, float]
 
@@ -73,7 +68,6 @@ class ScoresImages(Workload, Protocol):
 
     def score(self, on_share: Callable[[float], None]) -> Scored:
         """Which of the trial's validation images are answered rightly; `on_share` is told how far it is."""
-        ...
 
 
 @runtime_checkable
@@ -82,7 +76,6 @@ class HoldsTensors(Workload, Protocol):
 
     def held(self) -> Held:
         """The tensors now."""
-        ...
 
 
 @runtime_checkable
@@ -91,7 +84,6 @@ class DrawsSamples(Workload, Protocol):
 
     def draw_samples(self) -> dict[str, Any]:
         """As many as the trial asks for, made after its last step, as facts of its record: PNG in base64 by name."""
-        ...
 
 
 class Scores(NamedTuple):
@@ -109,19 +101,15 @@ class TrainsEpochs(Workload, Protocol):
 
     def restart(self) -> None:
         """Back to the initial weights and the first image: the gate's steps are undone."""
-        ...
 
     def steps_of_epoch(self, epoch: int) -> int:
         """Steps until the training images have been seen `epoch + 1` times, from where the last epoch ended."""
-        ...
 
     def learning_rate(self) -> float:
         """The learning rate of the step before."""
-        ...
 
     def evaluate(self) -> Scores:
         """Score all validation images."""
-        ...
 
 
 def build_workload(trial: Trial, data: DataSet | None) -> Workload:
@@ -133,8 +121,9 @@ def build_workload(trial: Trial, data: DataSet | None) -> Workload:
         raise Unsupported(f"the {trial.workload} workload is PyTorch's; under {trial.framework} networks are trained")
     elif trial.framework != "torch":
         build = importlib.import_module(f"{__name__}._train_in_keras").build
-    elif trial.workload in (names := [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]):
-        build = importlib.import_module(f"{__name__}.{trial.workload}").build
     else:
-        raise unknown("workload", trial.workload, names)
+        names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+        if trial.workload not in names:
+            raise unknown("workload", trial.workload, names)
+        build = importlib.import_module(f"{__name__}.{trial.workload}").build
     return build(trial, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -18,93 +18,75 @@ from labkit.errors import Unsupported
 from labkit.models import check_data, input_bytes
 from labkit.trial import Trial
 
-# Fields that say something of pixels or of networks that take them; of others they stand at their defaults, so that one
+# Fields about pixels, or about networks that take them. With documents they stay at their defaults, so that one
 # configuration has one key.
 OF_IMAGES = ("image_px", "stem", "head", "memory_format", "augment", "loader")
 
 
-class Inputs(Protocol):
-    """The samples of a trial, as its network takes them."""
-
-    facts: dict[str, Any]
-
-    def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
-        """What hands out training batches without end, on the trial's device."""
-        ...
-
-    def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
-        """The validation samples once."""
-        ...
-
-
-def inputs_of(trial: Trial, data: DataSet) -> Inputs:
+def inputs_of(trial: Trial, data: DataSet) -> ImageInputs | DocumentInputs:
     """The trial's samples; UserError where its network takes other ones, Unsupported for what has no meaning with them.
 
     Bytes a sample and how many there are stand in `facts`, where pages expect those of images.
     """
     check_data(trial.model, words=data.words)
-    return _Documents(trial, data) if data.words else _Images(trial, data)
+    return DocumentInputs(trial, data) if data.words else ImageInputs(trial, data)
 
 
-class _Images:
+class ImageInputs:
+    """Training and validation images, as the trial's network takes them."""
+
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self._trial, self._data = trial, data
+        self._shared: dict[str, Any] = {
+            "device": trial.device,
+            "mean": data.mean,
+            "std": data.std,
+            "image_px": trial.image_px,
+            "memory_format": trial.memory_format,
+        }
         self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
-        trial, data = self._trial, self._data
+        """Training batches without end, on the trial's device."""
+        trial = self._trial
         return make_loader(
-            data.train,
+            self._data.train,
             batch=trial.batch_of_process,
-            device=trial.device,
-            mean=data.mean,
-            std=data.std,
             seed=trial.seed,
             augment=Augment(flip=trial.augment, crop=trial.augment),
-            image_px=trial.image_px,
-            memory_format=trial.memory_format,  # type: ignore[arg-type]
             dtype=dtype,
             on_device=trial.loader == "device",
             shard=shard,
+            **self._shared,
         )
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
-        trial, data = self._trial, self._data
-        return batches_in_order(
-            data.val,
-            batch=batch,
-            device=trial.device,
-            mean=data.mean,
-            std=data.std,
-            image_px=trial.image_px,
-            memory_format=trial.memory_format,  # type: ignore[arg-type]
-            dtype=dtype,
-        )
+        """The validation images once."""
+        return batches_in_order(self._data.val, batch=batch, dtype=dtype, **self._shared)
 
 
-class _Documents:
+class DocumentInputs:
+    """Training and validation documents, as FP32 rows of words."""
+
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self._trial, self._data = trial, data
-        plain = Trial()
+        default = Trial()
         for name in OF_IMAGES:
-            if getattr(trial, name) != getattr(plain, name):
+            if getattr(trial, name) != getattr(default, name):
                 raise Unsupported(f"{name} is of networks that take images; {trial.model} takes bags of words")
         if "graph" in trial.engine:
             raise Unsupported(f"captured steps load images; {trial.model} takes bags of words")
+        self._shared: dict[str, Any] = {"words": data.words, "device": trial.device}
         self.facts: dict[str, Any] = {"document_bytes": input_bytes(trial.model, trial.image_px), "words": data.words}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
+        """Training batches without end, on the trial's device."""
         assert dtype == torch.float32, "only captured steps take another type"
-        trial, data = self._trial, self._data
-        return DocumentLoader(
-            data.train,
-            words=data.words,
-            batch=trial.batch_of_process,
-            device=trial.device,
-            seed=trial.seed,
-            shard=shard,
-        )
+        trial = self._trial
+        batch = trial.batch_of_process
+        return DocumentLoader(self._data.train, batch=batch, seed=trial.seed, shard=shard, **self._shared)
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
+        """The validation documents once."""
         assert dtype == torch.float32, "only captured steps take another type"
-        return documents_in_order(self._data.val, words=self._data.words, batch=batch, device=self._trial.device)
+        return documents_in_order(self._data.val, batch=batch, **self._shared)

@@ -22,6 +22,7 @@ from labkit.hardware.frameworks import KNOWN
 from labkit.models import check_data, input_bytes, known_count
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch
 from labkit.trial import Trial
+from labkit.workloads import Prepared
 
 
 def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
@@ -34,19 +35,17 @@ def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
     return KerasTrainWorkload(trial, data)
 
 
-class KerasTrainWorkload:
+class KerasTrainWorkload(Prepared):
     """One Keras model, on one device or on several of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         keras = process.enter(trial.framework)
         self.trial = trial
-        self.images_per_step: int | None = trial.batch_of_step
-        self.bytes_per_step: int | None = None
+        self.images_per_step = trial.batch_of_step
         self._pixels = Pixels(data.edge_px, data.mean, data.std)
         self._batches = HostBatches(data.train, batch=trial.batch_of_step, seed=trial.seed)
         self._batch = self._batches.next_batch()  # the first, on which everything is prepared
         self.training = make_training(trial, self._pixels)
-        self.flop_per_step: int | None = None
         self.facts: dict[str, Any] = {
             "parameters": count_parameters(self.training.model),
             "image_bytes": input_bytes(trial.model, trial.image_px),

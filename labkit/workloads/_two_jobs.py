@@ -4,47 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.trial import Trial
+from labkit.workloads import Prepared
 
 TURN = 16  # steps of the workload
 
 
-class Job(Protocol):
-    """A training that is one of two."""
-
-    facts: dict[str, Any]
-    flop_per_step: int | None
-
-    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Names and calls, in order."""
-        ...
-
-    def check(self) -> None:
-        """Its gate."""
-        ...
-
-    def step(self) -> object:
-        """One step, queued."""
-        ...
-
-    def read_loss(self) -> float | None:
-        """Mean loss of the steps since the last call."""
-        ...
-
-
-class TwoJobs:
+class TwoJobs(Prepared):
     """Two trainings of one kind, each of its own network: at once on half of the ranks each, or in turns on all.
 
     A step has the images of both jobs, so images/s are of both together. `make` builds the job of a trial that is
     alone.
     """
 
-    def __init__(self, trial: Trial, make: Callable[[Trial], Job]) -> None:
+    def __init__(self, trial: Trial, make: Callable[[Trial], Prepared]) -> None:
         if trial.epochs:
             raise Unsupported("two jobs are timed in steps, not trained for whole epochs")
         team = ranks.team()
@@ -61,9 +38,8 @@ class TwoJobs:
             self._jobs = [make(one) for one in own_trials]
         self._steps = 0
         first = self._jobs[0]
-        self.images_per_step: int | None = 2 * own_trials[0].batch_of_step
-        self.flop_per_step: int | None = 2 * first.flop_per_step if first.flop_per_step else None
-        self.bytes_per_step: int | None = None
+        self.images_per_step = 2 * own_trials[0].batch_of_step
+        self.flop_per_step = 2 * first.flop_per_step if first.flop_per_step else None
         self.facts = {**self._facts(), "jobs": 2}
 
     def _facts(self) -> dict[str, Any]:
@@ -76,16 +52,13 @@ class TwoJobs:
         """Those of each job."""
         for job in self._jobs:
             for name, prepare in job.preparations():
-                yield name, partial(self._as_team, prepare)
-
-    def _as_team(self, run: Callable[[], None]) -> None:
-        with ranks.working_as(self._team):
-            run()
+                yield name, ranks.working_as(self._team)(prepare)
 
     def check(self) -> None:
         """Each job's gate."""
-        for job in self._jobs:
-            self._as_team(job.check)
+        with ranks.working_as(self._team):
+            for job in self._jobs:
+                job.check()
         self.facts |= self._facts()
 
     def step(self) -> None:
@@ -100,5 +73,5 @@ class TwoJobs:
 
     def read_loss(self) -> float | None:
         """Mean loss since the last call, of this rank's first job that has made steps."""
-        losses = [job.read_loss() for job in self._jobs]  # of all, so that none keeps its losses
+        losses = [job.read_loss() for job in self._jobs if job.read_loss]  # of all, so that none keeps its losses
         return next((loss for loss in losses if loss is not None), None)

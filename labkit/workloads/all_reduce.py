@@ -6,8 +6,6 @@ each device sends is 2 (n - 1) / n times as much (`wire_bytes_per_step`, in a ri
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -15,6 +13,7 @@ from labkit import ranks
 from labkit.data import DataSet
 from labkit.errors import GateError
 from labkit.trial import Trial
+from labkit.workloads import Workload
 from labkit.workloads._between import team_for_messages
 
 
@@ -23,19 +22,14 @@ def build(trial: Trial, data: DataSet | None) -> AllReduceWorkload:
     return AllReduceWorkload(trial, team_for_messages(trial))
 
 
-class AllReduceWorkload:
+class AllReduceWorkload(Workload):
     """A message that lies at every rank."""
-
-    read_loss = None
 
     def __init__(self, trial: Trial, team: ranks.Team) -> None:
         self._team = team
         self.message = torch.zeros(trial.size // 4, device=trial.device)
-        self.images_per_step: int | None = None
-        self.flop_per_step: int | None = None
-        self.bytes_per_step: int | None = self.message.nbytes
-        wire = 2 * self.message.nbytes * (team.size - 1) // team.size
-        self.facts: dict[str, Any] = {"wire_bytes_per_step": wire}
+        self.bytes_per_step = self.message.nbytes
+        self.facts = {"wire_bytes_per_step": 2 * self.message.nbytes * (team.size - 1) // team.size}
 
     def step(self) -> None:
         """One sum, in place."""

@@ -31,6 +31,7 @@ from labkit.models import count
 from labkit.models.wgan import CHANNELS, WGAN, iteration
 from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
+from labkit.workloads import Prepared
 from labkit.workloads._inputs import inputs_of
 from labkit.workloads._samples import Samples, without_new_statistics
 
@@ -46,18 +47,17 @@ def build(trial: Trial, data: DataSet | None) -> GanWorkload:
     return GanWorkload(trial, data)
 
 
-class GanWorkload:
+class GanWorkload(Prepared):
     """A WGAN, its optimisers, its images and its noise on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
-        self._cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
+        cost = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)
         precision.set_modes(trial.precision)
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
             network = WGAN(trial.constraint)
         network = network.to(memory_format=TORCH_FORMATS[trial.memory_format])
-        self._data = data
         self._inputs = inputs_of(trial, replace(data, mean=MIDDLE, std=MIDDLE))
         self._samples: Samples | None = None
         if trial.samples:  # before the network learns anything
@@ -71,27 +71,9 @@ class GanWorkload:
         self.training = Adversarial(trial, network, captured=captured, restarts=captured)
         self.run = self._drive()
         work = iteration(trial.constraint)
-        self.images_per_step: int | None = CRITIC_STEPS * trial.batch
-        self.flop_per_step: int | None = work.flop * trial.batch
-        self.bytes_per_step: int | None = None
-        self.facts = self._describe()
-
-    def _drive(self) -> HostedIteration | CapturedIteration:
-        trial, draws = self.trial, Draws(self.trial)
-        loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
-        if trial.engine == "eager":
-            return HostedIteration(self.training, loader, draws)
-        if isinstance(loader, StreamingLoader):  # which fills five places before each iteration
-            about: dict[str, Any] = {"image_px": trial.image_px, "memory_format": trial.memory_format}
-            places: list[StaticBatch] = [HostFed(loader, dtype=torch.float32, **about) for _ in range(CRITIC_STEPS)]
-            return CapturedIteration(self.training, places, draws)
-        assert isinstance(loader, StaticBatch), "a captured iteration runs on a GPU"
-        return CapturedIteration(self.training, [loader] * CRITIC_STEPS, draws)
-
-    def _describe(self) -> dict[str, Any]:
-        trial, data = self.trial, self._data
-        cost, work = self._cost, iteration(trial.constraint)
-        return {
+        self.images_per_step = CRITIC_STEPS * trial.batch
+        self.flop_per_step = work.flop * trial.batch
+        self.facts = {
             "parameters": cost.parameters,
             "parameter_bytes": cost.parameter_bytes,
             "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
@@ -109,6 +91,18 @@ class GanWorkload:
             "data_description": data.description,
             "train_images": len(data.train),
         }
+
+    def _drive(self) -> HostedIteration | CapturedIteration:
+        trial, draws = self.trial, Draws(self.trial)
+        loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
+        if trial.engine == "eager":
+            return HostedIteration(self.training, loader, draws)
+        if isinstance(loader, StreamingLoader):  # which fills five places before each iteration
+            shape: dict[str, Any] = {"image_px": trial.image_px, "memory_format": trial.memory_format}
+            places: list[StaticBatch] = [HostFed(loader, dtype=torch.float32, **shape) for _ in range(CRITIC_STEPS)]
+            return CapturedIteration(self.training, places, draws)
+        assert isinstance(loader, StaticBatch), "a captured iteration runs on a GPU"
+        return CapturedIteration(self.training, [loader] * CRITIC_STEPS, draws)
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """The eager iterations to compare with, and capturing, of a captured trial."""

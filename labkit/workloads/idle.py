@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 
 from labkit.data import DataSet
 from labkit.errors import GateError
 from labkit.trial import Trial
+from labkit.workloads import Workload
 
 STEP_S = 0.05
 
@@ -19,16 +19,12 @@ def build(trial: Trial, data: DataSet | None) -> IdleWorkload:
     return IdleWorkload(trial)
 
 
-class IdleWorkload:
+class IdleWorkload(Workload):
     """A device with a context on it (where it has such a thing) and nothing to do."""
 
     def __init__(self, trial: Trial) -> None:
         self._held = torch.ones(1, device=trial.device)  # creates the context, which keeps clocks and power up
-        self.images_per_step: int | None = None
-        self.flop_per_step: int | None = None
-        self.bytes_per_step: int | None = None
-        self.read_loss = None
-        self.facts: dict[str, Any] = {}
+        self.facts = {}
 
     def step(self) -> None:
         """Sleep."""

@@ -15,7 +15,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -32,9 +32,11 @@ from labkit.engines.scoring import score
 from labkit.engines.support import why_not_predicted
 from labkit.errors import GateError, Unsupported, is_out_of_memory
 from labkit.measure import reset_compiler
-from labkit.models import count, find_model
+from labkit.models import find_model
 from labkit.records.scored import Scored
 from labkit.trial import Trial
+from labkit.workloads import Prepared
+from labkit.workloads._facts import cost_of, facts_of_network
 from labkit.workloads._weights import make_network
 
 REFERENCE_PART = 500  # images that the plain network predicts at once
@@ -57,15 +59,12 @@ def build(trial: Trial, data: DataSet | None) -> InferWorkload:
     return InferWorkload(trial, data)
 
 
-class InferWorkload:
+class InferWorkload(Prepared):
     """One model that predicts on one device, driven by the trial's engine."""
-
-    read_loss: Callable[[], float | None] | None = None
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
-        self.images_per_step: int | None = trial.batch
-        self.bytes_per_step: int | None = None
+        self.images_per_step = trial.batch
         network = make_network(trial, data)
         self._data = data = network.weights.normalise(data) if network.weights else data
         precision.set_modes(trial.precision)
@@ -79,32 +78,18 @@ class InferWorkload:
         self._pool = Pool(trial, data, dtype=self._predictor.dtype, where="host" if included else "device")
         self._classes = torch.empty(trial.batch, dtype=torch.int64, pin_memory=trial.device == "cuda")
         self._captured: CapturedPrediction | None = None
-        cost = self._count()
-        self.flop_per_step: int | None = cost.flop_forward * trial.batch
+        cost = cost_of(trial)
+        self.flop_per_step = cost.flop_forward * trial.batch
         self.logits = torch.empty(0)
-        self.facts = {**self._describe(), "build_s": build_s}
-
-    def _count(self) -> Any:
-        trial = self.trial
-        return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
-
-    def _describe(self) -> dict[str, Any]:
-        trial, data, cost = self.trial, self._data, self._count()
-        return {
-            "parameters": cost.parameters,
-            "parameter_bytes": cost.parameter_bytes,
+        self.facts = {
+            **facts_of_network(trial, cost, data),
             "weight_traffic_bytes_per_step": cost.parameters * self._predictor.weight_bytes,  # read once
             "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
-            "flop_forward": cost.flop_forward,
-            "stem": trial.stem if trial.model.startswith("resnet") else None,
-            "head": trial.head if trial.model.startswith("vgg") else None,
             "folded": self._predictor.folded,
-            "threads": torch.get_num_threads(),
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-            "data_description": data.description,
             "different_batches": len(self._pool.batches),
             **({"weights": {"sha256": self._weights.sha256, **self._weights.facts}} if self._weights else {}),
             **self._predictor.facts,
+            "build_s": build_s,
         }
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
+from labkit.workloads import Workload
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Relative error in the Frobenius norm against float64: unit roundoff of the inputs, with room for the accumulation.
@@ -22,7 +21,7 @@ def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
     return MatmulWorkload(trial)
 
 
-class MatmulWorkload:
+class MatmulWorkload(Workload):
     """Two random matrices and the place for their product."""
 
     def __init__(self, trial: Trial) -> None:
@@ -34,11 +33,9 @@ class MatmulWorkload:
         self.a, self.b = (torch.randn(shape, device=trial.device).to(dtype) for _ in range(2))
         self.out = torch.empty(shape, device=trial.device, dtype=dtype)
         self.precision = trial.precision
-        self.images_per_step: int | None = None
-        self.flop_per_step: int | None = 2 * trial.size**3
-        self.bytes_per_step: int | None = 3 * self.out.nbytes
-        self.read_loss = None
-        self.facts: dict[str, Any] = {"threads": torch.get_num_threads()}
+        self.flop_per_step = 2 * trial.size**3
+        self.bytes_per_step = 3 * self.out.nbytes
+        self.facts = {"threads": torch.get_num_threads()}
 
     def step(self) -> torch.Tensor:
         """One product."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from labkit.data import DataSet
 from labkit.errors import GateError
 from labkit.trial import Trial
+from labkit.workloads import Workload
 
 
 def build(trial: Trial, data: DataSet | None) -> CopyWorkload:
@@ -16,18 +15,15 @@ def build(trial: Trial, data: DataSet | None) -> CopyWorkload:
     return CopyWorkload(trial)
 
 
-class CopyWorkload:
+class CopyWorkload(Workload):
     """A source far larger than any cache, and its destination."""
 
     def __init__(self, trial: Trial) -> None:
         torch.manual_seed(trial.seed)
         self.source = torch.randn(trial.size // 4, device=trial.device)
         self.target = torch.full_like(self.source, float("nan"))
-        self.images_per_step: int | None = None
-        self.flop_per_step: int | None = None
-        self.bytes_per_step: int | None = 2 * self.source.nbytes
-        self.read_loss = None
-        self.facts: dict[str, Any] = {"threads": torch.get_num_threads()}
+        self.bytes_per_step = 2 * self.source.nbytes
+        self.facts = {"threads": torch.get_num_threads()}
 
     def step(self) -> torch.Tensor:
         """One copy."""

@@ -6,8 +6,6 @@ one direction.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -15,6 +13,7 @@ from labkit import ranks
 from labkit.data import DataSet
 from labkit.errors import GateError
 from labkit.trial import Trial
+from labkit.workloads import Workload
 from labkit.workloads._between import team_for_messages
 
 
@@ -23,20 +22,16 @@ def build(trial: Trial, data: DataSet | None) -> PeerCopyWorkload:
     return PeerCopyWorkload(trial, team_for_messages(trial))
 
 
-class PeerCopyWorkload:
+class PeerCopyWorkload(Workload):
     """A message to the next rank, and the place of the one from the rank before."""
-
-    read_loss = None
 
     def __init__(self, trial: Trial, team: ranks.Team) -> None:
         self._team = team
         self._next, self._before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
         self.message = torch.full((trial.size // 4,), float(team.rank), device=trial.device)
         self.received = torch.full_like(self.message, float("nan"))
-        self.images_per_step: int | None = None
-        self.flop_per_step: int | None = None
-        self.bytes_per_step: int | None = self.message.nbytes
-        self.facts: dict[str, Any] = {}
+        self.bytes_per_step = self.message.nbytes
+        self.facts = {}
 
     def step(self) -> None:
         """Send and receive once, both at the same time."""

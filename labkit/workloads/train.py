@@ -36,9 +36,9 @@ from labkit.errors import GateError, Unsupported
 from labkit.measure import Held
 from labkit.models import build as build_model
 from labkit.trial import Trial
-from labkit.workloads import Scores
+from labkit.workloads import Prepared, Scores
+from labkit.workloads._facts import cost_of, facts_of_exchange, facts_of_training, held
 from labkit.workloads._inputs import inputs_of
-from labkit.workloads._train_facts import cost_of, facts_of, facts_of_exchange, held
 from labkit.workloads._two_jobs import TwoJobs
 
 EVALUATION_BATCH = 500
@@ -59,7 +59,7 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
     return TrainWorkload(trial, data)
 
 
-class TrainWorkload:
+class TrainWorkload(Prepared):
     """One model, its optimiser and its loader on one device, driven by the trial's engine.
 
     `adapt` may change the model before anything is done with it, in place.
@@ -67,8 +67,7 @@ class TrainWorkload:
 
     def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
         self.trial = trial
-        self.images_per_step: int | None = trial.batch_of_step
-        self.bytes_per_step: int | None = None
+        self.images_per_step = trial.batch_of_step
         self._data, self._inputs = data, inputs_of(trial, data)
         precision.set_modes(trial.precision)
         self._adapt = adapt
@@ -96,9 +95,9 @@ class TrainWorkload:
         self._rates = learning_rates(trial, len(data.train)) if trial.epochs else None
         self._step = 0
         cost = cost_of(trial)
-        self.flop_per_step: int | None = cost.flop_training * trial.batch_of_step
+        self.flop_per_step = cost.flop_training * trial.batch_of_step
         self.facts = {
-            **facts_of(trial, cost, data),
+            **facts_of_training(trial, cost, data),
             **self._inputs.facts,
             "loader": self.run.kind,
             **facts_of_exchange(self.training, self._team, averaged=not self._is_stale),

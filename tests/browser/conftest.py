@@ -14,10 +14,6 @@ from tests.commands import UNRECORDED, Site
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# Of a profile without records pages are alike, and a CPU's are a GPU's with less on them, but where devices are
-# compared; tests/notebooks read all of them.
-OPENED = ("index", "claims", "fingerprint", "01_training", "08_quantization")
-
 
 # Not for the session: Playwright keeps an event loop running, and other tests start loops of their own.
 @pytest.fixture(scope="package")
@@ -35,5 +31,4 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def pages(site: Site) -> list[Path]:
     """Those that are opened."""
-    alike = [page for page in site.pages(UNRECORDED) if page.stem in OPENED]
-    return [*site.pages("comparison", "cpu", "h200"), *alike]
+    return site.pages("comparison", "cpu", "h200", UNRECORDED)

@@ -15,177 +15,47 @@ the machine is, as JSON; times count from `epoch_s` on the monotonic clock (with
      "uuids": ["GPU-1", "GPU-2"], "bytes": true}       text comes as bytes, as from old bindings
 
 A fault without a `function` is of all of a device's; one with NVML_ERROR_GPU_IS_LOST makes older handles useless.
-Names, signatures, constants and structures are those of the real module (a test compares them).
+Constants, structures and errors are the real module's own; a test compares the signatures of functions.
 """
 
+# ruff: noqa: F821 - names of the real module
 from __future__ import annotations
 
 import functools
 import json
 import math
 import os
-import string
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from ctypes import (
-    POINTER,
-    Structure,
-    Union,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int64,
-    c_longlong,
-    c_uint,
-    c_uint32,
-    c_ulong,
-    c_ulonglong,
-    c_ushort,
-)
+from ctypes import c_double, c_uint
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-NVML_SUCCESS = 0
-NVML_ERROR_UNINITIALIZED = 1
-NVML_ERROR_INVALID_ARGUMENT = 2
-NVML_ERROR_NOT_SUPPORTED = 3
-NVML_ERROR_NO_PERMISSION = 4
-NVML_ERROR_DRIVER_NOT_LOADED = 9
-NVML_ERROR_TIMEOUT = 10
-NVML_ERROR_LIBRARY_NOT_FOUND = 12
-NVML_ERROR_FUNCTION_NOT_FOUND = 13
-NVML_ERROR_GPU_IS_LOST = 15
-NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25
-NVML_ERROR_DEPRECATED = 26
-NVML_ERROR_UNKNOWN = 999
-NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
-NVML_TEMPERATURE_GPU = 0
-NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES = 0, 1
-NVML_FI_DEV_POWER_INSTANT = 186
-NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
-NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
-NVML_VALUE_TYPE_UNSIGNED_INT = 1
-NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3
-NVML_GPM_SUPPORT_VERSION = NVML_GPM_METRICS_GET_VERSION = 1
-NVML_GPM_METRIC_SM_UTIL = 2
-NVML_GPM_METRIC_SM_OCCUPANCY = 3
-NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
-NVML_GPM_METRIC_DRAM_BW_UTIL = 10
-NVML_GPM_METRIC_FP32_UTIL = 12
-NVML_GPM_METRIC_FP16_UTIL = 13
-NVML_GPM_METRIC_PCIE_TX_PER_SEC = 20
-NVML_GPM_METRIC_PCIE_RX_PER_SEC = 21
-NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC = 60
-NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC = 61
-NVML_GPM_METRIC_MAX = 477
+HERE = Path(__file__).parent
 
 
-# ---- errors: one class a code, as in the real module ----------------------------------------------------------------
+def _real() -> ModuleType:
+    """The module that this one stands for, whose functions would want a driver."""
+    elsewhere = [folder for folder in sys.path if Path(folder) != HERE]
+    found = PathFinder.find_spec("pynvml", elsewhere)
+    spec = spec_from_file_location("_real_pynvml", found.origin)
+    real = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(real)
+    return real
 
 
-class NVMLError(Exception):
-    _valClassMapping: ClassVar[dict[int, type]] = {}
-    _errcode_to_string: ClassVar[dict[int, str]] = {
-        NVML_ERROR_UNINITIALIZED: "Uninitialized",
-        NVML_ERROR_INVALID_ARGUMENT: "Invalid Argument",
-        NVML_ERROR_NOT_SUPPORTED: "Not Supported",
-        NVML_ERROR_NO_PERMISSION: "Insufficient Permissions",
-        NVML_ERROR_DRIVER_NOT_LOADED: "Driver Not Loaded",
-        NVML_ERROR_TIMEOUT: "Timeout",
-        NVML_ERROR_LIBRARY_NOT_FOUND: "NVML Shared Library Not Found",
-        NVML_ERROR_FUNCTION_NOT_FOUND: "Function Not Found",
-        NVML_ERROR_GPU_IS_LOST: "GPU is lost",
-        NVML_ERROR_UNKNOWN: "Unknown Error",
-    }
-
-    def __new__(cls, value: int) -> NVMLError:
-        made = Exception.__new__(NVMLError._valClassMapping.get(value, cls) if cls is NVMLError else cls)
-        made.value = value
-        return made
-
-    def __str__(self) -> str:
-        return self._errcode_to_string.get(self.value, f"NVML Error with code {self.value}")
-
-    def __eq__(self, other: object) -> bool:
-        return self.value == other.value
+def _is_same(name: str) -> bool:
+    return name.startswith(("NVML", "c_nvml", "struct_c_nvmlGpmSample", "_nvmlReturn"))
 
 
-def _class_of(name: str, code: int) -> type:
-    def new(cls: type, *_: object) -> NVMLError:
-        return NVMLError.__new__(cls, code)
-
-    words = string.capwords(name.removeprefix("NVML_ERROR_"), "_").replace("_", "")
-    return type(f"NVMLError_{words}", (NVMLError,), {"__new__": new, "__module__": __name__})
-
-
-for _name in [name for name in globals() if name.startswith("NVML_ERROR_")]:
-    _class = _class_of(_name, globals()[_name])
-    NVMLError._valClassMapping[globals()[_name]] = globals()[_class.__name__] = _class
-
-
-# ---- structures -----------------------------------------------------------------------------------------------------
-
-
-class struct_c_nvmlGpmSample_t(Structure):
-    _fields_ = [("index", c_uint), ("taken_s", c_double)]  # opaque in the real module
-
-
-c_nvmlGpmSample_t = POINTER(struct_c_nvmlGpmSample_t)
-
-
-class c_nvmlMemory_t(Structure):
-    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
-
-
-class c_nvmlUtilization_t(Structure):
-    _fields_ = [("gpu", c_uint), ("memory", c_uint)]
-
-
-class c_nvmlValue_t(Union):
-    _fields_ = [
-        ("dVal", c_double),
-        ("uiVal", c_uint),
-        ("ulVal", c_ulong),
-        ("ullVal", c_ulonglong),
-        ("sllVal", c_longlong),
-        ("siVal", c_int),
-        ("usVal", c_ushort),
-    ]
-
-
-class c_nvmlFieldValue_t(Structure):
-    _fields_ = [
-        ("fieldId", c_uint32),
-        ("scopeId", c_uint32),
-        ("timestamp", c_int64),
-        ("latencyUsec", c_int64),
-        ("valueType", c_uint),
-        ("nvmlReturn", c_uint),
-        ("value", c_nvmlValue_t),
-    ]
-
-
-class c_metricInfo_t(Structure):
-    _fields_ = [("shortName", c_char_p), ("longName", c_char_p), ("unit", c_char_p)]
-
-
-class c_nvmlGpmMetric_t(Structure):
-    _fields_ = [("metricId", c_uint), ("nvmlReturn", c_uint), ("value", c_double), ("metricInfo", c_metricInfo_t)]
-
-
-class c_nvmlGpmMetricsGet_t(Structure):
-    _fields_ = [
-        ("version", c_uint),
-        ("numMetrics", c_uint),
-        ("sample1", c_nvmlGpmSample_t),
-        ("sample2", c_nvmlGpmSample_t),
-        ("metrics", c_nvmlGpmMetric_t * NVML_GPM_METRIC_MAX),
-    ]
-
-
-class c_nvmlGpmSupport_t(Structure):
-    _fields_ = [("version", c_uint), ("isSupportedDevice", c_uint)]
+globals().update({name: value for name, value in vars(_real()).items() if _is_same(name)})
+struct_c_nvmlGpmSample_t._fields_ = [("index", c_uint), ("taken_s", c_double)]  # opaque in the real module
 
 
 # ---- the devices, and what is true of them --------------------------------------------------------------------------

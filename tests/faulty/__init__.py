@@ -1,11 +1,33 @@
-"""Workloads that fail in every way a trial can, and one that does not. None imports torch unless it says so."""
+"""Workloads that fail in every way a trial can, and some that do not, by name: `tests.faulty.kill`.
+
+A workload is built by the module that a trial names, so each entry of BUILDS stands as a module too. Those of one
+process import no framework unless they say so; those of several ranks are in `together` and `training`.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
+from labkit.workloads import Scores
+
+Build = Callable[[Trial, Any], Any]
+GIB = 2**30
+TOLD = ("KERAS_BACKEND", "CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")
+MEMORY = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
 class Steps:
@@ -14,11 +36,12 @@ class Steps:
     images_per_step: int | None = 4
     flop_per_step: int | None = None
     bytes_per_step: int | None = None
-    read_loss = None
+    read_loss: Any = None
     fails_at = 3
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, data: object = None, *, fail: Callable[[], object] = lambda: None) -> None:
         self.facts: dict[str, Any] = {"size": trial.size}
+        self.fail = fail
         self._steps = 0
 
     def check(self) -> None:
@@ -31,5 +54,207 @@ class Steps:
         if self._steps == self.fails_at:
             self.fail()
 
-    def fail(self) -> None:
-        """Nothing goes wrong."""
+
+# ---- the third step fails -------------------------------------------------------------------------------------------
+
+
+def kill() -> None:
+    """Somebody kills the process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_with_fork() -> None:
+    """The process is killed and leaves a forked child behind, which holds every pipe open that the process had."""
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+    kill()
+
+
+def segfault() -> None:
+    """A library writes where it may not."""
+    faulthandler._sigsegv()  # type: ignore[attr-defined]
+
+
+def hang() -> None:
+    """The step never ends."""
+    time.sleep(600)
+
+
+def hang_with_child() -> None:
+    """The step never ends and has started a process of its own."""
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    hang()
+
+
+def raises() -> None:
+    """An exception nobody expected, with bytes in its message that are no text."""
+    raise ValueError("this model has no such layer \udcff")
+
+
+def exhaust() -> None:
+    """Really asks PyTorch for more memory than any machine has."""
+    import torch
+
+    torch.empty(10**15)
+
+
+def exhaust_numpy() -> None:
+    """Really asks NumPy for more memory than any machine has."""
+    import numpy as np
+
+    np.empty(10**15)
+
+
+def exhaust_kernel() -> None:
+    """What the kernel does when memory runs out: it counts a kill in a file like /proc/vmstat."""
+    Path(os.environ["LABKIT_TEST_VMSTAT"]).write_text("oom_kill 8\n")
+    kill()
+
+
+def noisy() -> None:
+    """Prints megabytes, through Python and past it, some of it looking like an event."""
+    event = json.dumps({"event": "done", "status": "ok", "reason": None})
+    for stream in (sys.stdout, sys.stderr):
+        for _ in range(20):
+            stream.write("x" * 50_000 + "\n" + event + "\n")
+        stream.flush()
+    os.write(1, b"\xff\x00" * 500_000 + b"\n" + event.encode() + b"\n")
+    subprocess.run([sys.executable, "-c", f"print({event!r})"], check=True)
+
+
+FAULTS = (
+    *(kill, kill_with_fork, segfault, hang, hang_with_child),
+    *(raises, exhaust, exhaust_numpy, exhaust_kernel, noisy),
+)
+
+
+# ---- something else is odd ------------------------------------------------------------------------------------------
+
+
+def unsupported(trial: Trial, data: object) -> Steps:
+    """A configuration that this machine has no means for."""
+    raise Unsupported("no such engine on this machine")
+
+
+def odd_facts(trial: Trial, data: object) -> Steps:
+    """Says something of itself that JSON has no word for."""
+    steps = Steps(trial)
+    steps.facts["share"] = float("nan")
+    return steps
+
+
+def settings(trial: Trial, data: object) -> Steps:
+    """Says which process runs it, what stands in its environment and which frameworks are loaded."""
+    steps = Steps(trial)
+    loaded = [name for name in ("torch", "tensorflow", "jax", "keras") if name in sys.modules]
+    told = {name: os.environ.get(name) for name in (*TOLD, *MEMORY)}
+    steps.facts |= {"told": told, "loaded": loaded, "pid": os.getpid()}
+    return steps
+
+
+def on_device(trial: Trial, data: object) -> Steps:
+    """Keeps a GiB on the device, by Keras, and says how much of the device's memory was in use meanwhile."""
+    import pynvml
+    from keras import ops
+
+    steps = Steps(trial)
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    kept = ops.ones((GIB // 4,), dtype="float32")
+    steps.fail = lambda: kept  # for as long as there are steps
+    last = float(ops.convert_to_numpy(kept[-1]))  # it has been written; a reduction would take a GiB more
+    used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+    pynvml.nvmlShutdown()
+    steps.facts |= {"pid": os.getpid(), "used_bytes": used, "last": last}
+    return steps
+
+
+class Gate(Steps):
+    """Results that are wrong: the gate refuses them, and no step is ever timed."""
+
+    def check(self) -> None:
+        raise GateError("the loss is nan")
+
+    def step(self) -> None:
+        raise AssertionError("a trial that failed its gate was timed")
+
+
+class Prepared(Steps):
+    """Does more before its first step, in an order of its own, and says what its memory is; nothing goes wrong."""
+
+    def __init__(self, trial: Trial, data: object = None) -> None:
+        super().__init__(trial)
+        self.facts |= {"done": [], "memory_bytes": 12345, "memory_method": "as the workload says"}
+
+    def preparations(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        for name in ("reference", "compile", "capture"):
+            yield name, partial(self.prepare, name)
+
+    def prepare(self, name: str) -> None:
+        time.sleep(0.01)
+        self.facts["done"].append(name)
+
+    def check(self) -> None:
+        self.facts["done"].append("check")
+        super().check()
+
+
+class PreparesBadly(Prepared):
+    """An engine that cannot be made: one preparation is done, the next one raises, the last must not be tried."""
+
+    def prepare(self, name: str) -> None:
+        if name == "compile":
+            raise RuntimeError("the compiler gave up")
+        if name == "capture":
+            raise AssertionError("went on after a preparation that failed")
+
+    def check(self) -> None:
+        raise AssertionError("a trial that failed to prepare was checked")
+
+
+class Epochs(Steps):
+    """Trains whole epochs that take no time: 10 images in batches of 4, a loss that says which step it is of."""
+
+    def __init__(self, trial: Trial, data: object = None) -> None:
+        super().__init__(trial)
+        self.facts["seed_of_build"] = trial.seed
+
+    def read_loss(self) -> float:
+        return float(self._steps)
+
+    def restart(self) -> None:
+        self._steps = 0
+
+    def steps_of_epoch(self, epoch: int) -> int:
+        return (3, 2)[epoch % 2]
+
+    def learning_rate(self) -> float:
+        return 1 / self._steps
+
+    def evaluate(self) -> Scores:
+        return Scores(loss=None, top1=0.25, top5=0.5, images=8)
+
+
+# ---- by name --------------------------------------------------------------------------------------------------------
+
+
+def elsewhere(module: str, name: str) -> Build:
+    """That of a module which imports PyTorch."""
+    return lambda trial, data: getattr(import_module(f"{__name__}.{module}"), name)(trial, data)
+
+
+TOGETHER = ("hang", "kill", "oom", "raises", "unsupported", "where")
+TRAINING = ("apart", "in_buckets", "rounded")
+BUILDS: dict[str, Build] = {
+    **{fault.__name__: partial(Steps, fail=fault) for fault in FAULTS},
+    **{build.__name__: build for build in (unsupported, odd_facts, settings, on_device)},
+    **{"ok": Steps, "gate": Gate, "prepared": Prepared, "prepares_badly": PreparesBadly, "epochs": Epochs},
+    **{f"together_{how}": elsewhere("together", how) for how in TOGETHER},
+    **{f"train_{how}": elsewhere("training", how) for how in TRAINING},
+    "unequal": elsewhere("together", "Unequal"),
+}
+for _name, _build in BUILDS.items():
+    _module = ModuleType(f"{__name__}.{_name}")
+    _module.build = _build  # type: ignore[attr-defined]
+    sys.modules[_module.__name__] = _module

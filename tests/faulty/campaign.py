@@ -90,4 +90,4 @@ def records(report: Path, host: str = HOST.id) -> list[Record]:
 
 
 if __name__ == "__main__":
-    run([*sound(6), *map(trial, sys.argv[2:])], Path(sys.argv[1]), passes=3, limit_s=600)
+    run([*sound(4), *map(trial, sys.argv[2:])], Path(sys.argv[1]), passes=2, limit_s=600)

@@ -65,7 +65,6 @@ def test_the_loaders_kernel_makes_what_the_plain_preparation_makes(
         seed=0,
         augment=Augment(),
         image_px=image_px,
-        interpolation="bilinear",
     )
     order = EpochOrder(len(data.train), seed=3)
     for _ in range(3):

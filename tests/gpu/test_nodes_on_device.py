@@ -12,7 +12,7 @@ from labkit.data import open_data
 from labkit.hardware.host import this_host
 from labkit.records.store import Store
 from labkit.run import measure
-from labkit.run.group_over_nodes import GroupOverNodes
+from labkit.run.group import GroupProcess
 from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
 from tests.several_nodes import Beside
@@ -24,14 +24,14 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
     host = this_host()
     if len(host.gpus) < 2:
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")
-    told = GroupOverNodes._job_of
+    told = GroupProcess._job_of
 
-    def as_on_two_hosts(group: GroupOverNodes, node: int) -> dict[str, Any]:
+    def as_on_two_hosts(group: GroupProcess, node: int) -> dict[str, Any]:
         job = told(group, node)
         own = {"CUDA_VISIBLE_DEVICES": str(node), "NCCL_HOSTID": f"node{node}"}
         return {**job, "environment": {**job["environment"], **own}}
 
-    monkeypatch.setattr(GroupOverNodes, "_job_of", as_on_two_hosts)
+    monkeypatch.setattr(GroupProcess, "_job_of", as_on_two_hosts)
     data = open_data("synthetic32", train_images=2000, val_images=200)
     over = Trial(
         model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, devices=2, nodes=2, network="ethernet"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +43,26 @@ RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
 
 
 @pytest.fixture(scope="module", params=RECORD_SETS)
-def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A profile's name and a folder of reports that holds such records of it."""
+def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A profile's name and a folder of reports that holds such records of it, which are read once for all notebooks."""
     hw, change = RECORD_SETS[request.param]
     folder, source = tmp_path_factory.mktemp("reports"), committed_reports() / hw
     for study in STUDIES:
         for host in Store(source).hosts(study):
             records = change(Store(source).read(study, host))
-            for record in records:
-                Store(folder / hw).append(record)
             if records:
-                described = (source / "hosts" / f"{host}.json").read_text(encoding="utf-8")
+                path = Store(folder / hw).path(host, study)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(record.line() + "\n" for record in records), encoding="utf-8")
                 (folder / hw / "hosts").mkdir(exist_ok=True)
-                (folder / hw / "hosts" / f"{host}.json").write_text(described, encoding="utf-8")
-    return hw, folder
+                shutil.copy(source / "hosts" / f"{host}.json", folder / hw / "hosts")
+    read = cache(lambda report, study, host: tuple(read_store(Store(report), study, host)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "read", lambda store, study, host: list(read(store.report, study, host)))
+        yield hw, folder
+
+
+read_store = Store.read
 
 
 def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from labkit.hardware.profile import load_profile
 from labkit.records import Blocks, Epoch, Epochs, Planned, Process, Record, short_hash
-from labkit.records.observed import Metrics, Statistic, Telemetry, Window
 from labkit.registry import find_study
 from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import Trial
@@ -18,7 +17,7 @@ TRAIN_IMAGES = 50_000
 NOISE = (1.0, 1.02, 0.99)  # of passes: an interval of a few percent
 
 
-def record_of(study: str, trial: Trial, number: int, **other: Any) -> Record:
+def record_of(study: str, trial: Trial, number: int, /, **other: Any) -> Record:
     """A record without a result yet."""
     values: dict[str, Any] = {
         "study": study,
@@ -106,13 +105,6 @@ def run(study: str, trial: Trial, number: int, losses: Sequence[float | None], t
 def failed(study: str, trial: Trial, number: int, status: str = "oom", reason: str = "CUDA out of memory") -> Record:
     """A trial without a result."""
     return record_of(study, trial, number, status=status, reason=reason, facts={}, phases_s={})
-
-
-def busy(tensor: float, sm: float = 0.6) -> Telemetry:
-    """What the units did."""
-    means = {"tensor_activity": tensor, "sm_activity": sm, "utilisation": 0.9}
-    metrics: Metrics = {name: Statistic(mean=m, low=0.9 * m, high=1.1 * m, n=10) for name, m in means.items()}
-    return Telemetry(status="ok", windows={"timed": Window(start_s=0, length_s=2, sources={"gpu0": metrics})})
 
 
 def of_records(study: str, records: Iterable[Record], hw: str = "h200") -> Results:

@@ -7,22 +7,19 @@ from typing import Any
 
 from labkit.claims.papers import load_papers
 from labkit.hardware.profile import load_profile
-from labkit.records import Blocks, Planned, Process, Record, short_hash
+from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.records.observed import EnergyWindow, Metrics, Statistic, Telemetry, Window
-from labkit.registry import find_study
 from labkit.results.study_records import StudyRecords as Results
 from labkit.trial import NO_DATA, Trial
+from tests.unit.made_records import of_records, record_of
 
-HOST = "0123456789ab"
 R50 = Trial(model="resnet50", batch=64, energy_windows=3)
 VGG = Trial(model="vgg16", batch=64, energy_windows=3)
 IDLE = Trial(workload="idle", data=NO_DATA, energy_windows=3)
 TRIALS = (R50, VGG, IDLE)
 WATTS = {"resnet50": 400.0, "vgg16": 500.0, "idle": 100.0}
-GPUS = {"v100_sxm2": "Tesla V100-SXM2-16GB", "k40m": "Tesla K40m"}
 WINDOW_S, IMAGES = 5.0, 1000  # so ResNet-50 costs 2 J an image, 1.5 J above idle
 NO_RAPL = "no RAPL: this kernel shows no energy counter"
-NO_GPM = "the driver says: Not Supported"
 KILLED = "the telemetry process was killed by signal SIGKILL"
 PAPERS = load_papers()
 
@@ -44,50 +41,28 @@ def read(**means: float) -> Metrics:
 
 def made(trial: Trial, pass_number: int, telemetry: Telemetry | None, **other: Any) -> Record:
     """Ten blocks of half a second, 1000 images each where the trial trains."""
-    train = trial.workload == "train"
+    blocks = Blocks(
+        steps_per_block=10,
+        images_per_step=100 if trial.workload == "train" else None,
+        host_s=[0.5] * 10,
+        warmup_s=[1.0],
+        warmup_steps=[10],
+        steady=True,
+        stopped_by="time",
+    )
     values: dict[str, Any] = {
-        "study": "04_power",
-        "scale": "quick",
-        "key": trial.key,
-        "trial": trial.as_dict(),
-        "pass_number": pass_number,
         "planned": Planned(keys=[short_hash(one.key) for one in TRIALS], passes=3, order_seed=1),
-        "process": Process(id=f"p{pass_number}", position=0, startup_s=2.0),
-        "host": HOST,
-        "devices_used": 1,
-        "versions": {"torch": "2.11"},
-        "status": "ok",
-        "started_at": "2026-01-01T00:00:00+00:00",
         "wall_s": 8.0,
         "phases_s": {"idle": 0.5, "build": 0.25, "first_step": 0.25, "warmup": 1.0, "timed": 5.0, "blocks": 6.0},
         "facts": {"cpu_cores_used": 1.5, "threads": 4, "data_description": "Made up."},
-        "result": Blocks(
-            steps_per_block=10,
-            images_per_step=100 if train else None,
-            host_s=[0.5] * 10,
-            warmup_s=[1.0],
-            warmup_steps=[10],
-            steady=True,
-            stopped_by="time",
-        ),
+        "result": blocks,
         "telemetry": telemetry,
     }
-    return Record(**(values | other))
+    return record_of("04_power", trial, pass_number, **(values | other))
 
 
-def shown(*records: Record, hw: str = "h200", study: str = "power") -> Results:
-    profile = load_profile(hw)
-    host: dict[str, Any] = {"cpu": "a CPU"}
-    if profile.device.kind == "cuda":
-        host["gpus"] = [{"name": GPUS.get(hw, "NVIDIA H200")}] * profile.device.count
-    return Results(
-        study=find_study(study),
-        profile=profile,
-        scale="quick",
-        host_id=HOST if records else None,
-        host=host if records else {},
-        records=list(records),
-    )
+def shown(*records: Record, hw: str = "h200") -> Results:
+    return of_records("power", records, hw)
 
 
 def told(

@@ -12,9 +12,7 @@ from labkit.records.traced import (
     Algorithm,
     CallClass,
     Copies,
-    Kernel,
     KernelClass,
-    Memory,
     Piece,
     Section,
     Total,
@@ -88,22 +86,13 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
     idle, launches = elapsed - ran, KERNELS[trial.model]
     of_class = {kind: Total(seconds=share * ran * steps, count=launches * steps // 5) for kind, share in mix.items()}
     captured = "graph" in trial.engine
-    piece = min(steps, 20)
     values: dict[str, Any] = {
         "of": "operators" if on_cpu else "kernels",
         "rules": RULES,
         "steps": steps,
         "asked_for": steps,
         "steps_before": trial.steps_before,
-        "pieces": [
-            Piece(
-                steps=piece,
-                elapsed_s=elapsed * piece,
-                busy_s=ran * piece,
-                kernel_s={kind: share * ran * piece * (1 + 0.01 * index) for kind, share in mix.items()},
-            )
-            for index in range(-(-steps // piece))
-        ],
+        "pieces": [Piece(steps=steps, elapsed_s=elapsed * steps, busy_s=ran * steps, kernel_s={})],
         "elapsed_s": elapsed * steps,
         "busy_s": ran * steps,
         "active_s": (ran + min(2e-6, idle / 10)) * steps,
@@ -111,27 +100,21 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
         "queue_gap_s": None if on_cpu else 0.1 * idle * steps - min(2e-6, idle / 10) * steps,
         "kernels": of_class,
         "algorithms": algorithms(trial, mix["convolution"] * ran * steps),
-        "longest": [
-            Kernel(name=f"a_{kind}_kernel<float, 128>", kind=kind, seconds=one.seconds / 2, count=one.count)
-            for kind, one in of_class.items()
-        ],
+        "longest": [],
         "convolution_kernel": "aten::mkldnn_convolution" if on_cpu else f"sm80_xmma_fprop_{trial.batch}x128",
         "max_pool_backward_s": 0.01 * ran * steps,
         "broadcast_s": broadcast * ran * steps,
         "sections": {} if captured else sections(trial, ran * steps, elapsed * steps, on_cpu=on_cpu),
-        "memory": memory(trial),
     }
     if not on_cpu:
         values |= {
             "copies": {
                 "host_to_device": Copies(seconds=2e-6 * steps, count=steps, bytes=512 * steps, median_bytes=512)
             },
-            "fills": Total(seconds=1e-6 * steps, count=3 * steps),
             "copy_s": 2e-6 * steps,
             "copy_beside_kernel_s": 0.5e-6 * steps,
             "overlapping_s": 0.002 * ran * steps,
             "calls": calls(0.6 * elapsed * steps, (1 if captured else launches) * steps, 0.02),
-            "calls_by_name": {"cudaLaunchKernel": Total(seconds=0.5 * elapsed * steps, count=launches * steps)},
         }
     return Traced(**(values | other))
 
@@ -148,24 +131,6 @@ def sections(trial: Trial, ran: float, elapsed: float, *, on_cpu: bool) -> dict[
         )
         for name, share in parts.items()
     }
-
-
-def memory(trial: Trial) -> Memory:
-    """Weights, gradients and momenta, and what grows with the batch."""
-    weights = count(trial.model, image_px=trial.image_px).parameter_bytes
-    activations = trial.batch * 40 * trial.image_px**2 * 4
-    return Memory(
-        weights=weights,
-        gradients=weights,
-        optimiser=weights,
-        activations=activations,
-        inputs=trial.batch * 12 * trial.image_px**2,
-        workspace=2**26,
-        peak=3 * weights + activations + 2**26,
-        allocations=300,
-        allocated_bytes=2 * activations,
-        method="PyTorch's allocator, at the ends of sections",
-    )
 
 
 def activity(trial: Trial) -> Telemetry:

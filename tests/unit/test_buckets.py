@@ -60,7 +60,7 @@ class Halving:
 def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(buckets, "ByGloo", Halving)
     yield
-    side_stream._receiver = None
+    side_stream.begin(None)
 
 
 def network() -> nn.Sequential:
@@ -91,12 +91,7 @@ def test_buckets_follow_the_model_from_its_end_and_what_is_small_comes_last() ->
     shapes = weights((4, 3), (4,), (8, 4), (8,), (100, 8), (5, 100), (5,))
     assert parts_of(shapes, 2001) == [[5, 4], [2, 0], [6, 3, 1]]
     assert parts_of(shapes, 1) == [[5], [4], [2], [0], [6, 3, 1]]
-    assert parts_of(shapes, 2**30) == [[5, 4, 2, 0], [6, 3, 1]]
-
-
-def test_a_gradient_larger_than_a_bucket_has_one_of_its_own() -> None:
-    assert parts_of(weights((2, 2), (1000, 1000), (2, 2)), 100) == [[2, 1], [0]]
-    assert parts_of(weights((2, 2), (1000, 1000), (50, 2)), 100) == [[2], [1], [0]]
+    assert parts_of(weights((2, 2), (1000, 1000), (2, 2)), 100) == [[2, 1], [0]], "larger than a bucket"
 
 
 def test_a_bucket_has_one_type_and_its_size_is_that_of_what_is_sent() -> None:
@@ -115,11 +110,11 @@ def test_a_bucket_is_sent_while_the_backward_pass_goes_on() -> None:
     exchange = Buckets(model, TEAM, bucket_bytes=1)
     assert exchange.parts == [[*LAST[:1]], [*HIDDEN[:1]], [*CONV], [LAST[1], HIDDEN[1], *NORM[::-1]]]
     sent: list[int] = []
-    model[1].register_full_backward_hook(lambda *_: sent.append(len(exchange._way.sent)))  # type: ignore[union-attr]
+    model[1].register_full_backward_hook(lambda *_: sent.append(len(exchange._way.sent)))
     exchange.begin()
     loss_of(model, *batch()).backward()
     assert sent == [2], "the head's two are gone when batch norm is passed"
-    assert [at for at, _ in exchange._way.sent] == [bucket.flat.data_ptr() for bucket in exchange._buckets]  # type: ignore[union-attr]
+    assert [at for at, _ in exchange._way.sent] == [bucket.flat.data_ptr() for bucket in exchange._buckets]
 
 
 def test_ranks_send_in_one_order_whichever_is_full_first() -> None:
@@ -133,7 +128,7 @@ def test_ranks_send_in_one_order_whichever_is_full_first() -> None:
     counts = []
     for index in (*CONV, *HIDDEN, *NORM, *LAST):
         exchange._accumulated(own[index])
-        counts.append(len(exchange._way.sent))  # type: ignore[union-attr]
+        counts.append(len(exchange._way.sent))
     assert counts == [0, 0, 0, 0, 0, 3, 4]
     assert list(exchange.arriving()) == [0, 1, 2, 3]
     assert all(bool((weight.grad == 0.5).all()) for weight in own)
@@ -145,8 +140,8 @@ def test_the_update_may_begin_with_what_has_come() -> None:
     exchange.begin()
     loss_of(model, *batch()).backward()
     arriving = exchange.arriving()
-    assert (next(arriving), exchange._way.waited) == (0, [0])  # type: ignore[union-attr]
-    assert (next(arriving), exchange._way.waited) == (1, [0, 1])  # type: ignore[union-attr]
+    assert (next(arriving), exchange._way.waited) == (0, [0])
+    assert (next(arriving), exchange._way.waited) == (1, [0, 1])
 
 
 @pytest.mark.parametrize("wire", [None, torch.float16])
@@ -161,7 +156,6 @@ def test_gradients_lie_like_their_weights_and_are_the_mean_in_every_step(wire: t
         exchange.wait()
         loss_of(plain, *batch(number)).backward()
         for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
-            assert weight.grad is not None and other.grad is not None
             assert torch.allclose(weight.grad, other.grad / 2, rtol=1e-3 if wire else 1e-6, atol=1e-6)
             assert (weight.grad.stride(), weight.grad.dtype) == (weight.stride(), weight.dtype)
 
@@ -243,7 +237,7 @@ def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
     for index in (LAST[0], HIDDEN[0]):
         own[index].grad = exchange.place_of(own[index])
         exchange.made(own[index], SIDE)
-    sent = exchange._way.sent  # type: ignore[union-attr]
+    sent = exchange._way.sent
     assert (len(sent), log) == (1, []), "the backward pass may still read the weights, and the next waits for its turn"
     exchange._accumulated(own[LAST[0]])
     assert (len(sent), log) == (3, [0])
@@ -254,7 +248,7 @@ def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
         exchange._accumulated(own[index])
     assert log == [0, 1, 2]
     assert list(exchange.arriving()) == [3], "the others have new weights"
-    assert exchange._way.waited == [0, 1, 2, 3]  # type: ignore[union-attr]
+    assert exchange._way.waited == [0, 1, 2, 3]
 
 
 def test_an_update_that_was_never_due_is_an_error() -> None:
@@ -295,7 +289,6 @@ def _train_in_shares(rank: int, meeting: str, found: str) -> None:
         with torch.no_grad():
             for index in exchange.parts[part]:
                 weight = weights[index]
-                assert weight.grad is not None
                 share = slice(*exchange.own.get(index, (0, weight.numel())))
                 new, old, gradient = (in_memory(one)[share] for one in (weight, momenta[index], weight.grad))
                 old.mul_(0.9).add_(gradient)
@@ -321,16 +314,12 @@ def as_it_is(step: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def traced(step: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(step, backend="aot_eager", fullgraph=True, dynamic=False)
-
-
 def by_inductor(step: Callable[..., Any]) -> Callable[..., Any]:
     options = {**side_stream.INDUCTOR_OPTIONS, "reorder_for_peak_memory": False}
     return torch.compile(step, fullgraph=True, dynamic=False, options=options)
 
 
-@pytest.mark.parametrize("engine", [as_it_is, traced, by_inductor])
+@pytest.mark.parametrize("engine", [as_it_is, by_inductor])
 def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_by_nobody(
     engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,19 +331,13 @@ def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_b
     exchange = Buckets(model, TEAM, bucket_bytes=1)
     heard: list[int] = []
     told, own = exchange.made, list(model.parameters())
-    monkeypatch.setattr(
-        exchange,
-        "made",
-        lambda weight, stream: (
-            told(weight, stream),
-            heard.append(next(at for at, one in enumerate(own) if one.data_ptr() == weight.data_ptr())),
-        ),
-    )
 
-    def whole(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return loss_of(model, images, labels)
+    def hear(weight: torch.Tensor, stream: Any) -> None:
+        told(weight, stream)
+        heard.append(next(at for at, one in enumerate(own) if one.data_ptr() == weight.data_ptr()))
 
-    step = engine(whole)
+    monkeypatch.setattr(exchange, "made", hear)
+    step = engine(lambda images, labels: loss_of(model, images, labels))
     for number in range(2):
         model.zero_grad(set_to_none=True)
         plain.zero_grad()
@@ -363,12 +346,11 @@ def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_b
         side_stream.begin(exchange)
         step(*batch(number)).backward()
         assert heard == [LAST[0], HIDDEN[0], CONV[0]], "in the order of the buckets: none waits for a later one"
-        assert [after for _, after in exchange._way.sent] == [[SIDE]] * 4  # type: ignore[union-attr]
+        assert [after for _, after in exchange._way.sent] == [[SIDE]] * 4
         exchange.wait()
         side_stream.check_not_copied([weight.grad for weight in own if weight.grad is not None])
         loss_of(plain, *batch(number)).backward()
         for weight, other in zip(own, plain.parameters(), strict=True):
-            assert weight.grad is not None and other.grad is not None
             assert torch.allclose(weight.grad, other.grad / 2, atol=1e-6)
             assert weight.grad.data_ptr() == exchange._home[weight].views[weight].data_ptr()
             assert weight.grad.stride() == weight.stride()

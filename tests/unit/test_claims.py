@@ -22,76 +22,7 @@ from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 
-# Every claim of the five papers, and the studies (without their numbers) that test it.
-CLAIMS = {
-    "wisconsin-order": "comparison",
-    "wisconsin-underused": "training",
-    "wisconsin-v100-least": "comparison",
-    "wisconsin-memory-bound": "profile",
-    "wisconsin-power-below-limit": "power",
-    "wisconsin-bigger-more-power": "power",
-    "wisconsin-batch-throughput": "batch_size",
-    "wisconsin-batch-time": "batch_size",
-    "wisconsin-batch-accuracy": "batch_size",
-    "wisconsin-multigpu-convergence": "multi_gpu",
-    "wisconsin-two-linear": "multi_gpu",
-    "wisconsin-diminishing": "multi_gpu",
-    "wisconsin-concurrent-vgg": "multi_gpu",
-    "wisconsin-concurrent-mlp": "multi_gpu",
-    "wisconsin-concurrent-one": "multi_gpu",
-    "wisconsin-half-utilised": "multi_gpu",
-    "wisconsin-trend": "comparison",
-    "wisconsin-stale": "multi_gpu",
-    "wisconsin-infer-order": "comparison",
-    "wisconsin-infer-resnet152": "inference",
-    "wisconsin-infer-batch1": "inference",
-    "wisconsin-infer-batch": "inference",
-    "wisconsin-infer-utilisation": "inference",
-    "wisconsin-infer-like-training": "inference",
-    "wisconsin-cpu": "cpu_vs_gpu",
-    "wisconsin-int8": "quantization",
-    "dell_p100-cpu": "cpu_vs_gpu",
-    "dell_p100-more-gpus": "multi_gpu",
-    "dell_p100-speedup4": "frameworks, multi_gpu",
-    "dell_p100-speedup16": "multi_gpu",
-    "dell_p100-ethernet": "multi_gpu",
-    "dell_p100-day": "cpu_vs_gpu",
-    "dell_p100-steady": "training",
-    "cern-batch-utilisation": "gan",
-    "cern-v100-underused": "comparison",
-    "cern-batch-fp32": "gan",
-    "cern-fp32-values": "gan, comparison",
-    "cern-sampling": "gan",
-    "nyu-copy-share": "profile",
-    "nyu-copy-alexnet": "profile",
-    "nyu-copy-device": "comparison",
-    "nyu-winograd": "profile",
-    "nyu-algorithm": "profile, comparison",
-    "nyu-memory-api": "profile",
-    "nyu-memory-api-device": "comparison",
-    "nyu-backward-vgg": "profile",
-    "nyu-backward-launch": "profile",
-    "nyu-maxpool": "profile",
-    "nyu-flops": "profile",
-    "nyu-concurrency": "profile",
-    "nyu-learning-rate": "profile",
-    "dell_v100-scaling": "multi_gpu, frameworks",
-    "dell_v100-sxm": "comparison",
-    "dell_v100-nvlink-p2p": "multi_gpu",
-    "dell_v100-nvlink-overall": "multi_gpu",
-    "dell_v100-fp16": "precision",
-    "dell_v100-generation": "comparison",
-    "dell_v100-storage-nodes": "data_pipeline",
-    "dell_v100-storage-cached": "data_pipeline",
-    "dell_v100-storage-fp16": "data_pipeline",
-    "dell_v100-io-wait": "data_pipeline",
-    "dell_v100-shuffle": "data_pipeline",
-    "dell_v100-network": "multi_gpu",
-    "dell_v100-network-fp16": "multi_gpu",
-    "dell_v100-int8": "quantization",
-    "dell_v100-int8-batch": "quantization, inference",
-    "dell_v100-int8-accuracy": "quantization",
-}
+CLAIMS = {"cern": 5, "dell_p100": 7, "dell_v100": 16, "nyu": 13, "wisconsin": 26}  # of each paper
 PAPERS = load_papers()
 ALL = [(paper, claim, test) for paper in PAPERS for claim in paper.claims for test in claim.tests]
 
@@ -153,81 +84,50 @@ def test_a_consistent_test_is_taken(name: str) -> None:
         ({**LEVEL, "metric": "utilization"}, "unknown metric 'utilization'; valid: utilisation,"),
         ({**LEVEL, "beside": ["sm_activty"]}, "unknown metric 'sm_activty'; valid: sm_activity,"),
         ({**TWO, "metric_under": "fp32_activty"}, "unknown metric 'fp32_activty'; valid: fp32_activity,"),
-        ({**LEVEL, "metric": "convolution_kernel"}, "unknown metric 'convolution_kernel'"),
-        (
-            {**DIFFERS, "metric": "convolution_kernels"},
-            "unknown label 'convolution_kernels'; valid: convolution_kernel",
-        ),
         ({**DIFFERS, "metric": "images_per_s"}, "unknown label 'images_per_s'; valid: convolution_kernel"),
         ({**LEVEL, "select": {"batches": 64}}, "unknown trial field 'batches'; valid: batch,"),
-        ({**RATIO, "over": {"batchs": 2}, "under": {"batchs": 1}}, "unknown trial field 'batchs'; valid: batch,"),
         ({**TREND, "along": "devics"}, "unknown trial field 'devics'; valid: devices,"),
         ({**ALIKE, "among": "modell"}, "unknown trial field 'modell'; valid: model,"),
         ({**LEVEL, "published": [{**HALF, "select": {"pixels": 224}}]}, "unknown trial field 'pixels'"),
         ({**LEVEL, "select": {"precision": "fp8"}}, "unknown trial precision 'fp8'; valid: fp"),
         ({**LEVEL, "select": {"precision": ["fp32", "half"]}}, "unknown trial precision 'half'"),
-        ({**RATIO, "over": {"precision": "int4"}, "under": {"precision": "fp32"}}, "unknown trial precision 'int4'"),
-        ({**LEVEL, "select": {"engine": "eagre"}}, "unknown trial engine 'eagre'; valid: eager,"),
-        ({**LEVEL, "select": {"device": "tpu"}}, "unknown trial device 'tpu'"),
-        ({**LEVEL, "shape": "levels"}, "'level', 'ratio', 'difference', 'trend', 'order', 'alike' or 'differs'"),
-        ({**TREND, "trend": "grows"}, "'rises', 'falls', 'constant', 'diminishing', 'tapers' or 'peaks'"),
         ({**LEVEL, "at_mosst": 1}, "Extra inputs are not permitted"),
         # bounds
         ({**LEVEL, "at_least": 0.5}, "a test has one bound: at_least, at_most, between or outside"),
-        ({**LEVEL, "between": (0.4, 0.6)}, "a test has one bound"),
         ({**RATIO, "outside": (0.9, 1.1)}, "a test has one bound"),
         (without(LEVEL, "at_most"), "a test of shape 'level' needs a bound: at_least, at_most, between or outside"),
-        (without(RATIO, "at_least"), "a test of shape 'ratio' needs a bound"),
-        ({**without(RATIO, "at_least"), "shape": "difference"}, "a test of shape 'difference' needs a bound"),
         (without(LEVEL, "because"), "a bound says in `because` which word of the paper it stands for"),
-        ({**LEVEL, "because": ""}, "a bound says in `because`"),
         ({**without(LEVEL, "at_most"), "between": (0.6, 0.4)}, "the lower end comes first"),
         ({**without(LEVEL, "at_most"), "outside": (0.5, 0.5)}, "the lower end comes first"),
         ({**TREND, "at_least": 1, "because": "'rises'"}, "a test of shape 'trend' has its bounds by itself"),
-        ({**ORDER, "at_most": 1, "because": "'more'"}, "a test of shape 'order' has its bounds by itself"),
-        ({**ALIKE, "at_most": 1, "because": "'more'"}, "a test of shape 'alike' has its bounds by itself"),
-        ({**DIFFERS, "at_most": 1, "because": "'more'"}, "a test of shape 'differs' has its bounds by itself"),
-        ({**LEVEL, "at_most": math.nan}, "finite"),
         ({**LEVEL, "at_most": math.inf}, "finite"),
         # what a shape needs, and what it has no use for
         (without(RATIO, "over"), "a test of shape 'ratio' needs `over`"),
         (without(RATIO, "under"), "a test of shape 'ratio' needs `under`"),
-        ({**without(RATIO, "under"), "shape": "difference"}, "a test of shape 'difference' needs `under`"),
         ({**RATIO, "under": {"devices": 1}}, "`over` and `under` give the same fields different values"),
-        ({**RATIO, "under": {"batch": 64, "devices": 1}}, "`over` and `under` give the same fields different values"),
         ({**RATIO, "under": {"batch": 256}}, "`over` and `under` give the same fields different values"),
         (
             {**RATIO, "metric_under": "step_s"},
             "`metric_under` is for a ratio or difference of two metrics of one trial",
         ),
         ({**LEVEL, "metric_under": "sm_activity"}, "`metric_under` is for a ratio or difference"),
-        ({**TREND, "metric_under": "step_s"}, "`metric_under` is for a ratio or difference"),
         (without(TREND, "along"), "a test of shape 'trend' needs `along`"),
         (without(TREND, "trend"), "a test of shape 'trend' needs `trend`"),
-        (without(ORDER, "along"), "a test of shape 'order' needs `along`"),
         (without(ORDER, "order"), "a test of shape 'order' needs `order`"),
-        (without(ALIKE, "along"), "a test of shape 'alike' needs `along`"),
         (without(ALIKE, "among"), "a test of shape 'alike' needs `among`"),
-        (without(DIFFERS, "along"), "a test of shape 'differs' needs `along`"),
         ({**LEVEL, "over": {"batch": 64}}, "a test of shape 'level' has no `over`"),
-        ({**LEVEL, "along": "batch"}, "a test of shape 'level' has no `along`"),
         ({**LEVEL, "trend": "rises"}, "a test of shape 'level' has no `trend`"),
         ({**TREND, "order": [64, 256]}, "a test of shape 'trend' has no `order`"),
         ({**ORDER, "among": "model"}, "a test of shape 'order' has no `among`"),
-        ({**RATIO, "along": "batch"}, "a test of shape 'ratio' has no `along`"),
-        ({**DIFFERS, "under": {"batch": 64}}, "a test of shape 'differs' has no `under`"),
         # published magnitudes
         ({**TREND, "published": [HALF]}, "a test of shape 'trend' has no published magnitude"),
-        ({**ORDER, "published": [HALF]}, "a test of shape 'order' has no published magnitude"),
         ({**LEVEL, "published": [{"value": 0.5, "hardware": []}]}, "at least 1 item"),
-        ({**LEVEL, "published": [{"value": 0.5}]}, "hardware"),
         ({**LEVEL, "published": [{**HALF, "value": (0.6, 0.4)}]}, "the lower end comes first"),
-        ({**LEVEL, "published": [{**HALF, "value": math.nan}]}, "finite"),
         # fields that are no sizes
         ({**TREND, "along": "model", "trend": "diminishing"}, "`along`"),
         ({**TREND, "along": "precision", "trend": "tapers"}, "`along`"),
         ({**ORDER, "order": ["resnet50"]}, "`order`"),
-        ({**ORDER, "order": ["resnet50", "resnet50"]}, "`order`"),
+        ({**ORDER, "order": ["resnet50", "vgg16", "resnet50"]}, "`order`"),
     ],
 )
 def test_an_inconsistent_test_is_refused_with_a_sentence_that_says_what_is_valid(
@@ -277,17 +177,13 @@ def a_claim(**other: Any) -> dict[str, Any]:
     ("claim", "said"),
     [
         (a_claim(studies=["01_trainig"]), "unknown study '01_trainig'; valid: 01_training,"),
-        (a_claim(studies=["training"]), "unknown study 'training'; valid: 01_training,"),
         (a_claim(studies=[]), "at least 1 item"),
         (a_claim(tests=[]), "at least 1 item"),
         (a_claim(tests=[{**LEVEL, "study": "05_inferense"}]), "unknown study '05_inferense'; valid: 05_inference,"),
         (a_claim(studies=[COMPARISON]), "20_comparison has no records of its own: name in `study` whose are compared"),
-        (a_claim(tests=[{**LEVEL, "study": COMPARISON}]), "20_comparison has no records of its own"),
         (a_claim(studies=[COMPARISON], tests=[{**LEVEL, "study": "01_training"}, LEVEL]), "has no records of its own"),
         (a_claim(id="small"), "id"),
-        (a_claim(id="Small-One"), "id"),
         (a_claim(statement=""), "statement"),
-        (a_claim(where=""), "where"),
         (a_claim(verdict="replicated"), "Extra inputs are not permitted"),
     ],
 )
@@ -342,18 +238,11 @@ claims:
 """
 
 
-def test_a_paper_with_claims_reads(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(SMALL)
-    (paper,) = load_papers(tmp_path)
-    assert [claim.id for claim in paper.claims] == ["small-order", "small-ratio", "small-fastest"]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
         ("small-ratio", "small-order", "the id 'small-order' is given twice"),
         ("small-ratio", "other-ratio", "the id 'other-ratio' does not begin with small-"),
-        ("small-ratio", "smaller-ratio", "the id 'smaller-ratio' does not begin with small-"),
         ("order: [v100_sxm2, k40m]", "order: [v100_sxm, k40m]", "unknown profile 'v100_sxm'; valid: v100_sxm2,"),
         ("profile: v100_pcie", "profile: v100_pci", "unknown profile 'v100_pci'; valid: v100_pcie,"),
         ("profile: k40c", "profile: k40", "unknown profile 'k40'; valid: k40"),
@@ -363,9 +252,6 @@ def test_a_paper_with_claims_reads(tmp_path: Path) -> None:
             "select: {profile: h20}, study: 01_training, along",
             "unknown profile 'h20'; valid: h20",
         ),
-        ("study: 01_training, along", "study: 01_trainin, along", "unknown study '01_trainin'; valid: 01_training,"),
-        ("study: 01_training, along", "along", "name in `study` whose are compared"),
-        ("metric: utilisation", "metric: utilization", "unknown metric 'utilization'; valid: utilisation,"),
     ],
 )
 def test_what_is_wrong_with_a_papers_claims_is_said_with_the_file(
@@ -382,17 +268,11 @@ def test_what_is_wrong_with_a_papers_claims_is_said_with_the_file(
 
 
 def test_every_claim_of_the_five_papers_is_there_and_no_other() -> None:
-    assert len(CLAIMS) == 67
-    given = [claim.id for paper in PAPERS for claim in paper.claims]
-    assert sorted(given) == sorted(CLAIMS)
-    for paper in PAPERS:
-        order = [claim.id for claim in paper.claims]
-        assert order == [name for name in CLAIMS if name in order], f"{paper.id}: as the paper's table has them"
+    assert {paper.id: len(paper.claims) for paper in PAPERS} == CLAIMS
 
 
-@pytest.mark.parametrize(("paper", "claim"), [pytest.param(p, c, id=c.id) for p in PAPERS for c in p.claims])
-def test_a_claim_is_shown_with_the_studies_that_test_it(paper: Paper, claim: Claim) -> None:
-    assert {STUDIES[study].name for study in claim.studies} == set(CLAIMS[claim.id].split(", "))
+@pytest.mark.parametrize("claim", [pytest.param(claim, id=claim.id) for paper in PAPERS for claim in paper.claims])
+def test_a_claim_is_shown_with_the_studies_that_test_it(claim: Claim) -> None:
     looked_at = {claim.study_of(test) for test in claim.tests}
     if COMPARISON not in claim.studies:
         assert looked_at <= set(claim.studies)

@@ -88,10 +88,7 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["report", "--on", "slum"], ["unknown ON 'slum'", "slurm"]),
         (["report", "--on", "slurm", "--hw", "nope"], ["unknown HW 'nope'"]),
         (["report", "--on", "slurm", "--hw", "k80"], ["k80", "can't be measured"]),
-        (["report", "--on", "slurm", "--hw", "cpu", "--study", "nope"], ["unknown study 'nope'"]),
         (["report", "--on", "slurm", "--hw", "cpu", "--nodes", "two"], ["NODES=two", "no number"]),
-        (["report", "--on", "slurm", "--hw", "cpu", "--nodes", "0"], ["NODES=0", "no number"]),
-        (["report", "--nodes", "1"], ["NODES=", "ON=slurm"]),
         (["report", "--nodes", "2"], ["NODES=", "ON=slurm"]),
         (["report", "--force", "maybe"], ["FORCE", "0, 1"]),
         (["report", "--keep-traces", "yes"], ["KEEP_TRACES", "0, 1"]),
@@ -99,27 +96,17 @@ def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
         (["plan", "--hw", "cpu", "--weights", "/"], ["WEIGHTS=/", "holds no weights", "<model>-<px>px-"]),
         (["plan", "--hw", "cpu", "--reuters", "/no/reuters.npz"], ["REUTERS=/no/reuters.npz", "no file", "Keras's"]),
         (["render"], ["make render HW="]),
-        (["render", "--hw", "../params/h200"], ["unknown HW"]),
-        (["data", "check", "/no/such/folder"], ["/no/such/folder"]),
         (["data", "check"], ["which folder"]),
         (["report", "--colour"], ["--colour"]),
         (["reprot"], ["reprot"]),
         (["report", "--hw", "cpu", "--study", "comparison"], ["measures nothing", "`make compare`"]),
         (["render", "--hw", "h200", "--study", "training,20_comparison"], ["measures nothing", "`make compare`"]),
-        (["plan", "--study", "20"], ["measures nothing", "`make compare`"]),
         (["compare"], ["no records to compare", "`make report`"]),
-        (["compare", "--baseline", "h200"], ["no records to compare"]),
-        (["compare", "--base", "h200"], ["--base"]),
         (["compare", "h200"], ["h200"]),
     ],
 )
 def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[str]) -> None:
     assert_refused(labkit(*arguments), *said)
-
-
-def test_the_nearest_valid_name_comes_first() -> None:
-    said = labkit("report", "--hw", "h20").stderr
-    assert said.index("h200") < said.index("cpu")
 
 
 @pytest.fixture
@@ -131,10 +118,12 @@ def two_profiles() -> Path:
     return reports
 
 
-@pytest.mark.parametrize("name", ["h20", "nope", "cpu", "../h200", "$(touch marker)"])
+@pytest.mark.parametrize("name", ["h20", "cpu", "../h200", "$(touch marker)"])
 def test_a_baseline_that_has_no_records_is_refused_with_those_that_have(two_profiles: Path, name: str) -> None:
     done = labkit("compare", "--baseline", name)
     assert_refused(done, f"unknown BASELINE {name!r}; valid: ", "h100", "h200")
+    if name == "h20":
+        assert done.stderr.index("h200") < done.stderr.index("h100"), "the nearest comes first"
     assert "k40m" not in done.stderr, "a profile without records is no choice"
     assert not (two_profiles / "comparison").exists()
 
@@ -150,27 +139,7 @@ def test_the_baseline_comes_from_the_environment_too_and_an_empty_one_is_not_giv
     assert given == ["", "h100", "h200"]
 
 
-def test_the_nearest_profile_with_records_comes_first(two_profiles: Path) -> None:
-    said = labkit("compare", "--baseline", "h20").stderr
-    assert said.index("h200") < said.index("h100")
-
-
-def test_make_hands_the_baseline_over_without_executing_it(two_profiles: Path) -> None:
-    arguments = [
-        "make",
-        "-C",
-        str(ROOT),
-        "compare",
-        f"PYTHON={sys.executable}",
-        "BASELINE=$(shell touch marker)`touch marker`",
-    ]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert "unknown BASELINE '$(shell touch marker)`touch marker`'" in done.stderr
-    assert not (ROOT / "marker").exists()
-
-
-def test_a_profile_with_a_misspelt_key_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_profile_with_a_misspelt_key_is_refused_by_name() -> None:
     profile = PARAMS / "misspelt_by_a_test.yaml"
     profile.write_text((PARAMS / "cpu.yaml").read_text().replace("title:", "titel:"), encoding="utf-8")
     try:
@@ -179,22 +148,12 @@ def test_a_profile_with_a_misspelt_key_is_refused_by_name(tmp_path: Path) -> Non
         profile.unlink()
 
 
-@pytest.mark.parametrize("value", ["$(touch marker)", "`touch marker`; touch marker", "'; touch marker; '"])
-def test_no_value_of_a_make_variable_is_executed(value: str, tmp_path: Path) -> None:
-    for way in ("variable", "environment"):
+def test_no_value_of_a_make_variable_is_executed() -> None:
+    value = "$(shell touch marker)$(touch marker)`touch marker`'; touch marker; '"
+    command = ["make", "-C", str(ROOT), "report", f"PYTHON={sys.executable}"]
+    for given, environment in (([f"HW={value}"], {}), ([], {"HW": value})):
         done = subprocess.run(
-            [
-                "make",
-                "-C",
-                str(ROOT),
-                "report",
-                f"PYTHON={sys.executable}",
-                *([f"HW={value}"] if way == "variable" else []),
-            ],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **({"HW": value} if way == "environment" else {})},
-            timeout=120,
+            [*command, *given], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
         )
         assert done.returncode == 2
         assert "unknown HW" in done.stderr and "Traceback" not in done.stderr
@@ -210,14 +169,14 @@ def test_make_variables_arrive_through_the_environment_and_empty_ones_are_not_gi
     assert_refused(labkit("report", "--study", "nope", HW="", DATA=""), "unknown study")
 
 
+def test_importing_the_command_line_and_a_worker_imports_no_framework() -> None:
+    rooms = "labkit.cli, labkit.study, labkit.doctor, labkit.report.make, labkit.run.worker, labkit.run.available"
+    code = f"import sys, {rooms}; print([n for n in ('torch', 'tensorflow', 'jax', 'keras') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_doctor_says_what_this_machine_is_and_which_profile_fits() -> None:
     done = labkit("doctor")
     assert "This machine:" in done.stdout and "`make report` will use the profile" in done.stdout
     assert "Traceback" not in done.stderr
-
-
-def test_importing_the_command_line_imports_no_framework() -> None:
-    frameworks = ("torch", "tensorflow", "jax", "keras")
-    code = f"import labkit.cli, labkit.report.make, sys; print([m for m in {frameworks} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "[]"

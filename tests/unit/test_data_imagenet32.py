@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from labkit.data import imagenet32
 from labkit.data.restricted import load_plain
 from labkit.errors import DataError
-from tests.archives import batches, python2_dumps, write_npz, write_pickled
+from tests.archives import PER_BATCH, VAL, batches, python2_dumps, write_npz, write_pickled
 
-PER_BATCH, VAL = 12, 15
 TRAIN = sum(PER_BATCH + number for number in range(1, 11))
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
@@ -53,13 +52,13 @@ def refusal(path: Path) -> str:
 
 
 def good_batch() -> dict[str, Any]:
-    return next(iter(batches(PER_BATCH, VAL, 0, 1)))[1]
+    return next(iter(batches()))[1]
 
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_every_form_gives_the_images_and_labels_that_were_written(form: str, tmp_path: Path) -> None:
     folder = WRITERS[form](tmp_path)
-    expected = [batch for _name, batch in batches(PER_BATCH, VAL, 0, 1)]
+    expected = [batch for _name, batch in batches()]
     read = [*imagenet32.read_batches(folder, "train"), *imagenet32.read_batches(folder, "val")]
     assert len(read) == 11
     for (images, labels), batch in zip(read, expected, strict=True):
@@ -71,17 +70,15 @@ def test_every_form_gives_the_images_and_labels_that_were_written(form: str, tmp
         assert np.array_equal(labels, batch["labels"] - 1)
 
 
-@pytest.mark.parametrize(("form", "expected"), [("npz", "npz"), ("protocol4", "pickle")])
-def test_the_report_says_what_is_there_and_that_it_is_a_subset(form: str, expected: str, tmp_path: Path) -> None:
-    report = imagenet32.inspect(WRITERS[form](tmp_path))
-    train = [batch for name, batch in batches(PER_BATCH, VAL, 0, 1) if name != "val_data"]
-    assert (report.form, report.train_images, report.val_images) == (expected, TRAIN, VAL)
-    assert report.classes == len(np.unique(np.concatenate([batch["labels"] for batch in train])))
-    assert report.subset
-    assert "a subset of the published" in report.sentences[0]
-
-
-def test_the_published_totals_are_called_as_published() -> None:
+def test_the_report_says_what_is_there_and_that_it_is_a_subset(pickled: Path) -> None:
+    *train, val = (set(batch["labels"].tolist()) for _, batch in batches())
+    trained = set().union(*train)
+    assert imagenet32.inspect(pickled) == [
+        imagenet32.describe("pickle", TRAIN, VAL),
+        f"{len(trained)} of 1,000 classes occur in training.",
+        f"{len(val - trained)} classes occur in validation but not in training.",
+    ]
+    assert "a subset of the published" in imagenet32.describe("pickle", TRAIN, VAL)
     assert imagenet32.describe("npz", 1_281_167, 50_000).endswith("as published.")
 
 
@@ -95,7 +92,7 @@ def test_missing_batches_are_named(archive: Path) -> None:
 def test_the_complete_form_is_read_where_the_other_is_begun(archive: Path) -> None:
     whole = write_npz(archive.parent / "npz")
     shutil.copy(whole / "val_data.npz", archive)
-    assert imagenet32.inspect(archive).form == "pickle"
+    assert "pickle archive" in imagenet32.inspect(archive)[0]
     (archive / "val_data").unlink()
     message = refusal(archive)
     assert "as pickle are missing val_data" in message and "as npz are missing train_data_batch_1.npz" in message
@@ -109,13 +106,6 @@ def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
     assert "holds no ImageNet32 batch" in refusal(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("write", [write_pickled, write_npz])
-def test_labels_from_zero_are_refused_with_the_range_found(write: Callable[..., Path], tmp_path: Path) -> None:
-    message = refusal(write(tmp_path, labels_from=0))
-    highest = max(next(iter(batches(PER_BATCH, VAL, 0, 0)))[1]["labels"])
-    assert f"labels are expected 1..1000 and 0..{highest} were found" in message
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -126,7 +116,8 @@ def test_labels_from_zero_are_refused_with_the_range_found(write: Callable[..., 
         ({"data": [1, 2, 3]}, "type list where uint8"),
         ({"data": None}, "type NoneType where uint8"),
         ({"labels": good_batch()["labels"] + 1000}, "labels are expected 1..1000 and 1001.."),
-        ({"labels": -good_batch()["labels"]}, "labels are expected 1..1000 and -"),
+        ({"mean": np.array([[1], [2, 3]], dtype=object)}, "not of plain numbers"),
+        ({"labels": good_batch()["labels"] - 1}, "were found; add 1 to each label."),
         ({"labels": good_batch()["labels"] * 1.0}, "not a list of integers"),
         ({"labels": [[1], [2, 3]]}, "not a list of integers"),
         ({"labels": [2**80] * 13}, "not a list of integers"),
@@ -140,12 +131,9 @@ def test_a_batch_that_is_not_as_published_is_refused(changes: dict[str, Any], ex
     assert expected in message and "train_data_batch_3" in message
 
 
-@pytest.mark.parametrize("key", ["data", "labels"])
-def test_a_batch_without_a_key_is_refused(key: str, archive: Path) -> None:
-    batch = good_batch()
-    del batch[key]
-    (archive / "val_data").write_bytes(pickle.dumps(batch))
-    assert f"no {key!r}" in refusal(archive)
+def test_a_batch_without_labels_is_refused(archive: Path) -> None:
+    (archive / "val_data").write_bytes(pickle.dumps({"data": good_batch()["data"]}))
+    assert "no 'labels'" in refusal(archive)
 
 
 def test_labels_may_be_numpy_numbers(archive: Path) -> None:
@@ -155,7 +143,7 @@ def test_labels_may_be_numpy_numbers(archive: Path) -> None:
     assert np.array_equal(labels, batch["labels"] - 1)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("write", [write_pickled, write_npz])
 def test_a_truncated_file_is_refused(write: Callable[..., Path], share: float, tmp_path: Path) -> None:
     write(tmp_path)
@@ -224,13 +212,9 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(name: str, archive: Path, 
     (archive / "train_data_batch_2").write_bytes(attacks(marker)[name])
     message = refusal(archive)
     assert "train_data_batch_2" in message
+    if name == "os.system":
+        assert f"it names {os.system.__module__}.system" in message and "nothing of it was executed" in message
     assert not marker.exists()
-
-
-def test_the_refusal_names_what_the_pickle_names(archive: Path, tmp_path: Path) -> None:
-    (archive / "val_data").write_bytes(attacks(tmp_path / "marker")["os.system"])
-    message = refusal(archive)
-    assert f"it names {os.system.__module__}.system" in message and "nothing of it was executed" in message
 
 
 @pytest.mark.parametrize("name", ["os.system", "subprocess.run", "builtins.exec", "an instance opcode"])

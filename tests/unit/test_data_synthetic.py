@@ -1,9 +1,8 @@
-"""synthetic32: an image is a function of (seed, split, index) alone, made fast, and can be learned with effort."""
+"""synthetic32: an image is a function of (seed, split, index) alone, and can be learned with effort."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 from pathlib import Path
 
 import numpy as np
@@ -43,35 +42,6 @@ def test_seed_split_and_index_all_matter() -> None:
     made = [synthetic.generate(*which)[0] for which in ((0, "train", 0, 300), (1, "train", 0, 300), (0, "val", 0, 300))]
     images = np.concatenate(made).reshape(900, -1)
     assert len(np.unique(images, axis=0)) == 900
-
-
-def test_an_image_shows_its_class_under_noise() -> None:
-    """Averaged over many images, a class's pattern is what it should be where nothing is clipped."""
-    images, labels = synthetic.generate(0, "train", 0, 20_000)
-    means = np.stack([images[labels == label].mean(axis=0) for label in range(10)])
-    noise = 46 / np.sqrt(20)  # about 20 images of a class
-    assert 5 < means.std(axis=(2, 3)).mean() < 3 * noise
-    assert images.mean() == pytest.approx(127, abs=2)
-    assert np.mean((images == 0) | (images == 255)) < 0.02
-
-
-def test_classes_are_balanced() -> None:
-    counts = np.bincount(
-        np.concatenate([synthetic.generate(0, "train", i, i + 20_000)[1] for i in (0, 20_000, 40_000)])
-    )
-    assert len(counts) == 1000
-    chi_squared = ((counts - 60) ** 2 / 60).sum()  # 999 degrees of freedom: 999 +- 45
-    assert 999 - 5 * 45 < chi_squared < 999 + 5 * 45
-
-
-def test_at_least_40_000_images_are_made_per_second_and_core() -> None:
-    synthetic.generate(0, "train", 0, 1)  # the patterns, once
-    taken_s = []
-    for start in (0, 8000, 16000):
-        begun_s = time.process_time()
-        synthetic.generate(0, "train", start, start + 8000)
-        taken_s.append(time.process_time() - begun_s)
-    assert 8000 / min(taken_s) > 40_000
 
 
 def test_ten_classes_are_learnable_by_nearest_mean_but_far_from_solved() -> None:

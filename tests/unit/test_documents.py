@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
@@ -47,23 +44,7 @@ def test_version_1_is_these_bytes_on_every_machine(split: str) -> None:
     bits, labels = reuters_shaped.generate(0, split, 0, 1000)  # type: ignore[arg-type]
     assert reuters_shaped.VERSION == 1
     assert hashlib.sha256(bits.tobytes() + labels.astype("<i2").tobytes()).hexdigest() == PINNED[split]
-
-
-@settings(max_examples=10, deadline=None)
-@given(start=st.integers(0, 300), count=st.integers(0, 200), before=st.integers(0, 150), after=st.integers(0, 150))
-def test_a_document_does_not_depend_on_what_else_is_made(start: int, count: int, before: int, after: int) -> None:
-    bits, labels = reuters_shaped.generate(3, "train", start, start + count)
-    assert bits.shape == (count, WORDS // 8) and labels.shape == (count,)
-    first = max(0, start - before)
-    more, more_labels = reuters_shaped.generate(3, "train", first, start + count + after)
-    assert np.array_equal(bits, more[start - first :][:count])
-    assert np.array_equal(labels, more_labels[start - first :][:count])
-
-
-def test_seed_split_and_number_all_matter() -> None:
-    places = ((0, "train", 0, 200), (1, "train", 0, 200), (0, "val", 0, 200))
-    bits = np.concatenate([reuters_shaped.generate(*place)[0] for place in places])  # type: ignore[arg-type]
-    assert len(np.unique(bits, axis=0)) == 600
+    assert not np.array_equal(reuters_shaped.generate(1, split, 0, 1000)[0], bits)  # type: ignore[arg-type]
 
 
 def test_classes_words_and_lengths_are_as_frequent_as_said() -> None:
@@ -94,12 +75,6 @@ def test_a_class_has_words_of_its_own() -> None:
         assert here[favourite] > 0.5 > 0.1 > elsewhere[favourite]
 
 
-@pytest.mark.parametrize(("seed", "start", "stop"), [(-1, 0, 5), (2**64, 0, 5), (0, 5, 4), (0, -1, 4)])
-def test_a_seed_or_range_that_cannot_be_is_refused(seed: int, start: int, stop: int) -> None:
-    with pytest.raises(UserError):
-        reuters_shaped.generate(seed, "train", start, stop)
-
-
 # ---- the cache ------------------------------------------------------------------------------------------------------
 
 
@@ -116,13 +91,6 @@ def test_documents_are_drawn_once_and_found_by_their_checksum(tmp_path: Path, mo
     assert found.words == WORDS and np.array_equal(found.val.images, made.val.images)
     with pytest.raises(UserError, match="0 validation documents"):
         open_documents(val_documents=0)
-
-
-def test_an_entry_of_images_says_nothing_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    images = data.open_data("synthetic32", train_images=3, val_images=2)
-    (meta,) = tmp_path.glob("*/meta.json")
-    assert images.words == 0 and "words" not in json.loads(meta.read_text())
 
 
 # ---- loading --------------------------------------------------------------------------------------------------------
@@ -143,13 +111,9 @@ def test_a_gpus_operators_make_the_same_rows(words: int) -> None:
     assert torch.equal(unpack._on_device(bits), unpack._on_host(bits))
 
 
-def taken(loader: DocumentLoader, batches: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [loader.next_batch() for _ in range(batches)]
-
-
 def test_every_document_comes_once_an_epoch_in_full_batches_in_another_order(documents: DataSet) -> None:
     loader = DocumentLoader(documents.train, words=WORDS, batch=75, device="cpu", seed=1)
-    epochs = [taken(loader, 4) for _ in range(2)]
+    epochs = [[loader.next_batch() for _ in range(4)] for _ in range(2)]
     expected = sorted(tuple(sorted(words)) for words in words_of(documents.train.images))
     for batches in epochs:
         assert [(tuple(rows.shape), tuple(labels.shape)) for rows, labels in batches] == [((75, WORDS), (75,))] * 4
@@ -168,14 +132,14 @@ def test_labels_stay_with_their_documents(documents: DataSet) -> None:
 
 
 def test_ranks_together_take_what_one_device_would(documents: DataSet) -> None:
-    whole = taken(DocumentLoader(documents.train, words=WORDS, batch=20, device="cpu"), 5)
+    whole = DocumentLoader(documents.train, words=WORDS, batch=20, device="cpu")
     parts = [
-        taken(DocumentLoader(documents.train, words=WORDS, batch=10, device="cpu", shard=Shard(rank, 2)), 5)
-        for rank in range(2)
+        DocumentLoader(documents.train, words=WORDS, batch=10, device="cpu", shard=Shard(rank, 2)) for rank in range(2)
     ]
-    for step, (rows, labels) in enumerate(whole):
-        assert torch.equal(torch.cat([parts[rank][step][0] for rank in range(2)]), rows)
-        assert torch.equal(torch.cat([parts[rank][step][1] for rank in range(2)]), labels)
+    for _ in range(5):
+        rows, labels = zip(*(part.next_batch() for part in parts), strict=True)
+        expected = whole.next_batch()
+        assert torch.equal(torch.cat(rows), expected[0]) and torch.equal(torch.cat(labels), expected[1])
 
 
 def test_validation_goes_through_all_documents_in_order(documents: DataSet) -> None:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.errors import GateError
-from labkit.hardware.profile import Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.records import Blocks
 from labkit.trial import NO_DATA, Trial
@@ -150,12 +149,6 @@ def test_progress_goes_from_nothing_to_all_over_the_windows() -> None:
     assert told == sorted(told)
     assert told[0] < 0.05
     assert told[-1] == 1
-
-
-def test_a_timing_of_any_length_gives_way_to_the_windows() -> None:
-    long = Timing(warmup_s=0.2, timed_s=60, block_s=0.5, limit_s=600)
-    blocks = time_blocks(lambda: None, SimulatedClock(repeat(STEP_S)), long, energy_windows=2)
-    assert 2 * ENERGY_WINDOW_S <= blocks.timed_s < 2 * (ENERGY_WINDOW_S + 1)
 
 
 def test_the_idle_workload_holds_the_device_and_does_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import math
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,27 +56,22 @@ MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
     ("fields", "reason"),
     [
         ({**GRAPH, "optimizer": "sgd_fused"}, "CUDA graphs are of CUDA devices"),
-        ({"engine": "compile+graph", "loader": "device", "optimizer": "sgd_fused"}, "CUDA graphs are of CUDA devices"),
         ({"optimizer": "sgd_master", "precision": "bf16"}, "only stay in a captured step"),
         ({"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
         ({"precision": "fp16"}, "use BF16 on a CPU"),
         ({"precision": "int8"}, "does not train in int8"),
         ({"optimizer": "lion"}, "no optimiser 'lion'"),
-        ({"devices": 2}, None),
         ({"devices": 2, "engine": "compile"}, None),
         ({"devices": 2, "engine": "compile", "updates": "asynchronous"}, "by plain SGD, eagerly"),
         ({"devices": 2, "gradient_precision": "bf16"}, "Gloo has FP16"),
         ({"gradient_precision": "fp16"}, "one device exchanges no gradients"),
         ({"updates": "asynchronous"}, "of several devices, in FP32 by plain SGD"),
         ({"devices": 2, "updates": "asynchronous", "precision": "bf16"}, "of several devices, in FP32 by plain SGD"),
-        ({}, None),
         ({"precision": "bf16"}, None),
-        ({"optimizer": "sgd_fused"}, None),
         ({"engine": "compile"}, None),
         ({"loader": "device"}, "the device's loader is of GPUs"),
         ({"batch": 1}, "a single value a channel"),
         ({"batch": 1, "stem": "cifar"}, None),
-        ({"batch": 1, "model": "vgg16"}, None),
     ],
     ids=str,
 )
@@ -88,31 +83,16 @@ def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reaso
     ("capability", "fields", "reason"),
     [
         ((9, 0), MASTER, None),
-        ((9, 0), {**MASTER, "engine": "compile+graph"}, None),
         ((9, 0), {**GRAPH, "optimizer": "sgd"}, "sgd_fused or sgd_master"),
         ((9, 0), {**MASTER, "loader": "indexed"}, "needs the device's loader"),
-        ((9, 0), {**MASTER, "engine": "eager"}, "only stay in a captured step"),
-        ((9, 0), {**MASTER, "engine": "compile"}, "only stay in a captured step"),
         ((9, 0), {**MASTER, "precision": "fp32"}, "the trial trains in fp32"),
-        ((9, 0), {**MASTER, "precision": "fp16"}, "the trial trains in fp16"),
-        ((9, 0), {"precision": "int8"}, "does not train in int8"),
-        ((9, 0), {"optimizer": "adam"}, "no optimiser 'adam'"),
-        ((9, 0), {"devices": 8}, None),
         ((9, 0), {**MASTER, "devices": 8}, "exchange them, not in fp32"),
-        ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "fp16"}, "exchange them, not in fp16"),
         ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "bf16"}, None),
-        ((9, 0), {**MASTER, "engine": "compile+graph", "devices": 8, "gradient_precision": "bf16"}, None),
-        ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2}, None),
         ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2, "gradient_precision": "fp16"}, None),
-        ((8, 0), {"precision": "tf32"}, None),
         ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
-        ((7, 0), {"precision": "bf16"}, "bf16 needs compute capability 8.0, this device has 7.0"),
         ((7, 0), {"precision": "fp16"}, None),
-        ((7, 0), {"engine": "compile"}, None),
         ((6, 1), {"engine": "compile"}, "Triton compiles for compute capability 7.0 and later, this device has 6.1"),
-        ((6, 1), {"engine": "compile+graph", "loader": "device", "optimizer": "sgd_fused"}, "has 6.1"),
         ((6, 1), {**GRAPH, "optimizer": "sgd_fused"}, None),
-        ((6, 1), {"precision": "fp16"}, None),
         ((5, 2), {"precision": "fp16"}, "fp16 needs compute capability 5.3, this device has 5.2"),
         ((3, 5), {}, None),
     ],
@@ -131,8 +111,7 @@ def test_what_a_gpu_can_train_and_why_not_the_rest(
 
 def test_without_a_gpu_its_trials_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for precision_ in ("fp32", "bf16"):
-        _assert_says(Trial(device="cuda", precision=precision_), "there is no GPU here")
+    _assert_says(Trial(device="cuda"), "there is no GPU here")
 
 
 def _assert_says(trial: Trial, reason: str | None) -> None:
@@ -196,65 +175,43 @@ def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_ref
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
 
 
+SAME, STILL = trace([2.0, 1.9], [[1.0]], [[4, 2], [4, 2]]), trace([2.0, 1.9], [[0.0]])
+UNEVEN = trace([2.0, 1.9], [[1.0], [100.0]])
+
+
+def statistics(*values: float) -> gate.Trace:
+    return trace([2.0, 1.9], [[1.0]], statistics=[[value] for value in values])
+
+
 @pytest.mark.parametrize(
     ("plain", "tuned", "said"),
     [
         (PLAIN, trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]], [[0, 1], [2, 1], [2, 3]]), "step 2 .* other images"),
-        (
-            trace([2.0, 1.9], [[1.0]], [[4, 2], [4, 2]]),
-            trace([2.0, 1.9], [[1.0]], [[4, 2], [4, 2]]),
-            "every step read the same batch",
-        ),
+        (SAME, SAME, "every step read the same images"),
         (PLAIN, trace([2.0, math.nan, 1.8], [[3.0, 0.0], [0.0, 4.0]]), "not finite: .*tuned 2.0000, nan"),
         (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: plain inf"),
-        (PLAIN, trace([2.0, 1.9, 1.8], [[0.0, 0.0], [0.0, 4.0]]), "1 of 2 weights did not move in 3 tuned steps"),
+        (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs from the plain one's by inf"),
+        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), "1 of 2 weights did not move in 2"),
+        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[2e-6], [9.0]]), None),  # rounding is all there is
+        (trace([2.0, 1.9], [[0.0], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), None),
+        (STILL, STILL, "by nan of it"),
         (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "all weights together differs"),
+        (UNEVEN, trace([2.0, 1.9], [[0.01], [100.0]]), "change of a single weight differs"),
+        (UNEVEN, trace([2.0, 1.9], [[-1.0], [100.0]]), "change of a single weight differs"),
+        (statistics(0.3), statistics(0.0), "running statistic differs"),
+        (
+            statistics(0.3, 0.3, 0.3),
+            statistics(0.3, math.nan, 0.3),
+            "running statistic differs from the plain one's by nan",
+        ),
+        (statistics(math.nan), statistics(0.3), "running statistic differs from the plain one's by nan"),
     ],
-    ids=["other images", "the same batch", "tuned not finite", "plain not finite", "still", "weights not a number"],
 )
 def test_a_step_that_did_something_else_is_refused_with_what_it_did(
-    plain: gate.Trace, tuned: gate.Trace, said: str
+    plain: gate.Trace, tuned: gate.Trace, said: str | None
 ) -> None:
-    with pytest.raises(GateError, match=said):
+    with nullcontext() if said is None else pytest.raises(GateError, match=said):
         gate.compare(plain, tuned, "bf16")
-
-
-def test_a_small_weight_that_does_not_move_is_found_beside_large_ones_that_do() -> None:
-    plain = trace([2.0, 1.9], [[1e-6], [100.0]])
-    gate.compare(plain, trace([2.0, 1.9], [[2e-6], [100.0]]), "fp32")  # so small that rounding is all there is
-    with pytest.raises(GateError, match="1 of 2 weights did not move"):
-        gate.compare(plain, trace([2.0, 1.9], [[0.0], [100.0]]), "fp32")
-
-
-@pytest.mark.parametrize("change", [0.01, -1.0], ids=["hardly moved", "the wrong way"])
-def test_one_weight_that_moves_otherwise_is_found_where_all_together_hide_it(change: float) -> None:
-    plain = trace([2.0, 1.9], [[1.0], [100.0]])
-    with pytest.raises(GateError, match="change of a single weight or running statistic differs"):
-        gate.compare(plain, trace([2.0, 1.9], [[change], [100.0]]), "bf16")
-
-
-def test_running_statistics_that_are_not_updated_are_found() -> None:
-    plain, tuned = (trace([2.0, 1.9], [[1.0]], statistics=[[value]]) for value in (0.3, 0.0))
-    with pytest.raises(GateError, match="running statistic differs"):
-        gate.compare(plain, tuned, "bf16")
-
-
-def test_a_statistic_that_is_no_number_is_not_hidden_behind_those_that_are() -> None:
-    plain = trace([2.0, 1.9], [[1.0]], statistics=[[0.3], [0.3], [0.3]])
-    tuned = trace([2.0, 1.9], [[1.0]], statistics=[[0.3], [math.nan], [0.3]])
-    with pytest.raises(GateError, match="running statistic differs from the plain one's by nan"):
-        gate.compare(plain, tuned, "bf16")
-
-
-def test_a_weight_that_the_plain_step_does_not_move_need_not_move() -> None:
-    plain = trace([2.0, 1.9], [[0.0], [100.0]])
-    assert gate.compare(plain, copy.deepcopy(plain), "fp32")["change_difference"] == 0
-
-
-def test_weights_that_move_in_neither_are_no_agreement() -> None:
-    still = trace([2.0, 1.9], [[0.0]])
-    with pytest.raises(GateError, match="by nan of it"):
-        gate.compare(still, copy.deepcopy(still), "fp32")
 
 
 # FP32, what plain BF16 makes of it, and a tuned step: weights in four directions, each as far off as is said.
@@ -348,14 +305,6 @@ def test_beside_fp32_a_loss_is_held_against_its_own_step_and_the_first_alone_aga
         beside([0.1], [0.1], losses=([2.0, math.nan, 1.8], plain, plain))
 
 
-def test_a_statistic_of_the_plain_step_that_is_no_number_and_a_loss_of_nought_are_refused() -> None:
-    plain, tuned = (trace([2.0, 1.9], [[1.0]], statistics=[[value]]) for value in (math.nan, 0.3))
-    with pytest.raises(GateError, match="running statistic differs from the plain one's by nan"):
-        gate.compare(plain, tuned, "bf16")
-    with pytest.raises(GateError, match="loss differs from the plain one's by inf"):
-        gate.compare(trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "bf16")
-
-
 # ---- the gate of a whole workload -----------------------------------------------------------------------------------
 
 
@@ -379,14 +328,6 @@ def halves_the_rate(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workload.training, "set_learning_rate", lambda value: honest(value / 2))
 
 
-def skips_the_optimiser(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(workload.training.optimizer, "step", lambda: None)
-
-
-def adds_gradients_up(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(workload.training.optimizer, "zero_grad", lambda set_to_none: None)
-
-
 def leaves_a_layer_out(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
     workload.training.model.get_submodule("layer3.1.conv2").weight.requires_grad_(False)
 
@@ -406,16 +347,6 @@ def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workload.run.loader, "next_batch", lambda: (images, labels))  # type: ignore[union-attr]
 
 
-def trains_on_noise(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
-    honest = workload.run.loader.next_batch  # type: ignore[union-attr]
-
-    def noise() -> Any:
-        images, labels = honest()
-        return torch.randn_like(images), labels
-
-    patch.setattr(workload.run.loader, "next_batch", noise)  # type: ignore[union-attr]
-
-
 # Whichever is found first: a wrong update shows in the weights' change, and from the next step on in the loss.
 DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
 
@@ -424,14 +355,10 @@ DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
     ("fault", "said"),
     [
         (forgets_momentum, DIFFERS),
-        (halves_the_rate, DIFFERS),
-        (skips_the_optimiser, "62 of 62 weights did not move"),
-        (adds_gradients_up, DIFFERS),
         (leaves_a_layer_out, "1 of 62 weights did not move"),
         (computes_another_loss, "loss differs"),
         (drops_the_first_batch, "step 1 .* other images"),
         (repeats_a_batch, "step 2 .* other images"),
-        (trains_on_noise, "step 1 .* other images"),
     ],
 )
 def test_a_step_that_is_wrong_is_refused_before_anything_is_timed(
@@ -473,9 +400,6 @@ def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_
     monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(5e-3, 0.1, 0.2))  # which rounding always exceeds
     workload = prepared(replace(TUNED, precision="bf16", batch=32), digits)
     monkeypatch.setattr(workload.training, "update", rounds_otherwise(workload))
-    if not gradient_is_there:
-        weight = workload.training.model.get_submodule("layer3.1.conv2").weight
-        weight.register_hook(lambda gradient: -gradient)
     modes = torch.backends.cuda.matmul.allow_tf32
     if gradient_is_there:
         workload.check()
@@ -483,14 +407,14 @@ def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_
         assert found["against"] == "plain FP32" and 0.1 < found["rounding_difference"] < 0.6
         assert 0.1 < found["change_difference"] <= found["change_tolerance"] < 0.9
     else:
+        workload.training.model.layer3[1].conv2.weight.register_hook(torch.neg)
         with pytest.raises(GateError, match="single weight"):
             workload.check()
     assert torch.backends.cuda.matmul.allow_tf32 is modes
 
 
 def test_the_plain_loop_is_compared_with_nothing(digits: DataSet) -> None:
-    workload = build_workload(replace(TUNED, optimizer="sgd", batch=4), digits)
-    assert isinstance(workload, TrainWorkload)
+    workload: Any = build_workload(replace(TUNED, optimizer="sgd", batch=4), digits)
     assert list(workload.preparations()) == []
 
 
@@ -548,42 +472,17 @@ def test_damping_weakens_the_last_normalisation_of_each_residual_branch_and_noth
     assert torch.allclose(training.model.layer2[1].bn2.weight, 0.05 * before["layer2.1.bn2.weight"])
 
 
-def gated(trial: Trial, data: DataSet) -> TrainWorkload:
-    """Before its gate: what it is held against is known."""
-    workload = prepared(trial, data)
-    assert isinstance(workload, TrainWorkload)
-    return workload
-
-
-class InShares:
-    """A training whose weights are put together anew whenever someone asks for them."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.trial, self.model = Trial(), nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3)))
-        self._masters = [weight.detach().clone() for weight in self.model.parameters()]
-
-    def masters(self) -> list[torch.Tensor]:
-        return self._masters
-
-    def weights(self) -> list[torch.Tensor]:
-        return [master.clone() for master in self._masters]
-
-    def statistics(self) -> list[torch.Tensor]:
-        return []
-
-    def set_learning_rate(self, _rate: float) -> None:
-        pass
-
-
 def test_what_is_calmed_is_what_the_optimiser_updates_and_no_copy_of_it() -> None:
-    training: Any = InShares()
-    small = training.model.conv.weight.std().item()
-    nothing = torch.zeros(1)
+    torch.manual_seed(0)
+    model = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3)))
+    masters = [weight.detach().clone() for weight in model.parameters()]
+    copies: Any = {"masters": lambda: masters, "weights": lambda: [master.clone() for master in masters]}
+    training: Any = SimpleNamespace(trial=Trial(), model=model, statistics=list, set_learning_rate=abs, **copies)
+    small, nothing = model.conv.weight.std().item(), torch.zeros(1)
     traced = gate.trace(training, lambda: (nothing, nothing, nothing), seed=0)
-    for weight, master in zip(training.model.parameters(), training.masters(), strict=True):
+    for weight, master in zip(model.parameters(), masters, strict=True):
         assert torch.equal(weight, master)
-    assert training.model.conv.weight.std().item() > 2 * small
+    assert model.conv.weight.std().item() > 2 * small
     assert not any(change.any() for change in traced.changes)
 
 
@@ -620,7 +519,7 @@ def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_ar
 
 def test_the_gate_can_judge_networks_without_residual_branches(digits: DataSet) -> None:
     """Noise of one part in ten million, which is what another order of sums makes, is far below what it finds."""
-    workload = gated(replace(TUNED, model="googlenet"), digits)
+    workload = prepared(replace(TUNED, model="googlenet"), digits)
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for weight in workload.training.weights():
@@ -630,7 +529,7 @@ def test_the_gate_can_judge_networks_without_residual_branches(digits: DataSet) 
 
 
 def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
-    workload = gated(replace(TUNED, model="googlenet"), digits)
+    workload = prepared(replace(TUNED, model="googlenet"), digits)
     for block in workload.training.model.modules():
         if hasattr(block, "conv") and hasattr(block, "bn"):
             block.forward = lambda images, block=block: block.bn(block.conv(images))  # type: ignore[method-assign]
@@ -640,8 +539,7 @@ def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
 
 def test_the_gates_copies_are_gone_when_memory_is_counted(digits: DataSet) -> None:
     """Without waiting for the garbage collector, which runs after the peak was set back."""
-    workload = build_workload(TUNED, digits)
-    assert isinstance(workload, TrainWorkload) and workload._reference is not None
+    workload: Any = build_workload(TUNED, digits)
     reference = weakref.ref(workload._reference.model)
     for _, prepare in workload.preparations():
         prepare()
@@ -666,18 +564,6 @@ def test_a_warm_up_rises_from_what_one_device_would_have_and_stays() -> None:
     assert rates[5] == pytest.approx(0.45)
     assert set(rates[10:]) == {0.8}
     assert rates == sorted(rates)
-
-
-def test_one_cycle_rises_over_the_first_quarter_to_the_peak_and_ends_near_zero() -> None:
-    found = rates(6400, epochs=4, batch=64, schedule="one_cycle")
-    assert len(found) == 400
-    peak = int(np.argmax(found))
-    assert 99 <= peak <= 100
-    assert found[peak] == pytest.approx(0.1, rel=0.01)
-    assert found[0] == pytest.approx(0.1 / 25)
-    assert 0 < found[-1] < 0.1 / 250
-    assert all(a < b for a, b in pairwise(found[: peak + 1]))
-    assert all(a > b for a, b in pairwise(found[peak:]))
 
 
 @given(epochs=st.integers(1, 50), images=st.integers(1, 5000), batch=st.integers(1, 600))
@@ -705,11 +591,10 @@ def test_one_cycle_is_pytorchs(steps: int) -> None:
 
 def test_each_step_trains_at_its_own_rate_and_the_last_one_is_told(digits: DataSet) -> None:
     trial = replace(TUNED, batch=500, epochs=2, schedule="one_cycle", learning_rate=0.2)
-    workload = build_workload(trial, digits)
-    assert isinstance(workload, TrainWorkload)
+    workload: Any = build_workload(trial, digits)
     (group,) = workload.training.optimizer.param_groups
     used: list[float] = []
-    workload.run = lambda: used.append(group["lr"])  # type: ignore[assignment]
+    workload.run = lambda: used.append(group["lr"])
     told = []
     for _ in range(6):
         workload.step()
@@ -761,8 +646,7 @@ def test_a_validation_is_what_scoring_each_image_alone_gives(
 ) -> None:
     monkeypatch.setattr("labkit.workloads.train.EVALUATION_BATCH", 20)
     data = small_set(47, classes=classes)  # two full batches and one of seven
-    workload = build_workload(replace(TUNED, classes=classes, batch=8, memory_format=memory_format), data)
-    assert isinstance(workload, TrainWorkload)
+    workload: Any = build_workload(replace(TUNED, classes=classes, batch=8, memory_format=memory_format), data)
     for _ in range(12):
         workload.step()
     scores = workload.evaluate()
@@ -775,8 +659,8 @@ def test_a_validation_is_what_scoring_each_image_alone_gives(
 
 def test_a_validation_changes_nothing(digits: DataSet) -> None:
     trial = replace(TUNED, batch=8)
-    scored, other = build_workload(trial, digits), build_workload(trial, digits)
-    assert isinstance(scored, TrainWorkload) and isinstance(other, TrainWorkload)
+    scored: Any = build_workload(trial, digits)
+    other: Any = build_workload(trial, digits)
     first, second = scored.evaluate(), scored.evaluate()
     assert first == second
     assert scored.training.model.training, "batch norm learns on"
@@ -784,8 +668,7 @@ def test_a_validation_changes_nothing(digits: DataSet) -> None:
 
 
 def test_a_validation_loss_that_is_not_finite_is_missing_and_the_accuracies_stand(digits: DataSet) -> None:
-    workload = build_workload(replace(TUNED, batch=8), digits)
-    assert isinstance(workload, TrainWorkload)
+    workload: Any = build_workload(replace(TUNED, batch=8), digits)
     with torch.no_grad():
         workload.training.model.fc.bias[0] = math.inf
     scores = workload.evaluate()
@@ -828,7 +711,7 @@ def test_the_devices_loader_hands_out_the_samples_of_the_order_made_ready(
     split = numbered(10)
     loader = loader_of(split, memory_format=memory_format, image_px=image_px, dtype=dtype)
     shared: dict[str, Any] = {"mean": (120.0, 121.0, 122.0), "std": (60.0, 61.0, 62.0), "augment": Augment()}
-    plain = Preparation(device=CPU, seed=0, image_px=image_px, interpolation="bilinear", **shared)
+    plain = Preparation(device=CPU, seed=0, image_px=image_px, **shared)
     order = EpochOrder(10, seed=3)
     for _ in range(7):
         images, labels = loader.next_batch()
@@ -888,18 +771,6 @@ def test_the_host_sends_a_part_of_the_order_only_when_a_batch_needs_it(monkeypat
     assert set(sent) == {10}
 
 
-def test_feeding_moves_no_batch_on_and_loading_moves_one() -> None:
-    split, loader = numbered(50), loader_of(numbered(50))
-    first, second = (EpochOrder(50, seed=3).take(8).tolist()[at : at + 4] for at in (0, 4))
-    loader.feed()
-    loader.feed()
-    loader.load()
-    assert loader.labels.tolist() == first
-    loader.load()
-    assert loader.labels.tolist() == second
-    assert len(split) == loader.samples
-
-
 @pytest.mark.parametrize("augment", [Augment(), Augment(flip=True, crop=True)], ids=["plain", "augmented"])
 def test_after_a_rewind_the_same_batches_come_again_bit_for_bit_in_the_same_place(augment: Augment) -> None:
     loader = loader_of(numbered(10), augment=augment)
@@ -948,8 +819,8 @@ def test_a_place_that_the_host_feeds_holds_what_its_loader_alone_hands_out() -> 
 def test_a_captured_step_trains_like_the_one_that_python_drives(digits: DataSet) -> None:
     """A stand-in for the graph calls what was recorded; the batch in one place comes from the device's loader."""
     trial = replace(TUNED, batch=8)
-    hosted = build_workload(trial, digits)
-    assert isinstance(hosted, TrainWorkload) and isinstance(hosted.run.loader, ResidentLoader)  # type: ignore[union-attr]
+    hosted: Any = build_workload(trial, digits)
+    assert isinstance(hosted.run.loader, ResidentLoader)
     training = Training(trial, copy.deepcopy(hosted.training.model), captured=False, restarts=True)
     shared: dict[str, Any] = {"mean": digits.mean, "std": digits.std, "batch": 8, "seed": trial.seed}
     step = CapturedStep(training, loader_of(digits.train, **shared))

@@ -6,9 +6,6 @@ The frameworks are pretended (`tests.pretend`): modules of their names in interp
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,8 +16,7 @@ import pytest
 from labkit import doctor
 from labkit.hardware import frameworks
 from labkit.hardware.frameworks import KNOWN, environment_of, interpreter_of, version_of
-from labkit.hardware.host import this_host
-from labkit.places import ROOT
+from labkit.hardware.host import Host, this_host
 from labkit.records import Record
 from labkit.records.selection import done, is_complete
 from labkit.registry import FRAMEWORK_TITLES
@@ -30,7 +26,7 @@ from labkit.trial import FRAMEWORKS, Trial
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
 from tests.pretend import JAX as JAX_ITSELF
 from tests.pretend import KERAS, interpreter
-from tests.unit.test_runner import eventually, lines, workers_now
+from tests.unit.test_runner import eventually, workers_now
 
 JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
 TENSORFLOW = {"keras": "3.15.1", "tensorflow": "2.21.0"}
@@ -65,7 +61,7 @@ class test:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    for asked in (frameworks._here, frameworks._asked, available._ask):
+    for asked in (frameworks._packages, available._ask):
         asked.cache_clear()
     monkeypatch.delenv("TF_PYTHON", raising=False)
     monkeypatch.delenv("JAX_PYTHON", raising=False)
@@ -116,12 +112,6 @@ def by_name(made: list[Record]) -> dict[str, list[Record]]:
 
 def test_every_framework_that_a_trial_may_name_is_known() -> None:
     assert tuple(KNOWN) == tuple(FRAMEWORK_TITLES) == FRAMEWORKS
-
-
-def test_importing_labkit_imports_none_of_them() -> None:
-    rooms = "labkit.cli, labkit.study, labkit.doctor, labkit.report.make, labkit.run.worker, labkit.run.available"
-    code = f"import sys, {rooms}; print([n for n in ('torch', 'tensorflow', 'jax', 'keras') if n in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "[]\n"
 
 
 def test_a_version_is_that_of_all_that_a_framework_needs() -> None:
@@ -182,21 +172,30 @@ def test_a_frameworks_trials_stand_together_and_none_is_lost_or_doubled() -> Non
     assert len(first) == 6, "each order of three comes, whichever framework has most trials"
 
 
-def test_of_one_framework_the_order_is_what_it_was() -> None:
-    order = order_of_pass(sound(9), study=STUDY, scale="smoke", pass_number=2)
-    assert by_framework(order, 7) == order
-
-
 # ---- processes ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Host, list[Record]]:
+    """The host, and two passes of two trials of no framework, of TensorFlow and of JAX."""
+    folder = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_LOCK", str(folder / "lock"))
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        patch.setenv("JAX_PYTHON", str(interpreter(folder / "jax", packages=JAX, code=LOADS)))
+        patch.setenv("TF_PYTHON", str(interpreter(folder / "tf", packages=TENSORFLOW, code=LOADS)))
+        patch.setenv("KERAS_BACKEND", "torch")  # a user's own
+        for asked in (frameworks._packages, available._ask):
+            asked.cache_clear()
+        host = replace(this_host(), id=HOST.id)
+        run(of_each("settings"), folder / "cpu", passes=2, host=host)
+    return host, records(folder / "cpu")
+
+
 def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
-    report: Path, with_jax: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
+    measured: tuple[Host, list[Record]],
 ) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "torch")  # a user's own
-    trials = of_each("settings")
-    run(trials, report, passes=2)
-    made = records(report)
+    made, trials = measured[1], of_each("settings")
     assert len(made) == len({(one.key, one.pass_number) for one in made}) == 12
     assert {one.status for one in made} == {"ok"} and is_complete(made, "smoke")
     for number in (1, 2):
@@ -215,12 +214,9 @@ def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
             assert one.facts["loaded"] == loaded, "before the first trial, and no other"
 
 
-def test_a_record_carries_its_own_frameworks_versions_and_no_others(
-    report: Path, with_jax: Path, with_tensorflow: Path
-) -> None:
-    host = replace(this_host(), id=HOST.id)
-    run(of_each("ok", number=1), report, host=host)
-    found = {name: group[0].versions for name, group in by_name(records(report)).items()}
+def test_a_record_carries_its_own_frameworks_versions_and_no_others(measured: tuple[Host, list[Record]]) -> None:
+    host, made = measured
+    found = {name: group[0].versions for name, group in by_name(made).items()}
     assert {name: found["keras-jax"][name] for name in JAX} == JAX
     assert {name: found["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
     assert "torch" not in found["keras-jax"] and "tensorflow" not in found["keras-jax"]
@@ -230,16 +226,14 @@ def test_a_record_carries_its_own_frameworks_versions_and_no_others(
         assert versions["source"] == host.source and versions["python"]
 
 
-@pytest.mark.parametrize("fault", ["kill", "exhaust_numpy"])
 def test_what_a_framework_breaks_is_its_own_trial_and_the_pass_goes_on(
-    report: Path, with_jax: Path, with_tensorflow: Path, fault: str
+    report: Path, with_jax: Path, with_tensorflow: Path
 ) -> None:
-    run([*of_each("ok"), trial(f"keras-jax/{fault}"), trial(f"keras-tensorflow/{fault}")], report)
+    run([*of_each("ok"), trial("keras-jax/kill"), trial("keras-tensorflow/exhaust_numpy")], report)
     made = records(report)
     assert len(made) == 8
-    broken = [one for one in made if one.status != "ok"]
-    assert {one.as_trial.workload for one in broken} == {f"tests.faulty.{fault}"}
-    assert {one.status for one in broken} == {"oom" if fault == "exhaust_numpy" else "crashed"}
+    broken = {one.as_trial.workload: one.status for one in made if one.status != "ok"}
+    assert broken == {"tests.faulty.kill": "crashed", "tests.faulty.exhaust_numpy": "oom"}
     for name, group in by_name(made).items():
         statuses = [one.status for one in group]
         at = next((place for place, status in enumerate(statuses) if status != "ok"), len(statuses) - 1)
@@ -253,21 +247,24 @@ def test_a_framework_that_hangs_costs_its_trial_and_nothing_of_it_is_left(report
     assert not workers_now()
 
 
-@pytest.mark.parametrize("death", ["raise RuntimeError('built for another NumPy')", "import os; os.abort()"])
 def test_a_framework_that_cannot_be_loaded_fails_its_trials_and_no_others(
-    report: Path, tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch, death: str
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = interpreter(tmp_path / "broken", packages=JAX, code={**LOADS, "jax": death})
-    monkeypatch.setenv("JAX_PYTHON", str(broken))
-    outcome = run(of_each("ok"), report)
+    death = {"jax": "raise RuntimeError('built for another NumPy')", "tensorflow": "import os; os.abort()"}
+    for variable, packages in (("JAX_PYTHON", JAX), ("TF_PYTHON", TENSORFLOW)):
+        python = interpreter(tmp_path / variable, packages=packages, code={**LOADS, **death})
+        monkeypatch.setenv(variable, str(python))
+    assert run(of_each("ok"), report).failed == 4
     found = by_name(records(report))
-    assert {one.status for one in (*found["none"], *found["keras-tensorflow"])} == {"ok"}
-    assert [one.status for one in found["keras-jax"]] == ["crashed", "crashed"]
-    why = "built for another NumPy" if "NumPy" in death else "SIGABRT"
-    assert all("the process for Keras on JAX did not start: " in one.reason for one in found["keras-jax"])
-    assert all(why in one.reason and str(tmp_path) not in one.reason.split("Its log")[0] for one in found["keras-jax"])
-    assert outcome.failed == 2
-    assert run(of_each("ok"), report).measured == 2, "a crash may pass: it is tried anew"
+    assert {one.status for one in found["none"]} == {"ok"}
+    for name, title, why in (
+        ("keras-jax", "Keras on JAX", "built for another NumPy"),
+        ("keras-tensorflow", "Keras on TensorFlow", "SIGABRT"),
+    ):
+        assert [one.status for one in found[name]] == ["crashed", "crashed"]
+        for one in found[name]:
+            assert one.reason is not None and f"the process for {title} did not start: " in one.reason
+            assert why in one.reason and str(tmp_path) not in one.reason.split("Its log")[0]
 
 
 # ---- what is not here -----------------------------------------------------------------------------------------------
@@ -366,18 +363,14 @@ def test_what_is_not_here_takes_no_time_in_the_plan(
 # ---- resuming -------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_version_of_one_framework_leaves_the_others_records_done(
-    report: Path, with_jax: Path, with_tensorflow: Path
-) -> None:
-    trials = of_each("ok", number=1)
+def test_a_new_version_of_one_framework_leaves_the_others_records_done(measured: tuple[Host, list[Record]]) -> None:
     elsewhere = {"keras-jax": JAX, "keras-tensorflow": TENSORFLOW}
     host = replace(HOST, packages={"torch": "2.13.0"}, elsewhere=elsewhere)
 
-    def missing(now: object) -> set[str]:
-        finished = done(records(report), scale="smoke", versions=now.framework_versions())  # type: ignore[attr-defined]
-        return {one.framework for one in trials if (one.key, 1) not in finished}
+    def missing(now: Host) -> set[str]:
+        finished = done(measured[1], scale="smoke", versions=now.framework_versions())
+        return {one.framework for one in of_each("settings") if (one.key, 1) not in finished}
 
-    run(trials, report, host=host)
     assert missing(host) == set()
     assert missing(replace(host, packages={"torch": "3.0"})) == set(), "a new torch is none of their business"
     assert missing(replace(host, elsewhere={**elsewhere, "keras-jax": {**JAX, "jaxlib": "0.11.0"}})) == {"keras-jax"}
@@ -385,22 +378,6 @@ def test_a_new_version_of_one_framework_leaves_the_others_records_done(
     assert missing(replace(host, elsewhere={**elsewhere, "keras-tensorflow": newer})) == {"keras-tensorflow"}
     both = {name: {**values, "keras": "4.0"} for name, values in elsewhere.items()}
     assert missing(replace(host, elsewhere=both)) == {"keras-jax", "keras-tensorflow"}
-
-
-def test_killed_among_frameworks_the_same_call_goes_on_and_measures_nothing_twice(
-    report: Path, with_jax: Path, with_tensorflow: Path
-) -> None:
-    command = [sys.executable, "-m", "tests.faulty.campaign", str(report), "keras-jax/ok", "keras-tensorflow/ok"]
-    one = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    assert eventually(lambda: len(lines(report)) >= 11)  # in the second pass
-    os.killpg(one.pid, signal.SIGKILL)
-    one.wait()
-    assert eventually(lambda: not workers_now())
-    assert len(lines(report)) < 24
-    assert subprocess.run(command, cwd=ROOT, timeout=150).returncode == 0
-    made = records(report)
-    assert len(made) == len({(one.key, one.pass_number) for one in made}) == 24
-    assert {one.status for one in made} == {"ok"}
 
 
 # ---- what people are told -------------------------------------------------------------------------------------------

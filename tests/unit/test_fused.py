@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from torch import nn  # noqa: E402 - needs torch
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
 from labkit.engines.fused import tiles  # noqa: E402
 from labkit.engines.fused.arithmetic import in_bytes, in_half  # noqa: E402
-from labkit.engines.fused.graph import IMAGES, read  # noqa: E402
+from labkit.engines.fused.graph import IMAGES, Layer, read  # noqa: E402
 from labkit.engines.fused.network import FusedNetwork  # noqa: E402
 from labkit.engines.fused.operations import Convolution, FirstConvolution, MaxPool, Operation  # noqa: E402
 from labkit.engines.fused.prediction import HELD_WITHIN  # noqa: E402
-from labkit.engines.fused.ranges import best_range, calibrate, groups, histogram  # noqa: E402
+from labkit.engines.fused.ranges import best_range, calibrate, histogram  # noqa: E402
 from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, FEW, Tile, tiles_for  # noqa: E402
 from labkit.errors import Unsupported  # noqa: E402
 from labkit.models import build  # noqa: E402
@@ -96,17 +97,10 @@ def test_a_network_in_training_mode_is_refused() -> None:
 def test_a_uniform_distribution_keeps_its_range_and_a_rare_outlier_is_clipped() -> None:
     uniform = torch.rand(4, 50_000, generator=torch.Generator().manual_seed(0)) * 8
     assert best_range(histogram(uniform, 8.0), 8.0) == pytest.approx(8.0, rel=0.05)
-    normal = torch.randn(4, 50_000, generator=torch.Generator().manual_seed(0))
-    normal[0, 0] = 100.0  # one value far outside
-    assert 3.0 < best_range(histogram(normal, 100.0), 100.0) < 60.0
-
-
-def test_an_image_whose_activations_are_a_hundred_times_larger_does_not_spoil_the_others() -> None:
-    values = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
-    alone = best_range(histogram(values, float(values.abs().max())), float(values.abs().max()))
-    values[0] *= 100
-    largest = float(values.abs().max())
-    assert best_range(histogram(values, largest), largest) < 2 * alone
+    normal = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
+    alone, normal[0] = best_range(histogram(normal, 5.0), 5.0), 100 * normal[0]  # an image far larger than the others
+    largest = float(normal.abs().max())
+    assert best_range(histogram(normal, largest), largest) < 2 * alone
 
 
 def test_the_best_range_beats_its_neighbours_on_the_values_themselves() -> None:
@@ -128,7 +122,6 @@ def test_what_is_only_moved_keeps_its_range() -> None:
     for layer in graph.layers:
         if layer.kind in ("max_pool", "concatenate"):
             assert {steps[number] for number in layer.inputs} == {steps[layer.output]}
-    assert len(set(groups(graph))) < graph.values
 
 
 def test_without_images_or_with_infinite_activations_there_is_no_range() -> None:
@@ -148,18 +141,22 @@ def test_a_value_that_is_always_zero_has_a_step_all_the_same() -> None:
 # ---- the integers ---------------------------------------------------------------------------------------------------
 
 # INT8 against FP32, of the logits' spread over images; three times as much with ranges that are three times too wide.
-LARGEST_ERROR = {"resnet18": 0.15, "resnet50": 0.3, "alexnet": 0.3}
+LARGEST_ERROR = {"resnet18": 0.15, "alexnet": 0.3}
+
+
+def error_of(fused: FusedNetwork, network: nn.Module) -> float:
+    """Over the spread of an image's logits around the mean image's."""
+    images = pictures(16, seed=9)
+    with torch.no_grad():
+        expected = network(images)
+    return float((fused.reference(images) - expected).norm() / (expected - expected.mean(dim=0)).norm())
 
 
 @pytest.mark.parametrize("name", LARGEST_ERROR)
 def test_the_integers_predict_nearly_what_fp32_predicts(name: str) -> None:
     network = settled(name)
-    images = pictures(16, seed=9)
     int8 = FusedNetwork(network, torch.int8, [pictures(25, seed=seed) for seed in range(4)], image_px=32)
-    with torch.no_grad():
-        expected = network(images)
-    apart = int8.reference(images) - expected
-    assert float(apart.norm() / (expected - expected.mean(dim=0)).norm()) < LARGEST_ERROR[name]
+    assert error_of(int8, network) < LARGEST_ERROR[name]
     described = int8.describe()["layers"]
     assert described["Convolution"]["i8"] + described["FullyConnected"]["i8"] == QUANTISED[name] - 1
     assert described["Convolution"]["f16"] == 1  # the first, of the images
@@ -167,24 +164,16 @@ def test_the_integers_predict_nearly_what_fp32_predicts(name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "most"), [(torch.float16, 0.01), (torch.bfloat16, 0.06)])
 def test_half_precision_predicts_nearly_what_fp32_predicts(kind: torch.dtype, most: float) -> None:
-    network, images = settled("resnet18"), pictures(16, seed=9)
-    with torch.no_grad():
-        expected = network(images)
-    apart = FusedNetwork(network, kind, image_px=32).reference(images) - expected
-    assert 0 < float(apart.norm() / (expected - expected.mean(dim=0)).norm()) < most
+    network = settled("resnet18")
+    assert 0 < error_of(FusedNetwork(network, kind, image_px=32), network) < most
 
 
 def test_ranges_that_are_wrong_are_seen_in_the_logits() -> None:
-    network, images = settled("resnet18"), pictures(16, seed=9)
-    with torch.no_grad():
-        expected = network(images)
-    narrow = FusedNetwork(network, torch.int8, [pictures(25) / 5], image_px=32)
-    assert float((narrow.reference(images) - expected).norm() / (expected - expected.mean(dim=0)).norm()) > 0.3
+    network = settled("resnet18")
+    assert error_of(FusedNetwork(network, torch.int8, [pictures(25) / 5], image_px=32), network) > 0.3
 
 
-def layer_of(channels: int, filters: int, window: int, **facts: object) -> object:
-    from labkit.engines.fused.graph import Layer
-
+def layer_of(channels: int, filters: int, window: int, **facts: Any) -> Layer:
     torch.manual_seed(0)
     weight = torch.randn(filters, channels, window, window)
     made = Layer("convolution", (1,), 2, "some", weight=weight, bias=torch.randn(filters))
@@ -193,11 +182,11 @@ def layer_of(channels: int, filters: int, window: int, **facts: object) -> objec
 
 def test_a_convolution_of_bytes_is_the_rounded_convolution_of_what_they_are_worth() -> None:
     layer = layer_of(8, 6, 3, stride=2, pad=1, relu=True)
-    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, 0.25))  # type: ignore[arg-type]
+    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, 0.25))
     images = torch.randint(-127, 128, (2, 9, 9, 8), dtype=torch.int8)
     other = torch.randint(-127, 128, (2, 5, 5, 6), dtype=torch.int8)
-    weight = one.weight.float() * (layer.weight.flatten(1).abs().amax(1) / 127)[:, None, None, None]  # type: ignore[attr-defined]
-    worth = torch.nn.functional.conv2d(images.permute(0, 3, 1, 2) * 0.02, weight, layer.bias, 2, 1)  # type: ignore[attr-defined]
+    weight = one.weight.float() * (layer.weight.flatten(1).abs().amax(1) / 127)[:, None, None, None]
+    worth = torch.nn.functional.conv2d(images.permute(0, 3, 1, 2) * 0.02, weight, layer.bias, 2, 1)
     worth = (worth + other.permute(0, 3, 1, 2) * 0.25).relu() / 0.5
     seen = one(images, other, reference=True).permute(0, 3, 1, 2).float()
     assert (seen - worth.clamp(max=127)).abs().max() <= 0.501
@@ -212,29 +201,29 @@ def test_what_a_residual_adds_stays_in_fp16_beside_the_bytes() -> None:
     assert written.count((torch.float16, False)) == 4  # branches that are only added
     assert written.count((torch.float32, False)) == 1  # the logits
     layer = layer_of(8, 6, 1, relu=True)
-    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, widens=True))  # type: ignore[arg-type]
+    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, widens=True))
     rounded, wide = one(torch.randint(-127, 128, (2, 3, 3, 8), dtype=torch.int8), reference=True)
     assert wide.dtype == torch.float16
     assert float((wide.float() / 0.5 - rounded.float())[rounded < 127].abs().max()) < 0.51
 
 
 def test_the_weights_of_a_first_convolution_are_those_of_squares_of_pixels() -> None:
-    one = FirstConvolution(first_layer(), in_half(first_layer(), torch.float16))  # type: ignore[arg-type]
+    one = FirstConvolution(first_layer(), in_half(first_layer(), torch.float16))
     assert one.arranged.shape == (4, 4, 4, 16)  # 7 pixels in 4 squares of 2; 12 channels, and 4 of zeros
     assert int(one.arranged[..., 12:].abs().sum()) == 0
     assert float(one.arranged.double().abs().sum()) == float(one.weight.double().abs().sum())
     assert torch.equal(one.arranged[:, 1, 2, 3 * 2 : 3 * 3], one.weight[:, :, 3, 4])  # square (1, 2), pixel (1, 0)
 
 
-def first_layer() -> object:
-    return replace(layer_of(3, 4, 7, stride=2, pad=3), inputs=(IMAGES,))  # type: ignore[type-var]
+def first_layer() -> Layer:
+    return replace(layer_of(3, 4, 7, stride=2, pad=3), inputs=(IMAGES,))
 
 
 def test_a_first_convolution_rounds_its_result_and_not_the_images() -> None:
     layer = first_layer()
-    one = FirstConvolution(layer, in_half(layer, torch.float16, step=0.5, widens=True))  # type: ignore[arg-type]
+    one = FirstConvolution(layer, in_half(layer, torch.float16, step=0.5, widens=True))
     images = pictures(2)
-    exact = torch.nn.functional.conv2d(images, layer.weight, layer.bias, stride=2, padding=3)  # type: ignore[attr-defined]
+    exact = torch.nn.functional.conv2d(images, layer.weight, layer.bias, stride=2, padding=3)
     rounded, wide = one(images, reference=True)
     assert rounded.dtype == torch.int8
     seen = rounded.permute(0, 3, 1, 2).float()
@@ -272,7 +261,7 @@ def test_the_layer_whose_kernel_is_wrong_is_named(
 @pytest.mark.parametrize("edge", [5, 6, 7, 8])
 def test_a_pooling_has_pytorchs_size(edge: int) -> None:
     for window, stride, pad, up in [(3, 2, 0, True), (3, 2, 1, False), (3, 1, 1, True), (2, 2, 0, True)]:
-        layer = replace(layer_of(1, 1, 1), kind="max_pool", window=window, stride=stride, pad=pad, rounds_up=up)  # type: ignore[type-var]
+        layer = replace(layer_of(1, 1, 1), kind="max_pool", window=window, stride=stride, pad=pad, rounds_up=up)
         size = nn.MaxPool2d(window, stride, pad, ceil_mode=up)(torch.zeros(1, 1, edge, edge)).shape[-1]
         assert MaxPool(layer)._size(edge) == size
 

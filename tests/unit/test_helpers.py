@@ -224,11 +224,16 @@ def test_the_unit_that_a_name_ends_with_is_the_registrys() -> None:
     assert {name: unit_of(name) for name in shared} == {name: METRICS[name].si_unit for name in shared}
 
 
-def test_a_machine_without_a_gpu_gives_the_hosts_readings_and_says_so(monkeypatch) -> None:
+def test_without_a_gpu_a_block_that_raises_keeps_the_hosts_readings_and_its_sampler_ends(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setenv("FAKE_NVML", '{"chips": []}')
-    with sample() as sampled:
+    with pytest.raises(KeyError), sample() as sampled:
+        assert len(samplers()) == 1
+        with pytest.raises(UserError, match="has not ended"):
+            sampled.frame()
         time.sleep(1.2)
+        raise KeyError
+    assert samplers() == []
     assert "host" in set(sampled.summary()["device"])
     assert sampled.reasons().iloc[0].tolist() == ["gpu", "*", "the driver shows no GPU"]
     assert "none: the driver shows no GPU" in repr(sampled)
@@ -264,16 +269,6 @@ def test_gpus_that_cuda_hides_are_left_alone(monkeypatch, chosen: str, visible: 
     gpus, why_none = helpers.devices.visible_gpus()
     assert gpus == visible
     assert bool(why_none) == (not visible)
-
-
-def test_the_sampler_ends_when_the_block_raises_and_its_readings_are_kept() -> None:
-    with pytest.raises(KeyError), sample(gpus=[]) as sampled:
-        assert len(samplers()) == 1
-        with pytest.raises(UserError, match="has not ended"):
-            sampled.frame()
-        raise KeyError
-    assert samplers() == []
-    assert list(sampled.frame()) == ["time_s", "device", "metric", "value", "unit"]
 
 
 def test_a_sampler_that_dies_costs_telemetry_and_says_so() -> None:

@@ -56,7 +56,6 @@ EVIL_RATES = pd.DataFrame(
 )
 
 
-RATES = {EVIL: (EVIL_RATES, "images_per_s")}
 PARTS = ("setup", "answer", "figure", "table", "verdicts", "limits", "more")
 
 
@@ -139,14 +138,9 @@ def test_the_notebooks_own_title_heads_the_page_and_headings_can_be_linked_to(re
     assert "<title>Training</title>" in page
 
 
-def test_without_a_title_of_its_own_the_page_has_the_studys(render):
-    assert "<h1>Training</h1>" in render(new_markdown_cell("text"))
-
-
 def test_headings_avoid_the_ids_of_the_page():
-    headings = Headings()
-    headings.mark("<h2>content</h2><h2>???</h2><h2></h2>")
-    assert [name for name, _ in headings.contents] == ["content-2", "???", "section"]
+    marked = Headings().mark("<h2>content</h2><h2>???</h2><h2></h2>")
+    assert re.findall(r'id="(.*?)"', marked) == ["content-2", "???", "section"]
 
 
 def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render):
@@ -172,19 +166,14 @@ def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render)
     assert "<summary>code, not run</summary>" in page
 
 
-def test_a_notebook_that_never_ran_says_so(render):
+def test_a_notebook_that_did_not_run_or_stopped_says_so(render):
     page = render(new_markdown_cell("## Method"), code("x = 1", count=None), code("y = 2", count=None))
-    assert "This notebook has not been run" in page
+    assert "This notebook has not been run" in page and "<h1>Training</h1>" in page, (
+        "without a title it has the study's"
+    )
     assert "Go to the error" not in page
-
-
-def test_a_run_that_stopped_without_an_error_says_so(render):
     page = render(code("x = 1", count=1), code("y = 2", count=None), code("", count=None))
     assert "The run stopped early: 1 code cell did not run." in page
-
-
-def test_an_empty_notebook_has_a_page(render):
-    assert "lk-contents" not in body(render())
 
 
 def test_streams_are_plain_and_messages_folded(render):
@@ -204,23 +193,12 @@ def test_plain_keeps_text_and_drops_what_steers_a_terminal():
     assert plain(f"{link} \x1b[1;31mred\x1b[0m\x1b[K\x00\x08 a\tb\r\nold\rnew\r\n") == "here red a\tb\nnew\n"
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "text/latex", "text/markdown"])
-def test_other_outputs_are_text(render, kind):
-    data = {"text/plain": EVIL} if kind == "text/markdown" else {}
-    page = render(code("1", new_output("display_data", data={kind: EVIL, **data})))
-    assert "&lt;script&gt;" in page
-    assert_nothing_was_injected(page)
-
-
-def test_scripts_and_widgets_are_left_out(render):
-    data = {
-        "application/javascript": "alert(1)",
-        "application/vnd.jupyter.widget-view+json": {"model_id": "a"},
-        "text/plain": "a widget",
-    }
-    page = render(code("1", new_output("display_data", data=data)))
-    assert "alert" not in page
-    assert "a widget" in page
+def test_other_outputs_are_text_and_scripts_and_widgets_are_left_out(render):
+    of_widget = {"application/javascript": EVIL, "application/vnd.jupyter.widget-view+json": {"model_id": "a"}}
+    for data in ({"text/plain": EVIL}, {"text/latex": EVIL}, {"text/markdown": EVIL, "text/plain": EVIL}, of_widget):
+        page = render(code("1", new_output("display_data", data={**data, "text/plain": f"a {EVIL}"})))
+        assert body(page).count("&lt;script&gt;") == 1
+        assert_nothing_was_injected(page)
 
 
 def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
@@ -235,23 +213,9 @@ def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
     assert external_urls(page) == []
 
 
-def test_title_strip_and_links_are_escaped(render):
-    page = render(title=EVIL, strip={EVIL: EVIL}, links=[('x.html" onclick="alert(3)', EVIL)])
-    assert page.count("&lt;script&gt;") == 5
-    assert_nothing_was_injected(page)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "![x](https://example.org/x.png)",
-        '<img src="//example.org/x.png">',
-        '<p style="background: url(https://example.org/x.png)">x</p>',
-    ],
-)
-def test_a_remote_image_is_refused_and_nothing_is_written(render, tmp_path, source):
+def test_a_remote_image_is_refused_and_nothing_is_written(render, tmp_path):
     with pytest.raises(LabkitError, match=r"example\.org/x\.png.*without a network"):
-        render(new_markdown_cell(source))
+        render(new_markdown_cell("![x](https://example.org/x.png)"))
     assert [path.name for path in tmp_path.iterdir()] == ["01_training.ipynb"]
 
 
@@ -260,28 +224,23 @@ def test_a_missing_attachment_is_an_error_in_words(render):
         render(new_markdown_cell("![x](attachment:a.png)"))
 
 
-def test_a_link_is_no_load(render):
-    assert 'href="https://example.org/"' in render(new_markdown_cell("[paper](https://example.org/)"))
-
-
 def test_a_page_is_replaced_whole(render, tmp_path):
     render(new_markdown_cell("first"))
     assert "second" in render(new_markdown_cell("second \ud800"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["01_training.html", "01_training.ipynb"]
 
 
-@pytest.mark.parametrize("text", [None, "{", '{"nbformat": 4}'])
-def test_an_unreadable_notebook_is_an_error_in_words(tmp_path, text):
+def test_an_unreadable_notebook_is_an_error_in_words(tmp_path):
     notebook = tmp_path / "n.ipynb"
-    if text is not None:
-        notebook.write_text(text, encoding="utf-8")
-    with pytest.raises(LabkitError, match="can't be read as a notebook"):
-        render_notebook(notebook, tmp_path / "n.html", title="t", device="d", profile="p", strip={}, links=[])
+    for text in (None, "{", '{"nbformat": 4}'):
+        if text is not None:
+            notebook.write_text(text, encoding="utf-8")
+        with pytest.raises(LabkitError, match="can't be read as a notebook"):
+            render_notebook(notebook, tmp_path / "n.html", title="t", device="d", profile="p", strip={}, links=[])
 
 
-@pytest.mark.parametrize(
-    "markup",
-    [
+def test_what_a_browser_would_load_is_found_and_nothing_else():
+    for markup in (
         '<script src="{}"></script>',
         '<link rel="stylesheet" href="{}">',
         "<IMG SRC={}>",
@@ -289,24 +248,16 @@ def test_an_unreadable_notebook_is_an_error_in_words(tmp_path, text):
         "<style>p {{ background: url( '{}' ) }}</style>",
         '<style>@import "{}";</style>',
         '<p style="background: url(&quot;{}&quot;)">',
-    ],
-)
-@pytest.mark.parametrize("url", ["https://example.org/x", "//example.org/x"])
-def test_what_a_browser_would_load_is_found(markup, url):
-    assert external_urls(markup.format(url)) == [url]
-
-
-@pytest.mark.parametrize(
-    "markup",
-    [
+    ):
+        for url in ("https://example.org/x", "//example.org/x"):
+            assert external_urls(markup.format(url)) == [url]
+    for markup in (
         '<a href="https://example.org/">x</a>',
         '<svg xmlns="http://www.w3.org/2000/svg"><use href="#mark"/></svg>',
         '<img src="data:image/png;base64,AA//"><img src="figures/x.png">',
         '<pre>&lt;img src="https://example.org/x"&gt;</pre>',
-    ],
-)
-def test_what_a_browser_would_not_load_is_not(markup):
-    assert external_urls(markup) == []
+    ):
+        assert external_urls(markup) == []
 
 
 def colours(css):

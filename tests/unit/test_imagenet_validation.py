@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from labkit import study
 from labkit.data import DataSet, Split, cache_dir, holds_validation_set, ilsvrc2012, inspect_folder, open_data
 from labkit.data.validation import split_sha256
 from labkit.engines import weights_files
-from labkit.engines.torchvision_files import PATTERN, published_name, read_state
+from labkit.engines.torchvision_files import PATTERN, read_state
 from labkit.engines.weights_files import check_folder, find_weights, lacked_weights, why_none
 from labkit.errors import DataError, LabkitError, Unsupported, UserError
 from labkit.hardware.profile import load_profile
@@ -78,12 +79,12 @@ def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ilsvrc2012, "read_image", read)
 
 
-def listed(root: Path, *, per_class: int = PER_CLASS, classes: list[str] = CLASS_FOLDERS) -> Path:
-    """A folder as ImageNet's, its files empty: enough where no image is read."""
+def listed(root: Path, *, per_class: int = PER_CLASS, classes: Sequence[str] = CLASS_FOLDERS, hidden: str = "") -> Path:
+    """A folder as ImageNet's, its files empty: enough where no image is read. Those of one class may be hidden."""
     for name in classes:
         (root / "val" / name).mkdir(parents=True)
         for number in range(per_class):
-            (root / "val" / name / f"{number}.JPEG").touch()
+            (root / "val" / name / f"{'.' if name == hidden else ''}{number}.JPEG").touch()
     return root
 
 
@@ -113,13 +114,10 @@ def test_what_calibrates_is_spread_over_the_classes_and_never_scored(folder: Pat
     for labels in (images.train.labels, images.val.labels):
         counts = np.bincount(labels, minlength=1000)
         assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "as many everywhere"
-    batches = calibration_batches(replace(TRIAL, image_px=224), _small(images))
-    assert sum(map(len, batches)) == len(_small(images).train) and batches[0].shape[1:] == (3, 224, 224)
+    few = replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
+    batches = calibration_batches(TRIAL, few)
+    assert sum(map(len, batches)) == 30 and batches[0].shape[1:] == (3, 224, 224)
     assert "not scored" in protocol(images) and "training images" in protocol(replace(images, name="synthetic32"))
-
-
-def _small(images: DataSet) -> DataSet:
-    return replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
 
 
 def test_the_first_images_that_are_scored_are_of_as_many_classes(tmp_path: Path) -> None:
@@ -128,15 +126,14 @@ def test_the_first_images_that_are_scored_are_of_as_many_classes(tmp_path: Path)
     assert len(set(labels[:700])) == 700 and len(set(labels[:2000])) == 1000
 
 
-def test_the_set_has_torchvisions_normalisation_and_says_what_it_is(images: DataSet) -> None:
+def test_the_set_has_torchvisions_normalisation_and_says_what_it_is(folder: Path, images: DataSet) -> None:
     expected = import_torchvision().models.ResNet18_Weights.IMAGENET1K_V1.transforms()
     np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
     assert (images.edge_px, images.classes, images.name, images.validation_only) == (224, 1000, "ilsvrc2012", True)
-    said = images.description
-    for part in ("750 images to score", "1,250 others", "a subset", "256 px", "antialias"):
-        assert part in said
-    assert said.endswith(".") and said.count(". ") == 0, "one sentence"
+    assert inspect_folder(str(folder)) == [images.description, "1,000 classes; every image can be read."]
+    for part in ("750 images to score", "1,250 others", "a subset", "256 px"):
+        assert part in images.description
     assert "as published" in ilsvrc2012.describe(1250, 48750)
 
 
@@ -149,11 +146,11 @@ def test_a_second_opening_reads_no_image_also_from_the_folder_of_classes_itself(
 
 
 def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
-    root = listed(tmp_path)
-    before = ilsvrc2012.source(root).token
-    assert ilsvrc2012.source(root).token == before
-    os.utime(next((root / "val" / CLASS_FOLDERS[3]).iterdir()), ns=(1, 1))
-    assert ilsvrc2012.source(root).token != before
+    classes = listed(tmp_path) / "val"
+    before = ilsvrc2012.source(classes).token
+    assert ilsvrc2012.source(classes).token == before
+    os.utime(next((classes / CLASS_FOLDERS[3]).iterdir()), ns=(1, 1))
+    assert ilsvrc2012.source(classes).token != before
 
 
 def test_a_sample_keeps_size_and_normalisation(folder: Path, images: DataSet) -> None:
@@ -165,71 +162,41 @@ def test_a_sample_keeps_size_and_normalisation(folder: Path, images: DataSet) ->
 def test_entries_of_32_px_stay_what_they_were() -> None:
     open_data("synthetic32", train_images=40, val_images=20)
     meta = json.loads((cache_dir() / "synthetic32-v1-s0-40-20" / "meta.json").read_text())
-    assert "edge_px" not in meta
+    assert "edge_px" not in meta and "words" not in meta
     assert meta["checksum"] == "215ee90ab7861685abd76a6a260098c5d9e696e4ccc4c4589ca59c0cd125cf96"
 
 
 # What is no validation set
 
 
-def _without_a_class(root: Path) -> Path:
-    return listed(root, classes=CLASS_FOLDERS[:-1])
-
-
-def _of_other_classes(root: Path) -> Path:
-    return listed(root, classes=["n00000001", *CLASS_FOLDERS[1:]])
-
-
-def _with_an_empty_class(root: Path) -> Path:
-    listed(root)
-    for file in (root / "val" / CLASS_FOLDERS[7]).iterdir():
-        file.rename(file.with_name(f".{file.name}"))
-    return root
-
-
-def _with_one_image_a_class(root: Path) -> Path:
-    return listed(root, per_class=1)
-
-
-def _as_many_as_for_training(root: Path) -> Path:
-    return listed(root, per_class=51)
-
-
-def _of_text(root: Path) -> Path:
-    listed(root)
-    next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
-    return root
-
-
-def _not_sorted_into_classes(root: Path) -> Path:
-    (root / "val").mkdir()
-    (root / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
-    return root
-
-
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("listing", "said"),
     [
-        (_without_a_class, "has 999 class folders (n and eight digits); it must have 1,000."),
-        (_of_other_classes, "class folders n00000001 to n15075141; those of ILSVRC 2012 are n01440764 to n15075141"),
-        (_with_an_empty_class, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
-        (_with_one_image_a_class, "has 1,000 images; 1,250 are for calibrating, and some must be left."),
-        (_as_many_as_for_training, "has 51,000 images, and ImageNet's validation set has 50,000"),
-        (_of_text, "0.JPEG is no image, or truncated or damaged"),
-        (_not_sorted_into_classes, "holds no ImageNet32 batch"),
+        ({"classes": CLASS_FOLDERS[:-1]}, "has 999 class folders (n and eight digits); it must have 1,000."),
+        ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "n00000001 to n15075141; those of ILSVRC 2012 are n01440764"),
+        ({"per_class": 1}, "has 1,000 images; 1,250 are for calibrating, and some must be left."),
+        ({"per_class": 3}, "has 3,000 images, and ImageNet's validation set has 2,500"),
+        ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
     ],
 )
 def test_what_is_no_validation_set_is_refused_in_one_sentence(
-    spoil: Callable[[Path], Path], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listing: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ilsvrc2012, "PUBLISHED_IMAGES", 2500)
+    with pytest.raises(DataError, match=re.escape(said)):
+        open_data(str(listed(tmp_path, **listing)))
+
+
+def test_a_file_that_is_no_image_is_refused_and_nothing_half_made_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
-    root = tmp_path / "imagenet"
-    root.mkdir()
-    spoil(root)
-    done = labkit("plan", "--hw", "cpu", "--study", "quantization", "--scale", "smoke", "--data", str(root))
-    assert_refused(done, said)
-    assert_refused(labkit("data", "check", str(root)), said)
-    assert not list((tmp_path / "cache").glob("*")), "nothing half-made stays"
+    root = listed(tmp_path / "imagenet")
+    next((root / "val" / CLASS_FOLDERS[0]).iterdir()).write_text("no image")
+    plan = ["plan", "--hw", "cpu", "--study", "quantization", "--data", str(root)]
+    for command in (plan, ["data", "check", str(root)]):
+        assert_refused(labkit(*command), "0.JPEG is no image, or truncated or damaged")
+    assert not list((tmp_path / "cache").glob("*"))
 
 
 def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
@@ -247,15 +214,11 @@ def test_a_checksum_of_images_is_that_of_all_of_them_at_once(images: DataSet) ->
     assert split_sha256(some) == hashlib.sha256(whole).hexdigest()
 
 
-def test_what_a_folder_holds_is_said(folder: Path) -> None:
-    assert inspect_folder(str(folder)) == [ilsvrc2012.describe(1250, 750), "1,000 classes; every image can be read."]
-
-
 # What studies do with it
 
 
 @pytest.mark.usefixtures("nothing_is_decoded")
-@pytest.mark.parametrize("studies", ["", "training", "quantization,inference"])
+@pytest.mark.parametrize("studies", ["", "quantization,inference"])
 def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
     studies: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,73 +335,39 @@ def test_without_a_file_the_trial_says_which_is_wanted_and_nobody_trains(images:
     assert more_s[1] - more_s[0] == pytest.approx(49), "a second for 1,000 images of 32 px, these are 49 times as large"
 
 
-def test_names_are_those_that_torchvision_gives_its_files() -> None:
-    assert published_name("resnet50") == "resnet50-0676ba61.pth"
-    assert published_name("alexnet") == "alexnet-owt-7be5be79.pth"
-
-
-def _wrong_digits(state: dict[str, Any], folder: Path) -> Path:
-    return save(state, "resnet18", folder, name="{model}-00000000.pth")
-
-
-def _cut_short(state: dict[str, Any], folder: Path) -> Path:
-    whole = save(state, "resnet18", folder).read_bytes()
-    digits = hashlib.sha256(whole[:5000]).hexdigest()[:8]
-    (folder / f"resnet18-{digits}.pth").write_bytes(whole[:5000])
-    return folder / f"resnet18-{digits}.pth"
-
-
-def _of_another_network(_: dict[str, Any], folder: Path) -> Path:
-    return save(dict(build("alexnet", image_px=224).state_dict()), "resnet18", folder)
-
-
-def _lacking_a_layer(state: dict[str, Any], folder: Path) -> Path:
-    return save({name: value for name, value in state.items() if name != "fc.bias"}, "resnet18", folder)
-
-
-def _of_ten_classes(state: dict[str, Any], folder: Path) -> Path:
-    return save(state | {"fc.weight": state["fc.weight"][:10]}, "resnet18", folder)
-
-
-def _of_a_training(state: dict[str, Any], folder: Path) -> Path:
-    return save({"state_dict": state, "epoch": 3}, "resnet18", folder)
-
-
-def _a_list(state: dict[str, Any], folder: Path) -> Path:
-    return save(list(state.values()), "resnet18", folder)  # type: ignore[arg-type]
-
-
-def _that_runs_code(_: dict[str, Any], folder: Path) -> Path:
-    return save({"conv1.weight": Path("/")}, "resnet18", folder)
-
-
-def _for_other_images(_: dict[str, Any], folder: Path) -> Path:
-    path = folder / "resnet50-11ad3fa6.pth"
-    path.touch()
+def cut_short(state: dict[str, Any], folder: Path) -> Path:
+    start = save(state, "resnet18", folder).read_bytes()[:5000]
+    path = folder / f"resnet18-{hashlib.sha256(start).hexdigest()[:8]}.pth"
+    path.write_bytes(start)
     return path
 
 
+def for_other_images(_: dict[str, Any], folder: Path) -> Path:
+    (folder / "resnet50-11ad3fa6.pth").touch()
+    return folder / "resnet50-11ad3fa6.pth"
+
+
+def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[[dict[str, Any], Path], Path]:
+    return lambda state, folder: save(change(state), "resnet18", folder, **options)
+
+
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("write", "said"),
     [
-        (_wrong_digits, "damaged or renamed: the digits in its name are not the first of its SHA-256"),
-        (_cut_short, "can't be read as weights"),
-        (
-            _of_another_network,
-            "does not hold the weights of torchvision's resnet18: it lacks conv1.weight, .* it has feat",
-        ),
-        (_lacking_a_layer, r"torchvision's resnet18: it lacks fc\.bias\."),
-        (_of_ten_classes, r"torchvision's resnet18: of another shape are fc\.weight\."),
-        (_of_a_training, "it lacks .* it has state_dict, epoch"),
-        (_a_list, "holds a list, where a state dict of resnet18 is wanted"),
-        (_that_runs_code, "holds something else than weights; nothing of it was executed"),
-        (_for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
+        (saving(dict, name="{model}-00000000.pth"), "the digits in its name are not the first of its SHA-256"),
+        (cut_short, "can't be read as weights"),
+        (saving(lambda _: build("alexnet", image_px=224).state_dict()), "it lacks conv1.weight, .* it has feat"),
+        (saving(lambda state: state | {"fc.weight": state["fc.weight"][:10]}), r"of another shape are fc\.weight\."),
+        (saving(lambda state: {"state_dict": state, "epoch": 3}), "it lacks .* it has state_dict, epoch"),
+        (saving(lambda state: list(state.values())), "holds a list, where a state dict of resnet18 is wanted"),
+        (saving(lambda _: {"conv1.weight": Path("/")}), "something else than weights; nothing of it was executed"),
+        (for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
     ],
 )
 def test_a_file_that_is_not_the_networks_is_refused_in_words(
-    spoil: Callable[[dict[str, Any], Path], Path], said: str, state: dict[str, Any], tmp_path: Path
+    write: Callable[[dict[str, Any], Path], Path], said: str, state: dict[str, Any], tmp_path: Path
 ) -> None:
-    path = spoil(state, tmp_path)
+    path = write(state, tmp_path)
     with pytest.raises(LabkitError, match=said) as refused:
         read_state(path, path.name.split("-")[0], classes=1000)
     assert "\n" not in str(refused.value)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.measure import HostClock, time_queries
-from labkit.records import PACKED_FROM, Queries
+from labkit.records.record import PACKED_FROM, Queries
 from labkit.trial import Trial
 from labkit.workloads import AnswersQueries, build_workload
 from tests.prepared import prepared
@@ -25,7 +25,6 @@ from labkit.data.pool import Pool  # noqa: E402 - they need torch
 from labkit.engines.folding import fold_batch_norm  # noqa: E402
 from labkit.engines.prediction_gate import compare  # noqa: E402
 from labkit.engines.regions import logits_function, loss_function  # noqa: E402
-from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
 from labkit.workloads._weights import initial_model, settle  # noqa: E402
 from labkit.workloads.infer import InferWorkload, halve_until_it_fits  # noqa: E402
@@ -89,13 +88,12 @@ def captured_on_a_cpu(workload: InferWorkload) -> None:
     workload._run_uncompiled()
 
 
-@pytest.mark.parametrize(("precision", "differs"), [("fp32", 1e-6), ("bf16", 1e-6)])
-def test_an_honest_engine_is_what_it_was_before(digits: DataSet, precision: str, differs: float) -> None:
-    workload = prepared(replace(PLAIN, precision=precision), digits)
+def test_an_honest_engine_is_what_it_was_before(digits: DataSet) -> None:
+    workload = prepared(replace(PLAIN, precision="bf16"), digits)
     captured_on_a_cpu(workload)
     workload.check()
-    assert workload.facts["gate"]["engine_difference"] <= differs
-    assert workload.facts["gate"]["engine_worst_image"] <= differs
+    assert workload.facts["gate"]["engine_difference"] <= 1e-6
+    assert workload.facts["gate"]["engine_worst_image"] <= 1e-6
 
 
 def test_the_gate_finds_a_half_precision_engine_that_leaves_the_residual_branches_out(digits: DataSet) -> None:
@@ -135,8 +133,7 @@ def test_folding_that_changes_the_network_is_found(digits: DataSet, monkeypatch:
         return folded
 
     monkeypatch.setattr(infer, "fold_batch_norm", wrong)
-    workload = build_workload(PLAIN, digits)
-    assert isinstance(workload, InferWorkload)
+    workload: Any = build_workload(PLAIN, digits)
     workload._predictor.folded = 20
     with pytest.raises(GateError, match="folded"):
         dict(workload.preparations())["reference"]()
@@ -152,7 +149,7 @@ def test_the_gate_finds_a_batch_that_is_not_fresh(digits: DataSet) -> None:
 def test_the_gate_finds_logits_that_are_no_numbers_and_outputs_of_another_shape() -> None:
     expected = [torch.zeros(4, 10), torch.ones(4, 10)]
     with pytest.raises(GateError, match="by nan"):
-        compare(expected, [torch.full((4, 10), torch.nan), expected[1]], PLAIN)
+        compare(expected, [expected[0], torch.full((4, 10), torch.nan)], PLAIN)
     with pytest.raises(GateError, match="shapes"):
         compare(expected, [torch.zeros(4, 9), torch.ones(4, 9)], PLAIN)
     with pytest.raises(GateError, match="nothing can be compared"):
@@ -175,24 +172,9 @@ def test_folding_leaves_no_batch_norm_and_the_same_outputs(digits: DataSet, mode
     assert torch.allclose(before, after, atol=1e-4 * float(before.abs().max()))
 
 
-def test_a_resnet_is_compiled_by_its_blocks_and_predicts_the_same() -> None:
-    torch.manual_seed(0)
-    model = build_model("resnet18", classes=10).eval()
+def compiled_and_losses(model: Any) -> tuple[list[str], list[float]]:
+    """What is compiled of a step in regions and of one that is compiled whole, and the losses of both."""
     compiled: list[str] = []
-
-    def note(function: Any) -> Any:
-        compiled.append(function.__name__)
-        return function
-
-    images = torch.randn(2, 3, 32, 32)
-    with torch.no_grad():
-        assert torch.equal(logits_function(model, note)(images), model(images))
-    assert len(compiled) == 3, "the beginning, the block, the end"
-
-
-def losses_and_regions(model: Any) -> tuple[list[float], list[str]]:
-    """Of a step in regions and of one that is compiled whole: the losses, and what was compiled for both."""
-    compiled = []
 
     def note(function: Any) -> Any:
         compiled.append(function.__name__)
@@ -201,19 +183,21 @@ def losses_and_regions(model: Any) -> tuple[list[float], list[str]]:
     images, labels = torch.randn(2, 3, 32, 32), torch.tensor([1, 2])
     with torch.no_grad():
         losses = [float(loss_function(model, note, in_regions=kind)(images, labels)) for kind in (True, False)]
-    return losses, compiled
+        regions = list(compiled)
+        assert torch.equal(logits_function(model.eval(), note)(images), model(images))
+    return regions, losses
 
 
-def test_a_step_whose_every_call_costs_is_compiled_whole() -> None:
-    losses, compiled = losses_and_regions(build_model("resnet18", classes=10))
+def test_a_resnet_is_compiled_by_its_blocks_or_whole() -> None:
+    compiled, losses = compiled_and_losses(build_model("resnet18", classes=10))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert len(compiled) == 4, "three regions, and one network"
+    assert len(compiled) == 4 and compiled[-1] == "whole", "the beginning, the block, the end; and the network"
 
 
 def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> None:
-    losses, compiled = losses_and_regions(build_model("vgg16", classes=10, head="head512").eval())
+    compiled, losses = compiled_and_losses(build_model("vgg16", classes=10, head="head512").eval())
     assert losses[0] == losses[1]
-    assert compiled == ["first", "last", "whole"]
+    assert len(compiled) == 4 and compiled[-1] == "whole", "two regions, one for blocks that it has none of"
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
@@ -265,10 +249,8 @@ def test_a_batch_predicted_in_parts_gives_the_same_logits_and_says_so(
     ],
 )
 def test_what_cannot_be_predicted_here_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
-    trial = replace(PLAIN, **fields)
-    assert word in (why_not_predicted(trial) or "")
     with pytest.raises(Unsupported, match=word):
-        build_workload(trial, digits)
+        build_workload(replace(PLAIN, **fields), digits)
 
 
 def test_a_pool_goes_round_a_split_that_is_smaller_than_a_batch(digits: DataSet) -> None:

@@ -243,7 +243,7 @@ reset_compiler()
 said["reset limit"] = limit()
 print(json.dumps(said))
 """
-BATCHES = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
+BATCHES = [2, 3, 4, 6, 8]
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def compiled() -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_twelve_compiled_trials_give_the_same_static_graphs_in_any_order(compiled: dict[str, Any]) -> None:
+def test_compiled_trials_give_the_same_static_graphs_in_any_order(compiled: dict[str, Any]) -> None:
     one = compiled["reset ascending"]
     assert one == compiled["reset shuffled"]
     assert [batch for batch, _ in one] == BATCHES

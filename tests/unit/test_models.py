@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from labkit.errors import UserError
-from labkit.models import MODELS, build, count, find_model, input_sizes
-from labkit.models.facts import COUNTS, _counts, count_everything, variants
+from labkit.models import MODELS, build, count
+from labkit.models.facts import COUNTS, _counts, count_everything
 from labkit.places import ROOT
 
 torch = pytest.importorskip("torch")
@@ -45,31 +45,10 @@ def test_a_model_has_as_many_parameters_as_published(name: str) -> None:
     assert parameters(model) == entry.published_parameters
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_count_is_that_of_the_model_that_is_timed(name: str) -> None:
-    for image_px, stem, head in variants(name):
-        with torch.device("meta"):
-            model = build(name, image_px=image_px, stem=stem, head=head)
-        facts = count(name, image_px=image_px, stem=stem, head=head)
-        assert facts.parameters == parameters(model)
-        assert facts.parameter_bytes == 4 * facts.parameters
-
-
-@pytest.mark.parametrize("name", PUBLISHED_GMAC)
+@pytest.mark.parametrize("name", OF_IMAGES)
 def test_the_flop_of_a_forward_pass_are_twice_the_published_multiply_adds(name: str) -> None:
     facts = count(name, image_px=MODELS[name].native_px)
     assert facts.flop_forward == pytest.approx(2e9 * PUBLISHED_GMAC[name], rel=0.03)
-
-
-def test_every_model_has_a_published_figure_to_be_held_against() -> None:
-    assert set(PUBLISHED_GMAC) == set(OF_IMAGES)
-
-
-@pytest.mark.parametrize("name", OF_IMAGES)
-def test_training_costs_three_forward_passes_less_the_gradient_of_the_image(name: str) -> None:
-    for image_px, stem, head in variants(name):
-        facts = count(name, image_px=image_px, stem=stem, head=head)
-        assert 2.5 < facts.flop_training / facts.flop_forward < 3
 
 
 def test_the_counts_on_file_are_what_pytorch_counts_now() -> None:
@@ -89,9 +68,7 @@ def test_a_model_at_32x32_gives_one_logit_a_class(name: str) -> None:
     with torch.no_grad():
         logits = model(torch.randn(2, 3, 32, 32))
     assert type(logits) is torch.Tensor, "a tuple of main and auxiliary outputs"
-    assert logits.shape == (2, 7)
-    assert torch.isfinite(logits).all()
-    assert model.training
+    assert logits.shape == (2, 7) and torch.isfinite(logits).all() and model.training
 
 
 def shapes_inside(model: torch.nn.Module, *names: str) -> dict[str, tuple[int, ...]]:
@@ -121,7 +98,6 @@ def test_the_small_vgg_head_is_512_wide_and_torchvisions_holds_most_of_the_weigh
     assert shapes_inside(whole, "avgpool") == {"avgpool": (512, 7, 7)}
     assert parameters(small.classifier) == 2 * (512 * 512 + 512) + 512 * 1000 + 1000
     assert parameters(whole.classifier) == 123_642_856
-    assert parameters(whole) == MODELS["vgg16"].published_parameters, "the default head is torchvision's, unchanged"
 
 
 def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
@@ -130,13 +106,6 @@ def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
         assert shapes_inside(small, "features.0") == {"features.0": (64, 26, 26)}
     assert small.features[0].stride == (1, 1)
     assert whole.features[0].stride == (4, 4)
-
-
-def test_auxiliary_heads_are_there_only_on_request() -> None:
-    with torch.device("meta"):
-        for name in ("googlenet", "inception_v3"):
-            px = MODELS[name].native_px
-            assert parameters(build(name, image_px=px, aux=True)) > parameters(build(name, image_px=px))
 
 
 @pytest.mark.parametrize(
@@ -160,17 +129,11 @@ def test_what_there_is_none_of_is_refused_with_what_there_is(arguments: dict, va
         count(**arguments)
 
 
-def test_names_and_sizes() -> None:
-    assert input_sizes("resnet50") == (32, 224)
-    assert input_sizes("inception_v3") == (299,)
-    assert find_model("vgg19").title == "VGG-19"
-
-
 def test_importing_labkit_and_its_models_imports_no_framework() -> None:
     script = (
         "import sys, labkit, labkit.models, labkit.run, labkit.hardware.host, labkit.measure, labkit.data\n"
         "labkit.models.count('resnet152')\n"
-        "heavy = {'torch', 'torchvision', 'tensorflow', 'keras', 'jax', 'scipy.stats', 'pandas'}\n"
+        "heavy = {'torch', 'torchvision', 'tensorflow', 'keras', 'jax', 'scipy.stats', 'sklearn', 'pandas'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

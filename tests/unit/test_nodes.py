@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,19 +13,18 @@ from typing import Any
 
 import pytest
 
-from labkit.errors import LabkitError, UserError
-from labkit.places import ROOT
+from labkit.errors import UserError
 from labkit.ranks import Team
 from labkit.records import Record
-from labkit.run import alike, network
+from labkit.run import alike, group, network
 from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
 from labkit.run.node import arguments
 from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, step_of, too_few_nodes
+from labkit.run.process import Work
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
-from tests.faulty.campaign import records, run
-from tests.processes import eventually, ranks_now
+from tests.faulty.campaign import TIMING
 from tests.several_nodes import Beside
 from tests.unit.conftest import Measured
 from tests.unit.made_records import record_of
@@ -126,11 +124,6 @@ def test_what_was_refused_for_want_of_nodes_is_tried_where_they_are(
 
 
 # ---- the network between them ---------------------------------------------------------------------------------------
-
-
-def test_this_node_alone_starts_nothing_on_others(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log, pytest.raises(LabkitError, match="2 nodes were to be started"):
-        ThisNode().start(2, {}, log)
 
 
 def test_no_other_network_is_used_under_the_name_of_one() -> None:
@@ -237,14 +230,13 @@ def _torch_is_here() -> None:
     pytest.importorskip("torch")
 
 
-BOTH, ALONE = over_two("together_where"), over_two(devices=1, nodes=1)
-RAISES, KILLED, SOUND = over_two("together_raises", size=2), over_two("together_kill", size=1), over_two()
+BOTH, ALONE, KILLED = over_two("together_where"), over_two(devices=1, nodes=1), over_two("together_kill", size=2)
 
 
 @pytest.fixture(scope="module")
 def beside(_torch_is_here: None, measured: Measured) -> dict[str, Record]:
     """Of one pass, by key."""
-    return measured([BOTH, ALONE, RAISES, KILLED, SOUND], nodes=Beside())
+    return measured([BOTH, ALONE, KILLED], nodes=Beside())
 
 
 def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: dict[str, Record]) -> None:
@@ -257,42 +249,13 @@ def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: 
     assert both.process.id != alone.process.id
 
 
-def test_a_rank_that_fails_on_a_node_is_named_and_costs_its_trial_alone(beside: dict[str, Record]) -> None:
-    assert len(beside) == 5 and beside[SOUND.key].status == "ok"
-    raised, killed = beside[RAISES.key], beside[KILLED.key]
-    assert (raised.status, raised.reason) == ("crashed", "rank 1 of 2: ValueError: this rank has no such layer")
-    assert 'raise ValueError("this rank has no such layer")' in raised.facts["traceback"]
-    assert (killed.status, killed.reason) == ("crashed", "rank 0 of 2: it was killed by signal 9 (SIGKILL)")
-
-
-@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
-def test_a_rank_that_hangs_on_a_node_is_found_and_ended_with_the_runner(report: Path) -> None:
-    run([over_two("together_hang", size=2)], report, limit_s=10.0, nodes=Beside())
-    (hung,) = records(report)
-    assert hung.status == "timeout" and "rank 1 stands at" in (hung.reason or "")
-    code = (
-        "from tests.unit.test_nodes import *; from pathlib import Path; import sys; "
-        "run([over_two('together_hang', size=2)], Path(sys.argv[1]), limit_s=600, nodes=Beside())"
-    )
-    runner = subprocess.Popen([sys.executable, "-c", code, str(report.parent / "other")], cwd=ROOT)
-    assert eventually(lambda: len(ranks_now()) >= 2)
-    os.kill(runner.pid, signal.SIGKILL)
-    runner.wait()
-
-
-@pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
-def test_without_other_nodes_a_trial_over_nodes_is_refused_and_none_runs_on_fewer(report: Path) -> None:
-    run([over_two(), over_two(size=7, nodes=1, devices=1)], report)
-    made = {one.as_trial.size: one for one in records(report)}
-    assert made[0].status == "unsupported" and "NODES=2" in (made[0].reason or "")
-    assert made[7].status == "ok"
+def test_a_rank_that_is_killed_on_another_node_is_named(beside: dict[str, Record]) -> None:
+    killed = beside[KILLED.key]
+    assert (killed.status, killed.reason) == ("crashed", "rank 1 of 2: it was killed by signal 9 (SIGKILL)")
 
 
 @pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
 def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labkit.hardware.profile import Timing
-    from labkit.run.group_over_nodes import GroupOverNodes
-
     class Silent:
         count = 2
 
@@ -300,10 +263,10 @@ def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatc
             self.port = int(environment[ADDRESS].removeprefix(":"))
             return subprocess.Popen(["sleep", "600"], start_new_session=True)
 
-    timing = Timing(warmup_s=0.1, timed_s=0.1, block_s=0.01, limit_s=10.0, passes=1)
+    monkeypatch.setattr(group, "PARTING_S", 0.2)
     nodes = Silent()
-    group = GroupOverNodes([over_two()], timing, nodes=nodes, log=report / "log", environment={})
-    with group:
+    work = Work(trials=[over_two()], timing=TIMING, log=report / "log", environment={})
+    with group.GroupProcess(work, ranks=2, nodes=nodes):
         for hello in ({"token": "guessed", "node": 0}, {"token": "guessed", "rank": 0, "pid": 1}, {"token": "é"}):
             with socket.create_connection(("127.0.0.1", nodes.port), timeout=20) as line:
                 line.sendall((json.dumps(hello) + "\n").encode())

@@ -18,7 +18,6 @@ torch = pytest.importorskip("torch")
 
 from labkit.engines.calibration import calibration_batches  # noqa: E402
 from labkit.engines.openvino_on_cpu import why_unsupported  # noqa: E402
-from labkit.engines.support import why_not_predicted  # noqa: E402
 from labkit.engines.support import why_unsupported as why_not_trained  # noqa: E402
 from labkit.hardware.cpu_limits import usable_cores  # noqa: E402 - they need torch
 from labkit.workloads.infer import InferWorkload  # noqa: E402
@@ -113,27 +112,22 @@ def test_a_batch_predicted_in_parts_gives_the_same_logits(digits: DataSet) -> No
     ("fields", "word"),
     [
         ({"device": "cuda"}, "for CPUs"),
-        ({"precision": "fp16"}, "fp32, bf16, int8"),
-        ({"precision": "tf32"}, "not in tf32"),
+        ({"precision": "fp16"}, "fp32, bf16, int8, not in fp16"),
         ({"copies": "included"}, "copies included"),
         ({"memory_format": "channels_last"}, "memory format"),
-        ({"devices": 2}, "one device"),
-        ({"engine": "eager", "precision": "int8"}, "no integers"),
         ({"engine": "triton+graph", "precision": "int8"}, "for GPUs"),
     ],
 )
 def test_what_it_cannot_predict_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
-    trial = replace(PLAIN, **fields)
-    assert word in (why_not_predicted(trial) or "")
     with pytest.raises(Unsupported, match=word):
-        build_workload(trial, digits)
+        build_workload(replace(PLAIN, **fields), digits)
 
 
 def test_it_does_not_train() -> None:
     assert why_not_trained(replace(PLAIN, workload="train")) == "the engine openvino predicts, it does not train"
 
 
-@pytest.mark.parametrize(("package", "precision"), [("openvino", "fp32"), ("openvino", "int8"), ("nncf", "int8")])
+@pytest.mark.parametrize(("package", "precision"), [("openvino", "fp32"), ("nncf", "int8")])
 def test_a_missing_package_makes_a_trial_unsupported(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, package: str, precision: str
 ) -> None:

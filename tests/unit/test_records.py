@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.errors import LabkitError, UserError
+from labkit.errors import LabkitError
 from labkit.records import (
     PROTOCOL,
     SCHEMA,
@@ -174,12 +174,6 @@ def test_a_line_of_a_newer_schema_is_refused_and_so_is_what_is_no_record() -> No
         parse_line(json.dumps(values))
 
 
-def test_a_trial_that_no_line_could_hold_is_refused_before_it_is_measured() -> None:
-    for value in (float("inf"), float("nan")):
-        with pytest.raises(UserError, match="learning_rate is a finite number"):
-            Trial(learning_rate=value)
-
-
 def test_the_rate_counts_the_stall() -> None:
     assert BLOCKS.timed_s == pytest.approx(0.4)
     assert BLOCKS.rate(64) == pytest.approx(2 * 2 * 64 / 0.4)
@@ -255,15 +249,6 @@ def test_a_line_cut_short_by_a_power_loss_is_no_record_and_goes_with_the_next_ap
     assert path.read_bytes() == whole + next_one.line().encode() + b"\n"
 
 
-def test_a_first_line_cut_short_and_one_cut_inside_a_letter_are_dropped_too(store: Store) -> None:
-    path = store.path(HOST, STUDY)
-    path.parent.mkdir(parents=True)
-    path.write_bytes('{"reason":"é'.encode()[:-1])
-    assert store.read(STUDY, HOST) == []
-    store.append(record())
-    assert len(store.read(STUDY, HOST)) == 1
-
-
 def test_a_whole_line_that_is_no_record_is_an_error_with_its_place(store: Store) -> None:
     for batch in (1, 2, 3):
         store.append(record(batch=batch))
@@ -328,11 +313,3 @@ def test_moving_a_scale_aside_keeps_everything(store: Store) -> None:
     assert store.hosts(STUDY) == [], "a host whose records were all moved aside has none to show"
     store.append(made[1])
     assert store.read(STUDY, HOST) == [made[1]], "what was moved aside is not shown"
-
-
-def test_moving_aside_twice_overwrites_nothing(store: Store) -> None:
-    for batch in (1, 2):
-        store.append(record(batch=batch))
-        store.move_aside(STUDY, HOST, "smoke")
-    kept = [path.read_text() for path in (store.report / "records" / HOST / "aside").glob("*.jsonl")]
-    assert sorted(json.loads(line)["trial"]["batch"] for text in kept for line in text.splitlines()) == [1, 2]

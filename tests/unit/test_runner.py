@@ -9,24 +9,24 @@ import functools
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from labkit.errors import LabkitError, UserError
 from labkit.hardware.profile import Profile
 from labkit.places import ROOT
-from labkit.records import PROTOCOL
 from labkit.records.selection import is_complete
 from labkit.records.store import Store
 from labkit.report import plan
-from labkit.run import estimate_s, order_of_pass, process, runner
+from labkit.run import Outcome, estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
 from labkit.run.plan import (
     CALIBRATE_S,
@@ -46,6 +46,7 @@ from labkit.run.plan import (
     together_s,
 )
 from labkit.run.protocol import CEILING_SHARE
+from tests.commands import apart
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
 
@@ -53,7 +54,6 @@ pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
 
 
 FAULTS = {
-    "kill": ("crashed", "SIGKILL"),
     "kill_with_fork": ("crashed", "SIGKILL"),
     "segfault": ("crashed", "SIGSEGV"),
     "raises": ("crashed", "ValueError: this model has no such layer"),
@@ -61,16 +61,24 @@ FAULTS = {
     "odd_facts": ("crashed", "exit code 1"),
     "exhaust_numpy": ("oom", "Unable to allocate"),
     "exhaust": ("oom", "can't allocate memory"),
+    "exhaust_kernel": ("oom", "ran out of memory"),
     "unsupported": ("unsupported", "no such engine on this machine"),
 }
 
 
-def test_a_trial_that_fails_costs_only_itself(report: Path) -> None:
-    outcome = run(between_sound_ones(*FAULTS), report)
+def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 7\n")
+    monkeypatch.setattr(process, "VMSTAT", counters)
+    monkeypatch.setenv("LABKIT_TEST_VMSTAT", str(counters))
+    outcome = run(between_sound_ones(*FAULTS, "noisy"), report)
     made = records(report)
-    assert [record.status for record in made[::2]] == ["ok"] * (len(FAULTS) + 1)
+    noisy = made[-2]
+    assert noisy.status == "ok" and noisy.result and noisy.process.id == made[-1].process.id
+    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, "what it prints is never taken for a result"
+    assert [record.status for record in made[::2]] == ["ok"] * (len(FAULTS) + 2)
     assert all(record.result and record.reason is None for record in made[::2])
-    for before, failed, after in zip(made[::2], made[1::2], made[2::2], strict=False):
+    for before, failed, after in zip(made[:-2:2], made[1:-2:2], made[2::2], strict=False):
         status, reason = FAULTS[failed.as_trial.workload.removeprefix("tests.faulty.")]
         assert failed.status == status, failed
         assert reason in (failed.reason or "")
@@ -83,63 +91,106 @@ def test_a_trial_that_fails_costs_only_itself(report: Path) -> None:
         else:
             assert after.process.id not in {record.process.id for record in made[: made.index(after)]}
             assert after.process.position == 0
-    assert outcome.measured == 2 * len(FAULTS) + 1
+    assert outcome.measured == 2 * len(FAULTS) + 3
     assert outcome.failed == sum(status == "crashed" for status, _ in FAULTS.values())
 
 
 def test_a_trial_that_hangs_is_ended_with_all_it_started(report: Path) -> None:
-    run(between_sound_ones("hang", "hang_with_child"), report, limit_s=3.0)  # and not the 600 s that they sleep
+    run(between_sound_ones("hang_with_child"), report, limit_s=2.0)  # and not the 600 s that it sleeps
     made = records(report)
-    assert [record.status for record in made] == ["ok", "timeout", "ok", "timeout", "ok"]
-    assert {record.reason for record in made[1::2]} == {"no result within 3 s"}
-    assert len({record.process.id for record in made[::2]}) == 3
+    assert [record.status for record in made] == ["ok", "timeout", "ok"]
+    assert made[1].reason == "no result within 2 s"
+    assert made[0].process.id != made[2].process.id
     assert not workers_now()
 
 
-def test_a_kill_by_the_kernel_for_want_of_memory_is_not_taken_for_a_crash(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counters = tmp_path / "vmstat"
-    counters.write_text("oom_kill 7\n")
-    monkeypatch.setattr(process, "VMSTAT", counters)
-    monkeypatch.setenv("LABKIT_TEST_VMSTAT", str(counters))
-    run(between_sound_ones("exhaust_kernel"), report)
-    made = records(report)
-    assert [record.status for record in made] == ["ok", "oom", "ok"]
-    assert "ran out of memory" in (made[1].reason or "")
+# ---- two passes of sound trials -------------------------------------------------------------------------------------
 
 
-def test_what_a_trial_prints_is_never_taken_for_a_result(report: Path) -> None:
-    run(between_sound_ones("noisy"), report)
-    made = records(report)
-    assert [record.status for record in made] == ["ok", "ok", "ok"]
-    assert all(record.result for record in made)
-    assert len({record.process.id for record in made}) == 1
-    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000
+class Measured(NamedTuple):
+    """A report of two passes, and what progress said was left, by the pass it said it in."""
+
+    report: Path
+    outcome: Outcome
+    left_s: dict[str, list[float]]
 
 
-def test_a_trial_that_fails_first_and_one_that_fails_last_end_the_pass_properly(report: Path) -> None:
-    two = [trial("raises", size=1), trial("kill", size=2)]
-    outcome = run(two, report)
-    assert [record.status for record in records(report)] == ["crashed", "crashed"]
-    assert outcome.failed == outcome.measured == 2
+SOUND = sound(4)
 
 
-def test_each_pass_has_an_order_of_its_own_that_can_be_had_again(report: Path) -> None:
-    trials = sound(6)
-    run(trials, report, passes=2)
-    made = records(report)
+@pytest.fixture(scope="module")
+def twice(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    folder, left_s = tmp_path_factory.mktemp("twice"), dict[str, list[float]]()
+
+    def note(_progress: object, what: str, remaining_s: float) -> None:
+        left_s.setdefault(what.partition(",")[0], []).append(remaining_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in apart(folder, shared_cache).items():
+            patch.setenv(name, value)
+        patch.setattr(runner.Progress, "show", note)
+        return Measured(folder / "cpu", run(SOUND, folder / "cpu", passes=2), left_s)
+
+
+def test_each_pass_has_an_order_of_its_own_that_can_be_had_again(twice: Measured) -> None:
+    made = records(twice.report)
     orders = {}
     for number in (1, 2):
         of_pass = [record for record in made if record.pass_number == number]
         orders[number] = [record.key for record in of_pass]
-        again = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
+        again = order_of_pass(SOUND, study=STUDY, scale="smoke", pass_number=number)
         assert orders[number] == [one.key for one in again]
         assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
         assert len({record.process.id for record in of_pass}) == 1
-    assert orders[1] != orders[2] != [one.key for one in trials] != orders[1]
+    assert orders[1] != orders[2]
     assert made[0].process.id != made[-1].process.id, "each pass is a fresh process"
     assert is_complete(made, "smoke")
+
+
+def test_a_second_call_measures_nothing_writes_nothing_and_needs_no_lock(twice: Measured) -> None:
+    before = {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")}
+    with only_measurement(wait_s=0):
+        outcome = run(SOUND, twice.report, passes=2)
+    assert (outcome.measured, outcome.resumed, outcome.failed) == (0, 8, 0)
+    assert {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")} == before
+
+
+def test_only_what_is_missing_is_measured(twice: Measured, report: Path) -> None:
+    shutil.copytree(twice.report, report)
+    first = Store(report).path(HOST.id, STUDY).read_bytes()
+    outcome = run(sound(5), report, passes=2)
+    assert (outcome.measured, outcome.resumed) == (2, 8)
+    assert Store(report).path(HOST.id, STUDY).read_bytes().startswith(first)
+    pairs = [(record.key, record.pass_number) for record in records(report)]
+    assert len(pairs) == len(set(pairs)) == 10
+
+
+def test_a_trial_without_a_framework_starts_no_framework_and_has_no_version(twice: Measured) -> None:
+    for made in records(twice.report):
+        assert made.framework_version is None
+        assert "torch_build" not in made.versions, "the worker imported torch for a trial that needs none"
+        assert made.process.startup_s > 0
+        assert made.wall_s >= made.phases_s["timed"] + made.phases_s["warmup"] > 0
+        assert made.facts["size"] == made.as_trial.size
+        assert made.facts["memory_bytes"] > 0
+
+
+def test_the_estimate_follows_this_hosts_records(twice: Measured) -> None:
+    timing, made = tiny_profile().timing_at("smoke"), records(twice.report)
+    before = estimate_s(SOUND, timing, [], "smoke")
+    assert estimate_s(SOUND, timing, made, "smoke") < before
+    assert estimate_s(SOUND, timing, made, "full") == before, "smoke says nothing of how long full takes"
+    assert estimate_s([], timing, [], "smoke") == 0
+
+
+def test_what_is_left_follows_the_pass_before_and_not_a_plan_that_was_off(twice: Measured) -> None:
+    timing = tiny_profile().timing_at("smoke")
+    planned = together_s(SOUND, expected_s(SOUND, timing, [], "smoke"))
+    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), "nothing is known yet but the plan, twice"
+    first = [record for record in records(twice.report) if record.pass_number == 1]
+    known = together_s(SOUND, expected_s(SOUND, timing, first, "smoke"))
+    assert known < planned
+    assert twice.left_s["pass 2/2"][0] == pytest.approx(known), "the plan's error, of the first pass, is no part of it"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:
@@ -150,95 +201,29 @@ def test_the_order_depends_on_study_scale_and_pass() -> None:
     assert all(sorted(one.size for one in order) == list(range(1, 13)) for order in orders)
 
 
-def test_a_second_call_measures_nothing_and_writes_nothing(report: Path) -> None:
-    run(sound(2), report, passes=2)
-    before = {path: path.stat().st_mtime_ns for path in report.rglob("*")}
-    outcome = run(sound(2), report, passes=2)
-    assert (outcome.measured, outcome.resumed, outcome.failed) == (0, 4, 0)
-    assert {path: path.stat().st_mtime_ns for path in report.rglob("*")} == before
-
-
-def test_only_what_is_missing_is_measured(report: Path) -> None:
-    run(sound(2), report, passes=1)
-    first = Store(report).path(HOST.id, STUDY).read_bytes()
-    outcome = run(sound(3), report, passes=2)
-    assert (outcome.measured, outcome.resumed) == (4, 2)
-    assert Store(report).path(HOST.id, STUDY).read_bytes().startswith(first)
-    pairs = [(record.key, record.pass_number) for record in records(report)]
-    assert len(pairs) == len(set(pairs)) == 6
-
-
-def test_records_of_another_scale_host_version_or_protocol_do_not_count(
-    report: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_another_scale_or_version_do_not_count(report: Path) -> None:
     trials = [replace(one, framework="jax") for one in sound(1)]  # by name only: the worker imports none of it
     assert run(trials, report).measured == 1
-    assert run(trials, report).measured == 0
-    assert run(trials, report, scale="quick").measured == 1
-    other_machine = replace(HOST, id="ba9876543210")
-    assert run(trials, report, host=other_machine).measured == 1
+    unconcerned = replace(HOST, packages={**HOST.packages, "torch": "3.0"}, commit="abc", driver="999")
+    assert run(trials, report, host=unconcerned).measured == 0, "another framework's upgrade is none of its business"
     upgraded = replace(HOST, packages={**HOST.packages, "jax": "0.8.0"})
     assert run(trials, report, host=upgraded).measured == 1
-    assert run(trials, report, host=upgraded).measured == 0
-    unconcerned = replace(upgraded, packages={**upgraded.packages, "torch": "3.0"}, commit="abc", driver="999")
-    assert run(trials, report, host=unconcerned).measured == 0, "another framework's upgrade is none of its business"
-    monkeypatch.setattr("labkit.records.selection.PROTOCOL", PROTOCOL + 1)
-    assert run(trials, report, host=upgraded).measured == 1
+    assert run(trials, report, host=upgraded, scale="quick").measured == 1
 
 
-def test_a_crash_and_a_hang_are_tried_again_and_what_cannot_run_is_not(report: Path) -> None:
-    bad = [trial(name) for name in ("raises", "hang", "exhaust_numpy", "unsupported")]
-    first = run([*sound(1), *bad], report, limit_s=3.0)
-    assert (first.measured, first.failed) == (5, 2)
-    second = run([*sound(1), *bad], report, limit_s=3.0)
-    assert (second.measured, second.resumed, second.failed) == (2, 3, 2)
-    again = [record.as_trial.workload.rpartition(".")[2] for record in records(report)[5:]]
-    assert sorted(again) == ["hang", "raises"]
-
-
-def test_a_trial_without_a_framework_starts_no_framework_and_has_no_version(report: Path) -> None:
-    run(sound(1), report)
-    (made,) = records(report)
-    assert made.framework_version is None
-    assert "torch_build" not in made.versions, "the worker imported torch for a trial that needs none"
-    assert made.process.startup_s > 0
-    assert made.wall_s >= made.phases_s["timed"] + made.phases_s["warmup"] > 0
-    assert made.facts["size"] == 1
-    assert made.facts["memory_bytes"] > 0
+def test_a_crash_is_tried_again_and_what_cannot_run_is_not(report: Path) -> None:
+    both = [trial("raises"), trial("unsupported")]
+    first = run(both, report)
+    assert (first.measured, first.failed) == (2, 1)
+    second = run(both, report)
+    assert (second.measured, second.resumed, second.failed) == (1, 1, 1)
+    assert records(report)[2].as_trial.workload == "tests.faulty.raises"
 
 
 def test_a_list_that_names_a_trial_twice_is_refused(report: Path) -> None:
     with pytest.raises(LabkitError, match="twice"):
         run([*sound(2), *sound(1)], report)
     assert not report.exists()
-
-
-def test_the_estimate_follows_this_hosts_records(report: Path) -> None:
-    trials, timing = sound(2), tiny_profile().timing_at("smoke")
-    before = estimate_s(trials, timing, [], "smoke")
-    run(trials, report)
-    assert estimate_s(trials, timing, records(report), "smoke") < before
-    assert estimate_s(trials, timing, records(report), "full") == before, "smoke says nothing of how long full takes"
-    assert estimate_s([], timing, [], "smoke") == 0
-
-
-def test_what_is_left_follows_the_pass_before_and_not_a_plan_that_was_off(
-    report: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trials, timing = sound(3), tiny_profile().timing_at("smoke")
-    left: dict[str, list[float]] = {}
-
-    def note(_progress: object, what: str, remaining_s: float) -> None:
-        left.setdefault(what.partition(",")[0], []).append(remaining_s)
-
-    monkeypatch.setattr(runner.Progress, "show", note)
-    run(trials, report, passes=2)
-    planned = together_s(trials, expected_s(trials, timing, [], "smoke"))
-    assert left["pass 1/2"][0] == pytest.approx(2 * planned), "nothing is known yet but the plan, twice"
-    first = [record for record in records(report) if record.pass_number == 1]
-    known = together_s(trials, expected_s(trials, timing, first, "smoke"))
-    assert known < planned
-    assert left["pass 2/2"][0] == pytest.approx(known), "and the plan's error, of the first pass, is no part of it"
 
 
 def with_a_timing_of_its_own(**other: float) -> Profile:
@@ -333,7 +318,7 @@ def test_a_trace_and_the_steps_before_it_are_planned() -> None:
 
 @pytest.fixture
 def campaign(report: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts `tests.faulty.campaign` in a process group of its own: 6 sound trials and the given ones, 3 passes."""
+    """Starts `tests.faulty.campaign` in a process group of its own: 4 sound trials and the given ones, 2 passes."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*workloads: str) -> subprocess.Popen[bytes]:
@@ -354,13 +339,12 @@ def lines(report: Path) -> list[bytes]:
 
 
 def test_killed_in_mid_run_the_same_call_goes_on_and_loses_nothing(campaign, report: Path) -> None:
-    for wanted in (2, 7):  # in the first pass and in the second
-        one = campaign()
-        assert eventually(lambda wanted=wanted: len(lines(report)) >= wanted)
-        os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
-        assert eventually(lambda: not workers_now())
-        assert len(lines(report)) < 18
+    one = campaign()
+    assert eventually(lambda: len(lines(report)) >= 2)
+    os.killpg(one.pid, signal.SIGKILL)
+    one.wait()
+    assert eventually(lambda: not workers_now())
+    assert len(lines(report)) < 8
     before = b"".join(lines(report))
     assert before.endswith(b"\n")
     path = Store(report).path(HOST.id, STUDY)
@@ -371,28 +355,16 @@ def test_killed_in_mid_run_the_same_call_goes_on_and_loses_nothing(campaign, rep
     assert path.read_bytes().startswith(before), "earlier records are kept byte for byte"
     values = [json.loads(line) for line in lines(report)]
     pairs = [(one["key"], one["pass"]) for one in values]
-    assert len(pairs) == len(set(pairs)) == 18
+    assert len(pairs) == len(set(pairs)) == 8
     assert all(one["status"] == "ok" for one in values)
 
 
-@pytest.mark.parametrize("workload", ["hang", "hang_with_child"])
-def test_a_worker_whose_runner_was_killed_ends_by_itself_with_all_it_started(campaign, report, workload: str) -> None:
-    one = campaign(workload)
-    hanging = 3 if workload == "hang" else 4  # runner, telemetry, worker and, where it has one, its child
-
-    def hangs() -> bool:
-        return len(workers_now()) == hanging and _has_been_quiet(report)
-
-    assert eventually(hangs)
+def test_a_worker_whose_runner_was_killed_ends_by_itself_with_all_it_started(campaign, report: Path) -> None:
+    one = campaign("hang_with_child")
+    assert eventually(lambda: len(workers_now()) == 4)  # runner, telemetry, worker and its child
     one.kill()  # the runner alone
     one.wait()
     assert eventually(lambda: not workers_now())
-
-
-def _has_been_quiet(report: Path) -> bool:
-    """No record for half a second although some were written: the trial that hangs is running."""
-    path = Store(report).path(HOST.id, STUDY)
-    return path.exists() and time.time() - path.stat().st_mtime > 0.5
 
 
 def test_two_measurements_at_once_are_refused_and_the_first_ones_death_frees_the_machine(
@@ -415,20 +387,14 @@ def test_what_was_measured_while_waiting_for_the_machine_is_not_measured_again(
 ) -> None:
     def wait_for_the_other_one():
         monkeypatch.setattr(runner, "only_measurement", only_measurement)
-        run(sound(2), report)  # the same study, by somebody who came first
+        run(sound(1), report)  # the same study, by somebody who came first
         return only_measurement()
 
     monkeypatch.setattr(runner, "only_measurement", wait_for_the_other_one)
-    outcome = run(sound(3), report)
+    outcome = run(sound(2), report)
     pairs = [(record.key, record.pass_number) for record in records(report)]
-    assert len(pairs) == len(set(pairs)) == 3
-    assert (outcome.measured, outcome.resumed) == (1, 2)
-
-
-def test_reading_a_report_needs_no_lock(report: Path) -> None:
-    run(sound(1), report)
-    with only_measurement(wait_s=0):
-        assert run(sound(1), report).resumed == 1
+    assert len(pairs) == len(set(pairs)) == 2
+    assert (outcome.measured, outcome.resumed) == (1, 1)
 
 
 def test_the_lock_is_free_again_after_a_measurement_that_failed(report: Path) -> None:

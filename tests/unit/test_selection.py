@@ -73,10 +73,6 @@ def test_a_crash_is_tried_again_and_an_exhausted_memory_is_not() -> None:
         assert (done([one], scale="smoke", versions={"torch": "2.11"}) == {(one.key, 1)}) is final
 
 
-def test_more_passes_than_before_make_a_study_incomplete_again() -> None:
-    assert not is_complete([record(batch=16, passes=3)], "smoke")
-
-
 def test_the_scale_shown_is_the_largest_complete_one() -> None:
     smoke, quick = record(), record(scale="quick", plan=(64, 8))
     assert scale_to_show([]) is None

@@ -7,26 +7,23 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pandas as pd
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from labkit.claims.papers import Paper
-from labkit.claims.shown import evidence
+from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import pages
-from labkit.report.html import duration_text, external_urls
-from labkit.report.site import PaperRow, Site, StudyRow, write_index
+from labkit.report.html import external_urls
 from labkit.report.status import StudyRun, write_run
 from labkit.results import Results
 from labkit.show import plots, setup_line, table
@@ -177,170 +174,59 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
     """Reports lie in this folder; papers are read once and pictures stay empty, which is what takes the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(reports))
-        patch.setattr("labkit.report.pages.load_papers", lambda: list(papers))
+        patch.setattr("labkit.claims.shown.load_papers", lambda: list(papers))
         patch.setattr("labkit.show.figure.Figure.svg", lambda *_: "<svg/>")
         yield patch
 
 
 # ---- what a page says -----------------------------------------------------------------------------------------------
 
+EVIL = """<script>alert(1)</script><img src=x onerror=a(2)></style></table>" onload="a(3)' onclick='a(4) &amp;"""
 
-class _Reader(HTMLParser):
-    """The elements, attributes and text of a page, as a browser's parser sees them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
+def parsed(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 def read_page(page: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
     """(tag, attributes) of each element, and the text with single spaces."""
-    reader = _Reader()
-    reader.feed(page)
-    reader.close()
-    return reader.elements, " ".join("".join(reader.text).split())
+    soup = BeautifulSoup(page, "html.parser")
+    return [(element.name, dict(element.attrs)) for element in soup.find_all(True)], " ".join(soup.get_text().split())
 
 
-EVIL = """<script>alert(1)</script><img src=x onerror=a(2)></style></table>" onload="a(3)' onclick='a(4) &amp;"""
-
-
-def assert_harmless(page: str, *said: str) -> None:
-    """Texts of others stand on the page as texts: no element, no attribute comes of them."""
-    elements, text = read_page(page)
-    assert "script" not in {tag for tag, _ in elements}
-    assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
-    assert all(about.get("src", "").startswith("data:") for tag, about in elements if tag == "img")
-    assert page.count("</style>") == page.count("<style>"), "no style ends before its own end"
-    for one in said:
-        assert " ".join(one.split()) in text
-
-
-def local_links(page: str) -> list[str]:
-    """The addresses that a page links to, those in other places of the net left out."""
-    elements, _ = read_page(page)
-    hrefs = [about["href"] for tag, about in elements if tag == "a" and "href" in about]
-    return [href for href in hrefs if not re.match(r"[a-z]+:", href)]
-
-
-def assert_links_lead_somewhere(path: Path) -> None:
-    """Every link is relative, its file exists and so does the place in it; ids are unique."""
-    page = path.read_text(encoding="utf-8")
-    elements, _ = read_page(page)
-    ids = [about["id"] for _, about in elements if "id" in about]
-    assert [one for one, number in Counter(ids).items() if number > 1] == []
-    for href in local_links(page):
-        assert not href.startswith("/")
-        address, _, place = href.partition("#")
-        target = path.parent / unquote(address) if address else path
-        assert target.is_file(), href
-        if place:
-            there, _ = read_page(target.read_text(encoding="utf-8"))
-            assert unquote(place) in {about.get("id") for _, about in there}, href
-
-
-# ---- the index from what it is given --------------------------------------------------------------------------------
-
-OK = StudyRow("How fast?", "ok", page="01_training.html", answer="Very.", number="19,170 images/s")
-FAILED = StudyRow("What does it buy?", "failed", "ValueError: no such batch", "make report STUDY=batch_size")
-LATER = StudyRow("How well?", "not in this version")
-SITE = Site(
-    title="Five papers",
-    setup="1 x NVIDIA H200.",
-    device="H200 SXM",
-    devices=[("../h100/index.html", "H100")],
-    figures=[plots.dots(pd.DataFrame({"model": ["vgg16"], "value": [1.0], "low": [0.9], "high": [1.1]}), y="model",
-                        x="images_per_s")],
-    verdicts="1 of 3 testable claims is replicated",
-    papers=[PaperRow("A paper", "NYU", [("replicated", 1), ("not replicated", 2)])],
-    studies=[OK, FAILED, LATER],
-    links=[("claims.html", "Claims")],
-    downloads=[("numbers.csv", "every number")],
-    reason="",
-    version="0.1.0",
-    commit="8d1c2ab",
-    generated="2026-11-21T01:40:00Z",
-    command="make report HW=h200",
-)  # fmt: skip
-
-
-@pytest.fixture
-def index(tmp_path):
-    def page_of(site):
-        write_index(tmp_path / "index.html", site)
-        return (tmp_path / "index.html").read_text(encoding="utf-8")
-
-    return page_of
-
-
-def said_in(element):
+def said_in(element: Tag | None) -> str:
     """An element's text with single spaces."""
+    assert element is not None
     return " ".join(element.get_text(" ").split())
 
 
-def texts(page, selector):
+def texts(page: str, selector: str) -> list[str]:
     return [said_in(element) for element in BeautifulSoup(page, "html.parser").select(selector)]
 
 
-def test_the_index_answers_each_question_or_says_why_not_and_what_to_do(index):
-    assert texts(index(SITE), "#questions + div tbody tr") == [
-        "How fast? Very. 19,170 images/s",
-        "What does it buy? failed ValueError: no such batch make report STUDY=batch_size –",
-        "How well? not in this version –",
-    ]
+def assert_sound(path: Path) -> None:
+    """A page works from disk: it runs and loads nothing, ids are unique, and its links lead to something."""
+    page, soup = path.read_text(encoding="utf-8"), parsed(path)
+    assert external_urls(page) == [] and len(page) < 2_000_000
+    assert page.count("</style>") == len(re.findall(r"<style\b", page)), "no style ends before its own end"
+    assert not soup.find("script")
+    assert not [name for element in soup.find_all(True) for name in element.attrs if name.startswith("on")]
+    assert all(str(image.get("src")).startswith("data:") for image in soup.find_all("img"))
+    ids = Counter(str(element["id"]) for element in soup.select("[id]"))
+    assert [name for name, number in ids.items() if number > 1] == []
+    for link in soup.select("a[href]"):
+        address, _, place = str(link["href"]).partition("#")
+        if re.match(r"[a-z]+:", address):  # another place of the net
+            continue
+        target = path.parent / unquote(address) if address else path
+        assert not address.startswith("/") and target.is_file(), link
+        if place:
+            assert parsed(target).find(id=unquote(place)), link
 
 
-def test_the_index_shows_a_square_per_claim_and_each_papers_counts(index):
-    page = index(SITE)
-    assert texts(page, ".lk-units tr") == ["NYU ■ ■■"]
-    assert texts(page, "#papers + div tbody tr") == ["A paper NYU 1 2"]
+# ---- the index ------------------------------------------------------------------------------------------------------
 
-
-def test_a_profile_that_cannot_run_says_why(index):
-    page = index(replace(SITE, reason="PyTorch dropped Kepler."))
-    assert texts(page, ".lk-notice") == ["This device can't be measured: PyTorch dropped Kepler."]
-    assert not texts(index(SITE), ".lk-notice")
-
-
-def test_nothing_that_data_says_becomes_markup(index):
-    given = {field.name: EVIL for field in fields(Site) if field.type == "str"}
-    study = StudyRow(EVIL, "failed", EVIL, EVIL, EVIL, EVIL, EVIL)
-    evil = Site(
-        **given,
-        devices=[(EVIL, EVIL)],
-        figures=[],
-        papers=[PaperRow(EVIL, EVIL, [(EVIL, 1)])],
-        studies=[study, replace(study, status="ok")],
-        links=[(EVIL, EVIL)],
-        downloads=[(EVIL, EVIL)],
-    )
-    page = index(evil)
-    assert page.count("&lt;script&gt;") > 20
-    assert_harmless(page, EVIL)
-
-
-def test_the_index_loads_nothing(index):
-    assert external_urls(index(SITE)) == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, "–"), (0, "0.0 s"), (4.21, "4.2 s"), (59.96, "1 min 0 s"), (412, "6 min 52 s"), (8123, "2 h 15 min")],
-)
-def test_a_duration_has_its_two_largest_units(seconds, text):
-    assert duration_text(seconds) == text
-
-
-# ---- the index of records -------------------------------------------------------------------------------------------
-
-
-REPORTS = ("h100", "h200")
+PAGES = ("index.html", "claims.html", "fingerprint.html", "01_training.html", "04_power.html")
 
 
 def make_reports(reports: Path) -> None:
@@ -352,16 +238,15 @@ def make_reports(reports: Path) -> None:
     (h200 / "telemetry" / B).mkdir(parents=True)
     (h200 / "telemetry" / B / f"{POWER}.parquet").write_bytes(b"series")
     profile, seen = load_profile("h200"), evidence("h200")
-    results = seen.results("h200", TRAINING)
-    executed(
-        h200 / f"{TRAINING}.ipynb",
-        table(Results([results]).frame().query("workload == 'train'"), ["model", "batch"], ["images_per_s"]),
-        headline="ResNet-50 is fastest.\n\nMore on the page.",
-        number="2,600 images/s",
-    )
+    frame = Results([seen.results("h200", TRAINING)]).frame()
+    shown = table(frame.query("workload == 'train'"), ["model", "batch"], ["images_per_s"])
+    published = {"headline": "ResNet-50 is fastest.\n\nMore on the page.", "number": "2,600 images/s"}
+    executed(h200 / f"{TRAINING}.ipynb", shown, **published)
     executed(h200 / f"{POWER}.ipynb")
-    runs = {TRAINING: ran(TRAINING), POWER: ran(POWER, status="failed", reason="ValueError: no power")}
-    for study, run in runs.items():
+    for study, run in (
+        (TRAINING, ran(TRAINING)),
+        (POWER, ran(POWER, status="failed", reason="ValueError: no power")),
+    ):
         write_run(h200, study, run)
         pages.write_page(h200, study, profile, run)
     pages.write_site(h200, profile, HERE)
@@ -380,30 +265,31 @@ def page_of(report: Path, name: str) -> str:
     return (report / name).read_text(encoding="utf-8")
 
 
-def test_the_counts_of_verdicts_add_up_to_the_claims(site: Path) -> None:
-    squares = texts(page_of(site, "index.html"), ".lk-unit")
-    assert sum(map(len, squares)) == sum(len(paper.claims) for paper in PAPERS)
-    assert re.search(r"\d+ of \d+ testable claims are replicated", page_of(site, "index.html"))
+def test_every_page_is_sound(site: Path) -> None:
+    for name in PAGES:
+        assert_sound(site / name)
 
 
-@pytest.mark.parametrize("name", ["index.html", "claims.html", "fingerprint.html", "01_training.html", "04_power.html"])
-def test_every_link_of_a_page_is_relative_and_leads_to_something(site: Path, name: str) -> None:
-    assert_links_lead_somewhere(site / name)
-    assert external_urls(page_of(site, name)) == []
+def test_the_index_has_a_square_per_claim_and_each_papers_counts(site: Path) -> None:
+    index = page_of(site, "index.html")
+    soup = BeautifulSoup(index, "html.parser")
+    squares = [said_in(row).count("■") for row in soup.select(".lk-units tr")]
+    counts = [sum(int(said_in(cell)) for cell in row.select("td")) for row in soup.select("#papers + div tbody tr")]
+    assert squares == counts == [len(paper.claims) for paper in PAPERS]
+    assert re.search(r"\d+ of \d+ testable claims are replicated", index)
 
 
-def test_a_studys_answer_and_number_stand_on_the_index(site: Path) -> None:
-    (row,) = [row for row in texts(page_of(site, "index.html"), "#questions + div tbody tr") if "fastest" in row]
-    assert row.endswith("ResNet-50 is fastest. 2,600 images/s")
+def rows_of(report: Path) -> dict[str, str]:
+    """Study -> its row of the index."""
+    return dict(zip(STUDIES, texts(page_of(report, "index.html"), "#questions + div tbody tr"), strict=True))
 
 
-def test_each_study_stands_as_its_last_run_left_it(site: Path) -> None:
-    rows = texts(page_of(site, "index.html"), "#questions + div tbody tr")
-    assert len(rows) == len(STUDIES)
-    status = dict(zip(STUDIES, rows, strict=True))
-    assert " failed ValueError: no power make report HW=h200 STUDY=power" in status[POWER]
-    assert " not in this version " in status["12_data_pipeline"]
-    assert "make compare" in status[COMPARISON]
+def test_each_study_stands_with_its_answer_or_with_why_there_is_none_and_what_to_do(site: Path) -> None:
+    rows = rows_of(site)
+    assert rows[TRAINING] == f"{STUDIES[TRAINING].question} ResNet-50 is fastest. 2,600 images/s"
+    assert rows[POWER].endswith(" failed ValueError: no power make report HW=h200 STUDY=power –")
+    assert " not in this version " in rows["12_data_pipeline"]
+    assert "make compare" in rows[COMPARISON]
 
 
 @pytest.fixture
@@ -416,34 +302,33 @@ def report(tmp_path: Path) -> Iterator[Path]:
 
 def row_of(report: Path, study: str) -> str:
     pages.write_site(report, load_profile("h200"), HERE)
-    rows = texts(page_of(report, "index.html"), "#questions + div tbody tr")
-    return dict(zip(STUDIES, rows, strict=True))[study]
+    return rows_of(report)[study]
 
 
-def test_the_index_leads_to_the_comparison_once_there_is_one(site: Path, report: Path) -> None:
+def test_a_profile_that_cannot_run_says_why(report: Path) -> None:
+    unrunnable = load_profile("k40m")
+    pages.write_site(report, unrunnable, HERE)
+    (notice,) = texts(page_of(report, "index.html"), ".lk-notice")
+    assert notice == f"This device can't be measured: {unrunnable.reason}"
+
+
+def test_the_index_leads_to_the_comparison_once_there_is_one(report: Path) -> None:
+    assert "make compare" in row_of(report, COMPARISON)
     (report.parent / "comparison").mkdir()
     (report.parent / "comparison" / "index.html").write_text("<title>Comparison</title>")
     assert "All recorded devices" in row_of(report, COMPARISON)
-    assert_links_lead_somewhere(report / "index.html")
-    assert "../comparison/index.html" not in local_links(page_of(site, "index.html"))
+    assert_sound(report / "index.html")
 
 
-def test_a_study_without_records_is_not_measured_also_after_its_page_was_rendered(report: Path) -> None:
+def test_a_study_is_measured_then_rendered_whatever_was_rendered_before(report: Path) -> None:
     assert " not measured make report HW=h200 STUDY=training" in row_of(report, TRAINING)
     write_run(report, TRAINING, ran(TRAINING, mode="render", command="make render HW=h200"))
-    assert " not measured " in row_of(report, TRAINING)
-
-
-def test_a_study_with_records_that_was_not_rendered_yet_says_how_to_render_it(report: Path) -> None:
-    put(report.parent, "h200", passes_of())
-    assert " not rendered It has records. make render HW=h200 STUDY=training" in row_of(report, TRAINING)
-
-
-def test_what_an_older_version_left_behind_does_not_stop_the_index(report: Path) -> None:
+    assert " not measured " in row_of(report, TRAINING), "it was rendered without records"
+    (report / "run.json").unlink()
     put(report.parent, "h200", passes_of())
     executed(report / "14_former.ipynb", headline="A study that this version does not have.")
     write_run(report, "14_former", ran("14_former"))
-    assert " not rendered " in row_of(report, TRAINING)
+    assert " not rendered It has records. make render HW=h200 STUDY=training" in row_of(report, TRAINING)
 
 
 # ---- what others wrote stays text, on every page --------------------------------------------------------------------
@@ -526,7 +411,7 @@ def evil_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             setup_line(frame),
             table(frame, ["model", "batch"], ["images_per_s"]),
             plots.dots(frame.query("workload == 'train'"), y=["model", "batch"], x="images_per_s"),
-            pages.Findings(pages.judge_all(papers, seen, TRAINING)),
+            verdicts(seen, TRAINING),
         ]
         executed(report / f"{TRAINING}.ipynb", *shown, headline=evil("headline"), number=evil("value"))
         failure = {"status": "failed", "reason": evil("failure"), "command": evil("command"), "commit": evil("commit")}
@@ -553,7 +438,7 @@ SAID_BY_OTHERS = {
 
 @pytest.mark.parametrize("name", SAID_BY_OTHERS)
 def test_what_a_device_a_host_an_error_a_profile_or_a_paper_says_stays_text(evil_site: Path, name: str) -> None:
-    page = page_of(evil_site, name)
-    assert_harmless(page, *map(evil, SAID_BY_OTHERS[name]))
-    assert external_urls(page) == []
-    assert_links_lead_somewhere(evil_site / name)
+    assert_sound(evil_site / name)
+    shown = said_in(parsed(evil_site / name))
+    for others in SAID_BY_OTHERS[name]:
+        assert " ".join(evil(others).split()) in shown

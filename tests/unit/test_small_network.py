@@ -43,11 +43,9 @@ def test_it_has_one_hidden_layer_over_10000_words() -> None:
     assert [tuple(weight.shape) for weight in model.parameters()] == [(512, 10_000), (512,), (46, 512), (46,)]
     assert sum(weight.numel() for weight in model.parameters()) == WEIGHTS == MODELS["mlp512"].published_parameters
     rows = (torch.rand(3, 10_000) < 0.01).float()
-    hidden, active, dropped, logits = model
+    hidden, _active, dropped, logits = model
     assert isinstance(dropped, torch.nn.Dropout) and dropped.p == 0.5
-    model.eval()
-    assert torch.equal(model(rows), logits(hidden(rows).clamp_min(0)))
-    assert isinstance(active, torch.nn.ReLU)
+    assert torch.equal(model.eval()(rows), logits(hidden(rows).clamp_min(0)))
     assert build("mlp512", classes=7)(rows).shape == (3, 7)
 
 
@@ -64,13 +62,10 @@ def test_it_costs_what_its_two_products_do() -> None:
 def test_it_takes_words_and_the_others_images() -> None:
     assert input_sizes("mlp512") == ()
     assert (input_bytes("mlp512", 32), input_bytes("vgg16", 32)) == (1250, 3072)
-    assert check_data("mlp512", words=10_000).family == "mlp" and check_data("vgg16", words=0).family == "vgg"
     with pytest.raises(UserError, match=r"^512-unit MLP takes bags of 10,000 words, and the data are images"):
         check_data("mlp512", words=0)
     with pytest.raises(UserError, match=r"^VGG-16 takes images, and the data are bags of 10,000 words.*mlp512\.$"):
         check_data("vgg16", words=10_000)
-    with pytest.raises(UserError, match="bags of 500 words"):
-        check_data("mlp512", words=500)
 
 
 def test_its_work_follows_from_its_weights() -> None:
@@ -90,7 +85,6 @@ def test_it_learns() -> None:
     assert workload.facts["parameters"] == WEIGHTS
     assert (workload.facts["document_bytes"], workload.facts["loader"]) == (1250, "resident")
     assert "image_bytes" not in workload.facts
-    assert workload.facts["data_description"] == documents.description
     assert (workload.images_per_step, workload.flop_per_step) == (64, 64 * count("mlp512").flop_training)
     losses = []
     for _ in range(3):
@@ -114,27 +108,16 @@ def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
         workload.check()
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"image_px": 224}, "image_px is of networks that take images"),
-        ({"augment": True}, "augment is of networks"),
-        ({"stem": "cifar"}, "stem is of networks"),
-        ({"head": "head512"}, "head is of networks"),
-        ({"memory_format": "channels_last"}, "memory_format is of networks"),
-    ],
-)
-def test_what_says_something_of_pixels_is_refused(documents: DataSet, fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
-        build_workload(training(documents, **fields), documents)
+@pytest.mark.parametrize("field", [{"image_px": 224}, {"augment": True}, {"memory_format": "channels_last"}])
+def test_what_says_something_of_pixels_is_refused(documents: DataSet, field: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported, match=f"{next(iter(field))} is of networks that take images"):
+        build_workload(training(documents, **field), documents)
 
 
 def test_a_network_and_data_that_do_not_fit_are_refused(documents: DataSet) -> None:
     digits = open_data("digits")
     with pytest.raises(UserError, match="512-unit MLP takes bags of 10,000 words"):
         build_workload(training(digits), digits)
-    with pytest.raises(UserError, match="ResNet-18 takes images"):
-        build_workload(training(documents, model="resnet18"), documents)
     for model, data in (("mlp512", documents), ("resnet18", documents), ("mlp512", digits)):
         with pytest.raises(Unsupported, match="networks that take images"):
             build_workload(training(data, model=model, workload="infer"), data)

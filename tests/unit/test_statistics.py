@@ -37,24 +37,16 @@ def test_the_interval_of_two_values_is_what_a_pocket_calculator_gives():
     assert interval.point == pytest.approx(2.0)
     assert interval.low == pytest.approx(2 * math.exp(-8.807), rel=1e-3)
     assert interval.high == pytest.approx(2 * math.exp(8.807), rel=1e-3)
-    assert (interval.n, interval.confidence) == (2, 0.95)
-
-
-def test_the_interval_of_three_values_is_what_a_pocket_calculator_gives():
-    # Logs -0.1, 0, 0.1: standard deviation 0.1, t(0.975, 2) = 4.3027: half = 4.3027 * 0.1 / sqrt 3 = 0.24842.
-    interval = log_interval([math.exp(-0.1), 1.0, math.exp(0.1)])
-    assert interval.point == pytest.approx(1.0)
-    assert (interval.low, interval.high) == pytest.approx((math.exp(-0.24842), math.exp(0.24842)), rel=1e-4)
-    assert interval.half_width == pytest.approx(math.sinh(0.24842), rel=1e-4)
+    assert interval.n == 2
 
 
 @settings(deadline=None)
-@given(st.lists(near_one, min_size=3, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
-def test_the_interval_is_scipys_on_the_logarithms(values, confidence):
+@given(st.lists(near_one, min_size=3, max_size=12))
+def test_the_interval_is_scipys_on_the_logarithms(values):
     logs = np.log(values)
-    interval = log_interval(values, confidence)
+    interval = log_interval(values)
     assume(logs.std() > 1e-9)
-    low, high = stats.t.interval(confidence, len(logs) - 1, loc=logs.mean(), scale=stats.sem(logs))
+    low, high = stats.t.interval(0.95, len(logs) - 1, loc=logs.mean(), scale=stats.sem(logs))
     assert interval.point == pytest.approx(stats.gmean(values))
     assert (interval.low, interval.high) == pytest.approx((math.exp(low), math.exp(high)))
 
@@ -67,13 +59,6 @@ def test_the_unit_does_not_matter(values, factor):
     assert other.half_width == pytest.approx(one.half_width, rel=1e-6, abs=1e-12)
 
 
-@settings(deadline=None)
-@given(st.lists(near_one, min_size=2, max_size=8))
-def test_times_and_rates_say_the_same(values):
-    time, rate = log_interval(values), log_interval([1 / value for value in values])
-    assert (1 / rate.high, 1 / rate.point, 1 / rate.low) == pytest.approx((time.low, time.point, time.high))
-
-
 @pytest.mark.parametrize("n", [3, 6])
 def test_95_percent_of_the_intervals_over_passes_cover_the_truth(n):
     samples = np.random.default_rng(20_240_501 + n).lognormal(mean=math.log(17.0), sigma=0.05, size=(4000, n))
@@ -82,23 +67,10 @@ def test_95_percent_of_the_intervals_over_passes_cover_the_truth(n):
     assert 0.93 <= covered <= 0.97
 
 
-def test_a_normal_quantile_in_place_of_students_would_fail_the_coverage_test():
-    # Shows that the test above can fail: with three passes a normal interval covers about 81 %.
-    samples = np.log(np.random.default_rng(1).lognormal(sigma=0.05, size=(4000, 3)))
-    half = 1.96 * samples.std(axis=1, ddof=1) / math.sqrt(3)
-    assert np.mean(np.abs(samples.mean(axis=1)) <= half) < 0.85
-
-
 def test_one_value_is_a_point_without_an_interval():
     interval = log_interval([42.0])
     assert interval.point == pytest.approx(42.0)
     assert (interval.low, interval.high, interval.half_width, interval.n) == (None, None, None, 1)
-
-
-def test_equal_values_have_an_interval_of_no_width():
-    interval = log_interval([3.0, 3.0, 3.0])
-    assert (interval.low, interval.high) == pytest.approx((3.0, 3.0))
-    assert interval.half_width == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
@@ -111,16 +83,6 @@ def test_a_value_without_a_logarithm_is_refused(bad):
         ratio_interval({1: 1.0, 2: 1.0}, {1: 1.0, 2: bad})
 
 
-def test_two_negative_values_do_not_make_a_positive_ratio():
-    with pytest.raises(ValueError, match="positive finite"):
-        ratio_interval({1: -4.0}, {1: -2.0})
-
-
-def test_no_value_at_all_is_refused():
-    with pytest.raises(ValueError, match="at least one value"):
-        log_interval([])
-
-
 def test_a_ratio_is_taken_within_each_pass_first():
     # The passes differ tenfold, the ratio hardly: paired it is sharp.
     slow, fast = {1: 10.0, 2: 100.0, 3: 1000.0}, {1: 20.0, 2: 202.0, 3: 1980.0}
@@ -130,19 +92,10 @@ def test_a_ratio_is_taken_within_each_pass_first():
     assert ratio.half_width < 0.03
 
 
-def test_a_ratio_pairs_by_the_passes_number_not_by_its_place():
-    assert ratio_interval({2: 6.0, 1: 2.0}, {1: 1.0, 2: 3.0}).half_width == pytest.approx(0.0, abs=1e-9)
-
-
 def test_a_pass_that_holds_only_one_of_the_two_is_left_out():
     ratio = ratio_interval({1: 2.0, 2: 2.0, 7: 1e9}, {1: 1.0, 2: 1.0, 8: 1e-9})
     assert (ratio.point, ratio.n) == (pytest.approx(2.0), 2)
     assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), "and is not looked at"
-
-
-def test_a_ratio_of_one_shared_pass_is_a_point_without_an_interval():
-    ratio = ratio_interval({1: 3.0, 2: 1.0}, {1: 2.0})
-    assert (ratio.point, ratio.low, ratio.high, ratio.n) == (pytest.approx(1.5), None, None, 1)
 
 
 @pytest.mark.parametrize(("top", "bottom"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
@@ -164,21 +117,14 @@ def test_the_quantile_is_the_one_in_printed_tables(degrees, table):
 # ---- values that may be 0 or negative -------------------------------------------------------------------------------
 
 
-def test_the_linear_interval_is_what_a_pocket_calculator_gives():
-    # Mean 0, standard deviation 1, t(0.975, 2) = 4.3027: half = 4.3027 / sqrt 3 = 2.4841.
-    interval = linear_interval([-1.0, 0.0, 1.0])
-    assert (interval.point, interval.n, interval.confidence) == (0.0, 3, 0.95)
-    assert ends(interval) == pytest.approx((-2.4841, 2.4841), rel=1e-4)
-
-
-@given(st.lists(anything, min_size=2, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
-def test_the_linear_interval_is_scipys(values, confidence):
+@given(st.lists(anything, min_size=2, max_size=12))
+def test_the_linear_interval_is_scipys(values):
     assume(np.std(values) > 1e-6)
-    interval = linear_interval(values, confidence)
-    low, high = stats.t.interval(confidence, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    interval = linear_interval(values)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
     assert interval.point == pytest.approx(np.mean(values), abs=1e-9)
     assert ends(interval) == pytest.approx((low, high), abs=1e-9)
-    assert (interval.n, interval.confidence) == (len(values), confidence)
+    assert interval.n == len(values)
 
 
 @given(st.lists(shares, min_size=2, max_size=12))
@@ -187,13 +133,6 @@ def test_the_interval_of_shares_is_the_linear_one_without_what_no_share_can_be(v
     assert interval.point == uncut.point, "the point is the mean, cut or not"
     assert ends(interval) == (min(max(uncut.low, 0.0), 1.0), min(max(uncut.high, 0.0), 1.0))
     assert 0 <= interval.low <= interval.high <= 1
-
-
-def test_shares_near_an_end_have_a_one_sided_interval():
-    assert share_interval([0.0, 0.0, 0.03]).low == 0.0
-    assert share_interval([0.0, 0.0, 0.03]).high == pytest.approx(0.01 + 4.3027 * 0.01, rel=1e-4)
-    assert share_interval([1.0, 1.0, 0.97]).high == 1.0
-    assert ends(share_interval([1.0, 1.0, 1.0])) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("bad", [-0.001, 1.001, 95.0])
@@ -246,12 +185,6 @@ def test_a_difference_within_passes_is_scipys_paired_one(pairs):
     assert ends(interval) == pytest.approx((found.low, found.high), abs=1e-6)
 
 
-def test_a_difference_is_taken_within_each_pass_first():
-    interval = difference_interval({1: 11.0, 2: 101.0, 3: 1001.01}, {1: 10.0, 2: 100.0, 3: 1000.0})
-    assert interval.point == pytest.approx(1.01 / 3 + 2 / 3)
-    assert interval.high - interval.low < 0.1
-
-
 def test_a_difference_pairs_by_the_passes_number_and_leaves_the_others_out():
     interval = difference_interval({3: 5.0, 1: 2.0, 7: 1e9}, {1: 1.0, 3: 4.0, 8: -1e9})
     assert (interval.point, *ends(interval), interval.n) == (1.0, 1.0, 1.0, 2)
@@ -261,12 +194,6 @@ def test_a_difference_pairs_by_the_passes_number_and_leaves_the_others_out():
 @pytest.mark.parametrize(("minuend", "subtrahend"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
 def test_without_a_shared_pass_there_is_no_difference(minuend, subtrahend):
     assert difference_interval(minuend, subtrahend) is None
-
-
-def test_a_difference_changes_its_sign_with_its_direction():
-    first, second = {1: 3.0, 2: 5.5, 3: 4.0}, {1: 1.0, 2: 2.0, 3: 3.0}
-    there, back = difference_interval(first, second), difference_interval(second, first)
-    assert (back.point, *ends(back)) == pytest.approx((-there.point, -there.high, -there.low))
 
 
 # ---- values that share no passes ------------------------------------------------------------------------------------
@@ -291,18 +218,6 @@ def test_an_unpaired_ratio_is_welchs_on_the_logarithms(first, second):
     found = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
     assert interval.point == pytest.approx(stats.gmean(first) / stats.gmean(second))
     assert ends(interval) == pytest.approx((math.exp(found.low), math.exp(found.high)))
-
-
-def test_an_unpaired_ratio_turned_over_is_its_reciprocal():
-    first, second = [2.0, 2.2, 1.9], [1.0, 1.3, 0.9, 1.1]
-    there, back = unpaired_ratio(first, second), unpaired_ratio(second, first)
-    assert (1 / back.point, 1 / back.high, 1 / back.low) == pytest.approx((there.point, there.low, there.high))
-
-
-@pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
-def test_unpaired_values_are_not_paired_by_their_place(of):
-    first, second = [1.0, 2.0, 3.0], [1.5, 2.5, 3.5]
-    assert ends(of(first, second)) == pytest.approx(ends(of(first[::-1], second)))
 
 
 @pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])

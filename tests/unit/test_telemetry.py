@@ -72,7 +72,7 @@ def has_ended(pid: int) -> bool:
 def names_that_labkit_asks_of_nvml() -> set[str]:
     """Attributes and words of the two modules that begin as NVML's names do."""
     found: set[str] = set()
-    for path in (ROOT / "labkit" / "host.py", ROOT / "labkit" / "telemetry" / "nvml.py"):
+    for path in (ROOT / "labkit" / "hardware" / "host.py", ROOT / "labkit" / "telemetry" / "nvml.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
             if isinstance(name, str) and re.fullmatch(r"(nvml[A-Z]|NVML_|NVMLError|c_nvml)\w*", name):
@@ -85,13 +85,10 @@ def test_the_fake_has_every_name_that_labkit_asks_of_nvml() -> None:
     assert {"nvmlInit", "nvmlGpmSampleGet", "NVML_FI_DEV_POWER_INSTANT", "NVMLError", "c_nvmlGpmMetricsGet_t"} <= asked
     assert {name for name in asked if not hasattr(real, name)} == set()
     assert {name for name in asked if not hasattr(fake, name)} == set()
+    assert str(fake.NVMLError(fake.NVML_ERROR_GPU_IS_LOST)) == "GPU is lost" and fake.NVMLError is not real.NVMLError
 
 
 FUNCTIONS = sorted(name for name in vars(fake) if re.match(r"nvml[A-Z]", name))
-CONSTANTS = sorted(name for name in vars(fake) if name.startswith("NVML_"))
-STRUCTURES = sorted(
-    name for name in vars(fake) if re.match(r"c_nvml|c_metric", name) and hasattr(vars(fake)[name], "_fields_")
-)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -101,25 +98,6 @@ def test_a_fake_function_has_the_signature_of_the_real_one(name: str) -> None:
         for module in (fake, real)
     )
     assert ours == theirs
-
-
-def test_the_constants_and_structures_of_the_fake_are_the_real_ones() -> None:
-    assert {name: getattr(fake, name) for name in CONSTANTS} == {name: getattr(real, name) for name in CONSTANTS}
-    for name in STRUCTURES:
-        ours, theirs = getattr(fake, name)._fields_, getattr(real, name)._fields_
-        assert [field for field, _ in ours] == [field for field, _ in theirs], name
-        sizes = [[getattr(getattr(module, name), field).size for field, _ in ours] for module in (fake, real)]
-        assert sizes[0] == sizes[1], name
-
-
-def test_an_error_of_the_fake_is_what_the_real_one_is() -> None:
-    codes = [getattr(fake, name) for name in CONSTANTS if name.startswith("NVML_ERROR_")]
-    for code in (*codes, 77):
-        ours, theirs = fake.NVMLError(code), real.NVMLError(code)
-        assert isinstance(ours, fake.NVMLError)
-        for told in (str, repr, lambda one: one.value, lambda one: [kind.__name__ for kind in type(one).__mro__]):
-            assert told(ours) == told(theirs)
-    assert type(fake.NVMLError(15)).__name__ == "NVMLError_GpuIsLost"
 
 
 def test_the_driver_of_the_fake_answers_nothing_before_it_is_opened_as_the_real_one(monkeypatch) -> None:
@@ -207,13 +185,6 @@ def test_the_energy_is_the_devices_own_by_the_method_of_its_generation(
         assert window.start_s == pytest.approx(first * BLOCK_S)
 
 
-def test_power_is_polled_five_times_as_often_where_its_integral_is_the_energy(generations: Sampled) -> None:
-    polled = {source: len(generations.recording.series[source, "power_w"]) for source in GENERATIONS}
-    for without_counter in ("gpu0", "gpu1"):
-        for with_counter in ("gpu2", "gpu3"):
-            assert 2.5 * polled[with_counter] < polled[without_counter] < 7 * polled[with_counter]
-
-
 def periods(chip: str) -> dict[str, float]:
     """How often each metric of a chip is planned to be read."""
     script = (
@@ -266,23 +237,6 @@ def test_bytes_that_a_device_counts_are_a_rate_beside_gpms_and_missing_where_the
             gpms = metrics.get(f"{name}_per_s")
             assert (gpms is not None) == (chip == "hopper"), "which stays as it is"
     assert gpms is not None and gpms.high == pytest.approx(300 * 2**20)
-
-
-def test_of_one_device_alone_nothing_is_read_of_what_devices_say_to_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
-    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"], "epoch_s": time.monotonic()}))
-    seen = []
-    for one_device in (True, False):
-        with TelemetryProcess([0], log=tmp_path / "log", one_device=one_device) as process:
-            assert process.ready()
-            began = time.monotonic()
-            time.sleep(0.7)
-            recording = process.recording(began, time.monotonic())
-        seen.append({metric for _, metric in recording.series})
-        assert {"power_w", "cpu_utilisation", "network_sent_bytes"} <= seen[-1]
-    assert seen[1] - seen[0] == NVLINK | {"loopback_sent_bytes"}
 
 
 def test_a_counter_that_starts_again_in_a_window_says_nothing_of_it(generations: Sampled) -> None:
@@ -359,7 +313,6 @@ TROUBLES: list[dict[str, Any]] = [
     {"index": 0, "function": "nvmlDeviceGetFieldValues", "from_s": 1, "to_s": 2.2, "error": "NVML_ERROR_TIMEOUT"},
     {"index": 1, "from_s": 1, "to_s": 1.8, "error": "NVML_ERROR_GPU_IS_LOST"},
     {"index": 2, "from_s": 1, "to_s": 1.8, "error": "NVML_ERROR_GPU_IS_LOST"},
-    {"index": 4, "function": "nvmlDeviceGetPowerUsage", "from_s": 1, "error": "NVML_ERROR_UNKNOWN", "times": 1},
     {"index": 5, "function": "nvmlDeviceGetTemperature", "error": "NVML_ERROR_NO_PERMISSION"},
     {"index": 5, "function": "nvmlDeviceGetClockInfo", "from_s": 1, "error": "NVML_ERROR_NOT_SUPPORTED"},
     {"index": 6, "function": "nvmlDeviceGetPcieThroughput", "error": "NVML_ERROR_NOT_SUPPORTED"},
@@ -441,11 +394,6 @@ def test_a_counter_that_goes_back_is_left_for_the_trapezoid_and_that_is_said(tro
     (window,) = troubled.telemetry.energy
     assert troubled.telemetry.energy_method["gpu3"] == "trapezoid over polled power, because the counter went back"
     assert window.energy_j["gpu3"] == pytest.approx(3.4 * 250, rel=0.03)
-
-
-def test_a_reading_that_fails_once_is_tried_again_and_leaves_no_gap(troubled: Sampled) -> None:
-    assert gaps(troubled, "gpu4") == {}
-    assert "gpu4" not in troubled.telemetry.windows["timed"].gap_s
 
 
 def test_what_could_be_read_and_then_is_not_supported_any_more_is_a_gap_and_not_missing(troubled: Sampled) -> None:
@@ -660,17 +608,7 @@ def test_a_metric_that_alone_is_lacking_is_said_once_and_the_others_are_read() -
     assert [(metric, value) for _, metric, _, value in report.readings] == [("sm_activity", 1.0), ("sm_activity", 2.0)]
 
 
-def test_a_late_reading_is_not_made_up_for_by_a_burst() -> None:
-    script = Script(*[(1.0,)] * 4)
-    channel = Channel("gpu0", ["power_w"], 1.0, script.read)
-    plans = []
-    for script.now_s in (10.0, 10.5, 17.3, 17.8):
-        channel.sample(script.now, Report())
-        plans.append(channel.due_s - script.now_s)
-    assert all(0.5 <= plan <= 1.5 for plan in plans)
-
-
-@pytest.mark.parametrize("period_s", [0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("period_s", [0.02, 0.25, 2.0])
 def test_sensors_are_read_at_multiples_of_their_periods_whenever_they_began(period_s: float) -> None:
     for began_s in (0.013, 987_654.321, 3e7 + 0.777):
         script = Script(*[(1.0,)] * 50)
@@ -685,6 +623,9 @@ def test_sensors_are_read_at_multiples_of_their_periods_whenever_they_began(peri
         script.now_s += 0.3 * period_s
         channel.sample(script.now, Report())
         assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), "late, and back in step"
+        script.now_s += 7.2 * period_s
+        channel.sample(script.now, Report())
+        assert 0.5 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s, "and no burst makes up for it"
 
 
 def test_what_tells_something_from_its_second_call_on_is_called_again_soon() -> None:
@@ -730,15 +671,16 @@ def rapl(folder: Path) -> dict[str, Channel]:
     return {one.source: one for one in machine_module.channels(folder) if one.source.startswith("rapl:")}
 
 
-def test_a_rapl_counter_that_starts_again_goes_on(tmp_path: Path) -> None:
+def test_a_rapl_counter_that_starts_again_goes_on_and_one_that_fails_has_a_gap(tmp_path: Path) -> None:
     counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 999_000)
     (channel,) = rapl(tmp_path).values()
     report = Report()
-    for microjoules in (999_000, 999_900, 400, 900_000, 300):
+    for second, microjoules in enumerate((999_000, 999_900, 400, "", 900_000, 300)):
         counter.write_text(str(microjoules))
-        channel.sample(lambda: 0.0, report)
+        channel.sample(lambda at=float(second): at, report)
     joules = [value for _, _, _, value in report.readings]
     assert joules == pytest.approx([0.999, 0.9999, 1.0004, 1.9, 2.0003])
+    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(2.0, 4.0)], "what fails for a moment is a gap"
 
 
 def test_packages_and_what_is_within_them_have_names_of_their_own(tmp_path: Path) -> None:
@@ -846,65 +788,34 @@ def test_a_machine_without_infiniband_says_so(tmp_path: Path) -> None:
         }
 
 
-def test_rapl_that_fails_for_a_moment_is_a_gap(tmp_path: Path) -> None:
-    counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 5)
-    (channel,) = rapl(tmp_path).values()
-    report = Report()
-    channel.sample(lambda: 1.0, report)
-    counter.write_text("")
-    channel.sample(lambda: 2.0, report)
-    counter.write_text("7")
-    channel.sample(lambda: 3.0, report)
-    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(1.0, 3.0)]
-    assert [value for *_, value in report.readings] == [5e-6, 7e-6]
-
-
 # ---- the process ----------------------------------------------------------------------------------------------------
+
+
+ENVIRONMENT = {"PYTHONPATH": f"{FAKE_NVML}:{ROOT}", "FAKE_NVML": json.dumps({"chips": ["hopper", "kepler"]})}
 
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One H200 that does not exist, for processes started from here."""
-    monkeypatch.setenv("PYTHONPATH", f"{FAKE_NVML}:{ROOT}")
-    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper", "kepler"]}))
+    """Two devices that do not exist, for processes started from here."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
-@pytest.fixture
-def sampler(devices: None) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts the sampling process as `TelemetryProcess` does."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, *options, "-m", "labkit.telemetry.sampler", "--gpu", "0", "--gpu", "1"]
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        started.append(subprocess.Popen(command, cwd=ROOT, **pipes))
-        return started[-1]
-
-    yield start
-    for one in started:
-        with one:
-            one.kill()
-
-
-def test_the_sampler_says_what_is_missing_once_and_ends_when_its_stdin_closes(sampler) -> None:
-    process = sampler()
-    events = [json.loads(process.stdout.readline()) for _ in range(6)]
+def test_the_sampler_is_small_says_what_is_missing_once_and_ends_when_its_stdin_closes(devices: None) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "labkit.telemetry.sampler", "--gpu", "0", "--gpu", "1"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        events = [json.loads(process.stdout.readline()) for _ in range(6)]
+        process.stdin.close()
+        told = process.stderr.read().decode()
+    assert process.returncode == 0
     assert [event["event"] for event in events] == ["hello", *["sampled"] * 5]
     assert [event["at_s"] for event in events] == sorted(event["at_s"] for event in events)
     missing = [(source, metric) for event in events[1:] for source, metric, _ in event["missing"]]
     assert ("gpu1", "energy_j") in missing
     assert len(missing) == len(set(missing))
     assert all(event["readings"] for event in events[1:])
-    process.stdin.close()
-    assert process.wait(timeout=5) == 0
-
-
-def test_the_sampler_imports_no_framework_and_nothing_that_is_large(sampler) -> None:
-    process = sampler("-X", "importtime")
-    for _ in range(3):
-        process.stdout.readline()  # it samples
-    process.stdin.close()
-    imported = {line.rpartition("|")[2].strip() for line in process.stderr.read().decode().splitlines() if "|" in line}
+    imported = {line.rpartition("|")[2].strip() for line in told.splitlines() if "|" in line}
     assert {"labkit.telemetry.machine", "psutil", "pynvml"} <= imported
     tops = {name.partition(".")[0] for name in imported}
     assert not tops & {"numpy", "pandas", "pyarrow", "scipy", "torch", "pydantic", "matplotlib", "IPython"}
@@ -939,9 +850,9 @@ def process(devices: None, tmp_path: Path) -> Iterator[TelemetryProcess]:
 
 
 def trial_from_now(process: TelemetryProcess, meanwhile: Callable[[], object] = lambda: None) -> observed.Telemetry:
-    """The telemetry of a trial of eight blocks, in the midst of which something happens."""
-    marks = marks_of(time.monotonic(), 8, energy=[(0, 8)], idle_s=0.0)
-    time.sleep(0.5)
+    """The telemetry of a trial of five blocks, in the midst of which something happens."""
+    marks = marks_of(time.monotonic(), 5, energy=[(0, 5)], idle_s=0.0)
+    time.sleep(0.3)
     meanwhile()
     time.sleep(max(marks.windows["after"][1] - time.monotonic(), 0))
     return process.cut(marks)[0]
@@ -963,23 +874,18 @@ def test_a_sampler_killed_in_mid_trial_loses_that_trials_telemetry_and_no_other(
         r"the telemetry process was killed by signal SIGKILL in mid-trial, (\S+) s after it began", lost.reason or ""
     )
     assert told, lost.reason
-    assert 0.0 <= float(told[1]) <= 0.8
+    assert 0.0 <= float(told[1]) <= 0.5
     assert (lost.windows, lost.energy) == ({}, []), "half a trial is no trial"
     while_dead = trial_from_now(process)
     assert (while_dead.status, while_dead.reason) == ("lost", "the telemetry process was killed by signal SIGKILL")
     process.revive()
     assert process.pid not in (None, before)
-    again = trial_from_now(process)
-    assert again.status == "ok"
-    assert again.windows["timed"].sources["gpu0"]["power_w"].mean == 500
-
-
-def test_a_sampler_that_died_after_a_trial_has_told_of_all_of_it(process: TelemetryProcess) -> None:
     marks = marks_of(time.monotonic(), 3, energy=[], idle_s=0.0)
     time.sleep(1.0)
     kill(process)
-    telemetry, _ = process.cut(marks)
-    assert telemetry.status == "ok"
+    again, _ = process.cut(marks)
+    assert again.status == "ok", "a sampler that died after a trial has told of all of it"
+    assert again.windows["timed"].sources["gpu0"]["power_w"].mean == 500
 
 
 def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryProcess) -> None:
@@ -999,7 +905,7 @@ def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryPr
     assert timed.sources["gpu0"]["power_w"].mean == 500
     assert telemetry.energy_method["gpu0"] == "counter", "which counted on"
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.1)
+    time.sleep(0.6)
     frozen = trial_from_now(process)
     assert frozen.status == "lost"
     assert "silent" in (frozen.reason or "")
@@ -1031,30 +937,49 @@ def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path
     assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
 
 
-def test_a_machine_without_a_driver_or_the_device_says_so_and_samples_the_rest(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
-    monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["hopper"]}))
-    with TelemetryProcess([0, 5], log=tmp_path / "telemetry.log") as process:
+def test_a_device_that_is_not_there_says_so_and_of_one_alone_nothing_is_read_of_what_devices_say_to_each_other(
+    devices: None, tmp_path: Path, generations: Sampled
+) -> None:
+    with TelemetryProcess([0, 5], log=tmp_path / "telemetry.log", one_device=True) as process:
         assert process.ready()
+        began_s = time.monotonic()
         telemetry = trial_from_now(process)
+        read = {metric for _, metric in process.recording(began_s, time.monotonic()).series}
     assert telemetry.missing["gpu5"] == {"*": "the driver says: Invalid Argument"}
     assert set(telemetry.windows["timed"].sources) == {"gpu0", "host"}
     assert set(telemetry.energy[0].energy_j) == {"gpu0"}
+    between_devices = NVLINK | {"loopback_sent_bytes"}
+    assert {"power_w", "cpu_utilisation", "network_sent_bytes"} <= read and not read & between_devices
+    assert between_devices <= {metric for _, metric in generations.recording.series}
 
 
 # ---- the runner's side of it ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def watch(devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[watch_module.Watch]:
+@pytest.fixture(scope="module")
+def started_watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[watch_module.Watch]:
     """Telemetry beside the H200 of a profile."""
+    gpu = Gpu(name="NVIDIA H200", uuid_hash="", memory_bytes=2**37, compute_capability="9.0")
+    profile = tiny_profile().model_copy(update={"device": Device(kind="cuda", pattern="H200")})
+    store = Store(tmp_path_factory.mktemp("watched"))
+    started = watch_module.Watch(STUDY, profile, replace(HOST, gpus=(gpu,)), store)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        started.__enter__()
+    yield started
+    started.__exit__()
+
+
+@pytest.fixture
+def watch(
+    started_watch: watch_module.Watch, devices: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[watch_module.Watch]:
+    """The same process for all tests, alive at the start of each."""
     monkeypatch.setattr(watch_module, "SETTLE_S", 0.0)
     monkeypatch.setattr(watch_module, "UNATTACHED_S", 0.5)
-    gpu = Gpu(name="NVIDIA H200", uuid_hash="", memory_bytes=2**37, compute_capability="9.0")
-    device = Device(kind="cuda", pattern="H200")
-    profile = tiny_profile().model_copy(update={"device": device})
-    with watch_module.Watch(STUDY, profile, replace(HOST, gpus=(gpu,)), Store(tmp_path)) as started:
-        yield started
+    started_watch.begin_pass([])
+    yield started_watch
 
 
 @pytest.mark.parametrize("one_device", [True, False])
@@ -1108,12 +1033,6 @@ def test_a_trial_on_the_cpu_of_a_gpus_host_gets_nothing_of_the_gpu(watch: watch_
     assert not [source for source in telemetry.energy_method if source.startswith("gpu")]
 
 
-def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_module.Watch) -> None:
-    kill(watch._process)
-    assert ended(watch, None) is None
-    assert watch._process.pid is not None
-
-
 def test_a_fault_in_telemetry_itself_costs_the_telemetry_and_not_the_trial(
     watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1126,6 +1045,31 @@ def test_a_fault_in_telemetry_itself_costs_the_telemetry_and_not_the_trial(
     assert "ZeroDivisionError: of its own" in (telemetry.reason or "")
 
 
+def test_a_device_that_the_trial_does_not_use_is_not_in_its_telemetry() -> None:
+    recording = Recording(
+        {("gpu0", "power_w"): Series("power_w", [0], [1]), ("gpu1", "power_w"): Series("power_w", [0], [1])}
+    )
+    assert recording.of_gpus(["gpu0"]).sources() == ["gpu0"]
+
+
+def test_series_that_cannot_be_kept_cost_no_telemetry(
+    watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(watch._series, "put", full)
+    telemetry = ended(watch, blocks_until_now())
+    assert telemetry is not None and telemetry.status == "ok"
+    assert "could not be kept" in capsys.readouterr().err
+
+
+def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_module.Watch) -> None:
+    kill(watch._process)
+    assert ended(watch, None) is None
+    assert watch._process.pid is not None
+
+
 def test_a_sampler_that_is_stopped_is_replaced(watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_module, "SILENT_S", 0.5)
     before = watch._process.pid
@@ -1134,20 +1078,6 @@ def test_a_sampler_that_is_stopped_is_replaced(watch: watch_module.Watch, monkey
     time.sleep(1.0)
     watch._process.revive()
     assert watch._process.pid not in (None, before) and has_ended(before)
-
-
-def test_a_device_that_the_trial_does_not_use_is_not_in_its_telemetry() -> None:
-    recording = Recording(
-        {("gpu0", "power_w"): Series("power_w", [0], [1]), ("gpu1", "power_w"): Series("power_w", [0], [1])}
-    )
-    assert recording.of_gpus(["gpu0"]).sources() == ["gpu0"]
-
-
-def test_series_that_cannot_be_kept_cost_no_telemetry(watch: watch_module.Watch, tmp_path: Path, capsys) -> None:
-    (tmp_path / "telemetry").write_text("where a folder should be")
-    telemetry = ended(watch, blocks_until_now())
-    assert telemetry is not None and telemetry.status == "ok"
-    assert "could not be kept" in capsys.readouterr().err
 
 
 # ---- through the runner ---------------------------------------------------------------------------------------------
@@ -1185,10 +1115,10 @@ def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path, monk
 
 
 def kill_the_sampler() -> None:
-    """Found by its command line among this process's children."""
+    """The last that was started, found by its command line among this process's children."""
     children = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    (found,) = [one for one in children if "labkit.telemetry.sampler" in one.cmdline()]
-    found.kill()
+    samplers = [one for one in children if "labkit.telemetry.sampler" in one.cmdline()]
+    max(samplers, key=lambda one: one.create_time()).kill()
 
 
 def test_a_sampler_killed_during_a_trial_costs_no_trial_and_the_third_one_has_telemetry_again(
@@ -1222,8 +1152,8 @@ def lost(record: Record) -> bool:
 
 def test_a_machine_on_which_nothing_can_be_sampled_measures_all_the_same(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("labkit.telemetry.process.sys", SimpleNamespace(executable="/no such python"))
-    run(sound(2), tmp_path / "cpu")
-    for record in records(tmp_path / "cpu"):
-        assert record.status == "ok"
-        assert lost(record)
-        assert "could not be started" in (record.telemetry.reason or "")  # type: ignore[union-attr]
+    run(sound(1), tmp_path / "cpu")
+    (record,) = records(tmp_path / "cpu")
+    assert record.status == "ok"
+    assert lost(record)
+    assert "could not be started" in (record.telemetry.reason or "")  # type: ignore[union-attr]

@@ -142,8 +142,3 @@ def test_a_pass_whose_telemetry_was_lost_is_left_out_of_the_mean_with_its_reason
     assert power is not None and (power.point, power.n) == (pytest.approx(400), 2)
     reasons = Results([of(lost_once)]).reasons().query("workload == 'train' and pass_number == 2")
     assert reasons["power_w"].str.contains("SIGKILL").all()
-
-
-def test_one_pass_has_no_interval() -> None:
-    power = interval(of(hopper, passes=1), "power_w")
-    assert power is not None and power.n == 1 and power.low is None

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.measure.trace import Analysis, Event, Events, UntracedError, analyse
+from labkit.measure.trace import Analysis, UntracedError, analyse
 from labkit.records.traced import RULES, Traced
 from tests.traces import (
     ADDITION,
     CONVOLUTION,
     REDUCTION,
+    Event,
     call,
+    columns,
     launched,
     operator,
     ranged,
@@ -33,7 +35,7 @@ def said(*events: Event | list[Event], steps: int | None = None) -> Traced:
     """What one piece says."""
     flat = [one for some in events for one in (some if isinstance(some, list) else [some])]
     analysis = Analysis()
-    analysis.add(Events.of(flat), steps=steps)
+    analysis.add(columns(flat), steps=steps)
     return analysis.traced()
 
 
@@ -391,8 +393,8 @@ def test_a_trace_without_steps_is_one_piece_and_says_so() -> None:
 
 def test_pieces_are_kept_apart_and_added_up() -> None:
     analysis = Analysis("kernels")
-    analysis.add(Events.of([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]), steps=1)
-    analysis.add(Events.of([step(0, 2), step(2, 3), *launched(CONVOLUTION, 1, 2, 5, 1)]), steps=2)
+    analysis.add(columns([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]), steps=1)
+    analysis.add(columns([step(0, 2), step(2, 3), *launched(CONVOLUTION, 1, 2, 5, 1)]), steps=2)
     found = analysis.traced(asked_for=5, steps_before=300)
     assert analysis.steps == found.steps == 3
     assert (found.asked_for, found.steps_before) == (5, 300)
@@ -405,12 +407,12 @@ def test_pieces_are_kept_apart_and_added_up() -> None:
 
 def test_a_piece_that_says_nothing_leaves_what_was_known() -> None:
     analysis = Analysis()
-    analysis.add(Events.of([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]))
+    analysis.add(columns([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]))
     before = analysis.traced()
     with pytest.raises(UntracedError, match="saw 1 of 2 steps"):
-        analysis.add(Events.of([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]), steps=2)
+        analysis.add(columns([step(0, 4), *launched(GEMM, 0, 1, 3, 1)]), steps=2)
     with pytest.raises(UntracedError, match="no kernels"):
-        analysis.add(Events.of([step(0, 4), operator("aten::mm", 0, 1)]))
+        analysis.add(columns([step(0, 4), operator("aten::mm", 0, 1)]))
     assert analysis.traced() == before
 
 
@@ -494,9 +496,7 @@ def test_a_trace_cut_into_pieces_adds_up(events: list[Event]) -> None:
     analysis = Analysis()
     for first in (0.0, 100.0):
         kept = [one for one in events if first <= one.began_s < first + 50]
-        analysis.add(
-            Events.of([replace(one, began_s=one.began_s + 7, ended_s=one.ended_s + 7) for one in kept]), steps=1
-        )
+        analysis.add(columns([replace(one, began_s=one.began_s + 7, ended_s=one.ended_s + 7) for one in kept]), steps=1)
     parts = analysis.traced()
     assert parts.steps == whole.steps == 2
     assert parts.kernels.keys() == whole.kernels.keys()

@@ -14,9 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.errors import UserError
-from labkit.measure.trace import Event, Events, UntracedError, read_trace
+from labkit.measure.trace import Events, UntracedError, read_trace
 from labkit.measure.trace import reading as reading_module
-from tests.traces import ADDITION, CATEGORIES, CONVOLUTION, call, launched, operator, rows, step, text, work, written
+from tests.traces import (
+    ADDITION,
+    CATEGORIES,
+    CONVOLUTION,
+    Event,
+    call,
+    launched,
+    operator,
+    rows,
+    step,
+    text,
+    work,
+    written,
+)
 
 SOME = [
     step(0, 4),

@@ -84,6 +84,7 @@ EXPECTED = {
     "trace_slowdown": 2.0,
     "compute_utilisation": 0.6,  # 6 ms of kernels in a timed step of 10 ms, not in a traced one of 20 ms
     "launch_gap_share": (1 - 0.7) * 50 / 65,
+    "waiting_share": (1 - 0.7) * 50 / 65,
     "copy_share": 0.008 / WHOLE,
     "broadcast_share": 0.004 / WHOLE,
     "winograd_share": 0.005 / WHOLE,
@@ -121,12 +122,6 @@ def test_busy_and_idle_are_a_whole_step() -> None:
         "kernels that the profiler slowed are not hidden"
     )
     assert metric("launch_gap_share", busier) == 0.0
-
-
-def test_shares_of_classes_are_a_whole() -> None:
-    shares = traced.class_shares(trace())
-    assert shares == {"convolution": pytest.approx(0.625), "pooling": pytest.approx(0.375)}
-    assert traced.class_shares(trace(kernels={})) == {}
 
 
 ON_CPU: dict[str, Any] = {"of": "operators", "launch_gap_s": None, "queue_gap_s": None, "copies": {}, "copy_s": 0.0}

@@ -57,7 +57,7 @@ def made(trial: Trial, telemetry: Telemetry | None, **fields: Any) -> Record:
 
 def test_a_device_sends_over_nvlink_what_all_of_them_sent_on_average() -> None:
     record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
-    assert traffic.gradient_bytes(record) == pytest.approx(600 * MB / 4 / STEPS)
+    assert traffic.value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_a_device_sends_over_nvlink_what_all_of_them_sent_on_average() -> None:
 )
 def test_ranks_of_one_machine_that_use_sockets_send_over_loopback(trial: Trial) -> None:
     record = made(trial, told(nvlink(1, 1, 1, 1) | host(loopback_sent=400, network_sent=9999)))
-    assert traffic.gradient_bytes(record) == pytest.approx(400 * MB / 4 / STEPS)
+    assert traffic.value(record, "gradient_bytes") == pytest.approx(400 * MB / 4 / STEPS)
 
 
 @pytest.mark.parametrize(("network", "megabytes"), [("ethernet", 300), ("infiniband", 40), ("any", 340)])
 def test_between_nodes_it_is_what_leaves_the_node(network: str, megabytes: float) -> None:
     counters = host(network_sent=500, loopback_sent=200, infiniband_sent=40)
     record = made(FOUR, told(nvlink(1, 1) | counters), nodes=2, network=network)
-    assert traffic.gradient_bytes(record) == pytest.approx(megabytes * MB / STEPS)
+    assert traffic.value(record, "gradient_bytes") == pytest.approx(megabytes * MB / STEPS)
 
 
 def test_without_infiniband_any_network_is_the_operating_systems() -> None:
     lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand"}}
     counters = told(host(network_sent=500, loopback_sent=200), lacking)
-    assert traffic.gradient_bytes(made(FOUR, counters, nodes=2)) == pytest.approx(300 * MB / STEPS)
+    assert traffic.value(made(FOUR, counters, nodes=2), "gradient_bytes") == pytest.approx(300 * MB / STEPS)
     asked = made(FOUR, counters, nodes=2, network="infiniband")
-    assert traffic.gradient_bytes(asked) == "this machine has no InfiniBand"
+    assert traffic.why_not(asked, "gradient_bytes") == "this machine has no InfiniBand"
 
 
 NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} for n in range(4)}
@@ -106,8 +106,8 @@ NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} 
 )
 def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
     record = made(trial, telemetry)
-    said = traffic.gradient_bytes(record)
-    assert isinstance(said, str) and reason in said
+    said = traffic.why_not(record, "gradient_bytes")
+    assert said is not None and reason in said
     results = of_records("multi_gpu", [record])
     assert metric_of(results, record, "gradient_bytes") is None
     assert reason in from_telemetry.why_not(results, "gradient_bytes", trial.device, trial=trial)
@@ -115,11 +115,11 @@ def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Te
 
 def test_training_runs_and_energy_windows_do_not_tell_their_steps() -> None:
     epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
-    assert traffic.gradient_bytes(epochs) == "only timed blocks of steps have it"
+    assert traffic.why_not(epochs, "gradient_bytes") == "only timed blocks of steps have it"
     record = made(FOUR, told(nvlink(1, 1, 1, 1)))
     assert record.blocks is not None
     twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})
-    said = traffic.gradient_bytes(record.model_copy(update={"result": twice}))
+    said = traffic.why_not(record.model_copy(update={"result": twice}), "gradient_bytes")
     assert said == "steps between energy windows are not counted"
 
 
@@ -134,19 +134,19 @@ def test_a_claim_is_told_why_of_its_own_trial_and_no_other() -> None:
 
 def test_what_a_node_receives_beyond_what_it_sends_is_of_several_nodes() -> None:
     telemetry = told(host(network_received=500, network_sent=420))
-    assert traffic.received_minus_sent_bytes(made(FOUR, telemetry, nodes=2)) == pytest.approx(80 * MB)
+    assert traffic.value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
     less = told(host(network_received=400, network_sent=420))
-    assert traffic.received_minus_sent_bytes(made(FOUR, less, nodes=2)) == pytest.approx(-20 * MB)
-    assert traffic.received_minus_sent_bytes(made(FOUR, telemetry)) == "the trial runs on one node"
+    assert traffic.value(made(FOUR, less, nodes=2), "received_minus_sent_bytes") == pytest.approx(-20 * MB)
+    assert traffic.why_not(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
 
 
 def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
     shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
     others = (10 * 0.4 + 0.62) / 11
     record = made(Trial(devices=12), told(busy(**shares)))
-    assert traffic.first_device_utilisation_ratio(record) == pytest.approx(0.6 / others)
+    assert traffic.value(record, "first_device_utilisation_ratio") == pytest.approx(0.6 / others)
     starts_at_two = made(Trial(devices=2), told(busy(gpu10=0.3, gpu2=0.6)))
-    assert traffic.first_device_utilisation_ratio(starts_at_two) == pytest.approx(2.0)
+    assert traffic.value(starts_at_two, "first_device_utilisation_ratio") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
     ],
 )
 def test_a_first_device_without_others_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
-    assert traffic.first_device_utilisation_ratio(made(trial, told(sources))) == reason
+    assert traffic.why_not(made(trial, told(sources)), "first_device_utilisation_ratio") == reason
 
 
 # ---- from a trace ---------------------------------------------------------------------------------------------------

@@ -36,6 +36,13 @@ TRAINED = Trial(
 )
 
 
+def trained_here(patch: pytest.MonkeyPatch, folder: Path, **schedules: _weights.Schedule) -> None:
+    patch.setenv(weights_files.VARIABLE, str(folder))
+    patch.setattr(_weights, "can_train", lambda _: True)
+    patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+    patch.setattr(_weights, "SCHEDULES", schedules)
+
+
 @pytest.fixture(scope="module")
 def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ResNet-18 as five epochs of digits leave it, trained as a GPU would, by the plain loop.
@@ -44,10 +51,7 @@ def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(weights_files.VARIABLE, str(folder))
-        patch.setattr(_weights, "can_train", lambda _: True)
-        patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
-        patch.setattr(_weights, "SCHEDULES", {"resnet18": _weights.Schedule(5, 0.01)})
+        trained_here(patch, folder, resnet18=_weights.Schedule(5, 0.01))
         workload = build_workload(TRAINED, digits)
         assert isinstance(workload, BuildsInPhases) and workload.build_phases["weights"] > 0
     return folder
@@ -97,9 +101,8 @@ def test_a_cpu_without_weights_says_where_they_come_from(
     digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
-    with pytest.raises(
-        Unsupported, match=r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
-    ):
+    said = r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
+    with pytest.raises(Unsupported, match=said):
         build_workload(TRAINED, digits)
 
 
@@ -253,10 +256,7 @@ def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = open_data("digits", train_images=256)
-    monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(_weights, "can_train", lambda _: True)
-    monkeypatch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
-    monkeypatch.setattr(_weights, "SCHEDULES", {"alexnet": _weights.Schedule(1, 0.01)})
+    trained_here(monkeypatch, tmp_path, alexnet=_weights.Schedule(1, 0.01))
     trial = replace(TRAINED, model="alexnet")
     network = _weights.make_network(trial, few)
     assert network.weights is not None and network.weights.facts["batch_norm_folded"]

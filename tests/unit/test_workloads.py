@@ -10,7 +10,7 @@ import pytest
 from labkit.data import DataSet
 from labkit.errors import GateError, Unsupported, UserError
 from labkit.models import count
-from labkit.trial import ENGINES, PRECISIONS, Trial
+from labkit.trial import Trial
 from labkit.workloads import Workload, build_workload
 
 torch = pytest.importorskip("torch")
@@ -41,12 +41,8 @@ def test_training_learns(digits: DataSet) -> None:
     first = workload.read_loss()
     assert workload.facts["first_loss"] == pytest.approx(first)
     assert 1.5 < first < 4, "about the logarithm of ten classes"
-    for _ in range(20):
-        workload.step()
-    workload.read_loss()
-    for _ in range(10):
-        workload.step()
-    assert workload.read_loss() < first / 2
+    assert max(losses_of(workload, 30)[20:]) < first
+    assert sum(losses_of(workload, 10)) / 10 < first / 2
 
 
 def test_a_trials_seed_decides_its_losses(digits: DataSet) -> None:
@@ -136,7 +132,6 @@ def test_channels_last_reaches_weights_and_images(digits: DataSet) -> None:
     ("change", "said"),
     [
         ({"engine": "graph"}, "CUDA graphs"),
-        ({"engine": "compile+graph"}, "CUDA graphs"),
         ({"precision": "fp16"}, "FP16 training needs loss scaling"),
         ({"precision": "int8"}, "int8"),
         ({"precision": "tf32"}, "TF32"),
@@ -213,16 +208,13 @@ def test_the_gate_tells_half_the_precision_from_the_whole(monkeypatch: pytest.Mo
         workload.check()
 
 
-def test_matrices_are_random_and_never_zeros() -> None:
+def test_matrices_are_random_and_of_a_precision_that_the_device_has() -> None:
     workload = build_workload(MATMUL, None)
     assert 0.8 < float(workload.a.std()) < 1.2
     assert not torch.equal(workload.a, workload.b)
-
-
-@pytest.mark.parametrize("precision", ["tf32", "int8"])
-def test_a_product_that_a_cpu_has_not_is_unsupported(precision: str) -> None:
-    with pytest.raises(Unsupported, match=f"no {precision} matrix product on cpu"):
-        build_workload(replace(MATMUL, precision=precision), None)
+    for precision in ("tf32", "int8"):
+        with pytest.raises(Unsupported, match=f"no {precision} matrix product on cpu"):
+            build_workload(replace(MATMUL, precision=precision), None)
 
 
 def test_a_copy_counts_what_is_read_and_what_is_written_and_a_wrong_one_is_refused() -> None:
@@ -241,12 +233,4 @@ def test_an_unknown_workload_is_refused_with_the_ones_there_are() -> None:
     with pytest.raises(UserError, match=r"unknown workload 'trian'; valid: train, .*matmul"):
         build_workload(replace(TRAIN, workload="trian"), None)
 
-
-def test_a_workload_of_ones_own_is_named_by_its_module() -> None:
-    workload = build_workload(Trial(workload="tests.faulty.ok", size=5), None)
-    assert workload.facts == {"size": 5}
-
-
-def test_the_cases_above_are_all_engines_and_precisions_that_there_are() -> None:
-    assert ENGINES == ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
-    assert PRECISIONS == ("fp32", "tf32", "fp16", "bf16", "int8")
+    assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, "a module of one's own"

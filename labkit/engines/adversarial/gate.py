@@ -4,11 +4,11 @@ Compared are the images and the noise that each read, the critic's estimates bef
 of gradients that the optimisers keep, how far the weights moved, and every running statistic. The same kernels run in
 both, so what may differ is the order in which some of them add up, and which ones cuDNN picks.
 
-RMSprop and Adam divide a gradient by its own size: one of nearly nothing moves its weight as far as a large one does,
+RMSprop and Adam divide a gradient by its own size: a gradient of nearly nothing moves its weight as far as a large one,
 in whichever direction rounding says. On a CPU another memory format alone changed the generator's movement by up to
-0.17 of itself in FP32 and 0.32 in BF16, while the squares stayed within 0.011 and 0.072 (batches of 2 to 64). The
-critic's learning rate halved changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and
-0.67. So the squares are held tightly, the movement loosely, and no single weight is judged alone.
+0.17 of itself in FP32 and 0.32 in BF16, and the squares by 0.011 and 0.072 (batches of 2 to 64). Half the critic's
+learning rate changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and 0.67. So the
+squares are held tightly, the movement loosely, and no single weight is judged alone.
 
 A critic whose weights are clipped is clipped before the first iteration, in both: the first clipping moves weights as
 DCGAN draws them so far that what the steps do would not be seen beside it.
@@ -17,35 +17,24 @@ DCGAN draws them so far that what the steps do would not be seen beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 
 from labkit.engines.adversarial.training import Adversarial
+from labkit.engines.gate import check_what_was_read
+from labkit.engines.tolerated import checked
 from labkit.errors import GateError
 
 ITERATIONS = 2
 
 
-class Tolerance(NamedTuple):
-    """How far captured iterations may be from the eager ones.
-
-    The estimates' largest difference over the largest estimate; of the squares of gradients, the running statistics and
-    the movement of each network the norm of the difference over the eager norm.
-    """
-
-    estimate: float
-    squares: float
-    movement: float
-
-
-TOLERANCES = {
-    "fp32": Tolerance(0.01, 0.05, 0.4),
-    "tf32": Tolerance(0.02, 0.1, 0.45),
-    "bf16": Tolerance(0.05, 0.2, 0.48),
-}
+# Of the estimates the largest difference over the largest estimate; of gradients' squares or running statistics, and
+# of each network's movement, the norm of the difference over the eager norm.
+TOLERANCES = {"fp32": (0.01, 0.05, 0.4), "tf32": (0.02, 0.1, 0.45), "bf16": (0.05, 0.2, 0.48)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,7 @@ class Trace:
     """What two iterations did: the estimates (2, 5), what each read, and what they left by name, flat, on the host."""
 
     estimates: torch.Tensor
-    seen: list[torch.Tensor]
+    seen: dict[str, list[torch.Tensor]]
     movement: dict[str, torch.Tensor]
     squares: dict[str, torch.Tensor]
     statistics: torch.Tensor
@@ -69,19 +58,23 @@ def trace(
     Nothing waits for the device between them, so that one which overwrites what the last still reads is found.
     """
     training.clip()
-    parts = {"critic": training.critic, "generator": training.generator}
-    before = {name: _flat(part.parameters()) for name, part in parts.items()}
+    before = _by_part(training)
     estimates, seen = [], []
     for _ in range(ITERATIONS):
         estimates.append(one_iteration().clone())
-        seen.append(torch.stack([one.double().sum() for one in what_was_read()]))
+        seen.append(torch.stack([read.double().sum() for read in what_was_read()]))
+    images, noise = torch.stack(seen, dim=1).cpu()
     return Trace(
         torch.stack(estimates).cpu(),
-        [one.cpu() for one in seen],
-        {name: _flat(part.parameters()) - before[name] for name, part in parts.items()},
-        {name: _flat(of) for name, of in training.moments().items()},
+        {"images": list(images), "noise": list(noise)},
+        {name: after - before[name] for name, after in _by_part(training).items()},
+        {name: _flat(squares) for name, squares in training.moments().items()},
         _flat(training.statistics()),
     )
+
+
+def _by_part(training: Adversarial) -> dict[str, torch.Tensor]:
+    return {"critic": _flat(training.critic.parameters()), "generator": _flat(training.generator.parameters())}
 
 
 def _flat(values: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -92,30 +85,21 @@ def _flat(values: Iterable[torch.Tensor]) -> torch.Tensor:
 
 def compare(plain: Trace, captured: Trace, precision: str) -> dict[str, Any]:
     """The differences beside their tolerances; GateError when an iteration read or computed something else."""
-    tolerance = TOLERANCES[precision]
-    _check_what_was_read(plain.seen, captured.seen)
+    check_what_was_read(plain.seen, captured.seen, "iteration")
     if not bool(torch.isfinite(torch.cat([plain.estimates, captured.estimates])).all()):
         raise GateError("the critic's estimates are not finite")
     estimates = float((captured.estimates - plain.estimates).abs().max() / plain.estimates.abs().max())
     squares = [_apart(of, captured.squares[name]) for name, of in plain.squares.items()]
     squares.append(_apart(plain.statistics, captured.statistics))
-    movement = max(_apart(of, captured.movement[name]) for name, of in plain.movement.items())
-    found = {"estimates": estimates, "gradients' squares or statistics": max(squares), "weights' movement": movement}
-    for (what, difference), most in zip(found.items(), tolerance, strict=True):
-        if not difference <= most:
-            raise GateError(
-                f"in {ITERATIONS} captured iterations the {what} differ from the eager ones' by {difference:.2g} of "
-                f"them, more than {most:g}"
-            )
-    return {
-        "iterations": ITERATIONS,
-        "loss_difference": estimates,
-        "loss_tolerance": tolerance.estimate,
-        "squares_difference": max(squares),
-        "squares_tolerance": tolerance.squares,
-        "change_difference": movement,
-        "change_tolerance": tolerance.movement,
+    movements = [_apart(of, captured.movement[name]) for name, of in plain.movement.items()]
+    of_estimates, of_squares, of_movement = TOLERANCES[precision]
+    differences = {
+        "loss": ("estimates", estimates, of_estimates),
+        "squares": ("gradients' squares or statistics", float(np.max(squares)), of_squares),
+        "change": ("weights' movement", float(np.max(movements)), of_movement),
     }
+    said = f"in {ITERATIONS} captured iterations the {{}} differ from the eager ones'"
+    return {"iterations": ITERATIONS, **checked(said, differences, "them")}
 
 
 def _apart(plain: torch.Tensor, captured: torch.Tensor) -> float:
@@ -124,12 +108,3 @@ def _apart(plain: torch.Tensor, captured: torch.Tensor) -> float:
         return math.nan
     difference = float((captured - plain).norm())
     return difference / float(plain.norm()) if difference else 0.0
-
-
-def _check_what_was_read(plain: Sequence[torch.Tensor], captured: Sequence[torch.Tensor]) -> None:
-    for number, (expected, seen) in enumerate(zip(plain, captured, strict=True), start=1):
-        if not torch.equal(expected, seen):
-            raise GateError(f"iteration {number} of the captured engine read other images or noise than the eager one")
-    for one, what in enumerate(("images", "noise")):
-        if captured[0][one] == captured[-1][one]:
-            raise GateError(f"every iteration read the same {what}: they are not fresh")

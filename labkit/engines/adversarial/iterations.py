@@ -14,7 +14,7 @@ import torch
 from labkit.data.device_loader import PART, StaticBatch
 from labkit.data.loaders import AnyLoader
 from labkit.engines.adversarial.training import Adversarial
-from labkit.engines.captured import WARM_UPS
+from labkit.engines.captured import record
 from labkit.engines.sections import section
 from labkit.models.wgan import NOISE
 from labkit.recipes import CRITIC_STEPS
@@ -93,17 +93,15 @@ class HostedIteration:
 class CapturedIteration:
     """One launch once `capture()` was called.
 
-    `batches` are the five places from which the critic takes its images: the same one where they are made on the
-    device, one after the other. `memory_bytes` is the allocator's peak while the iteration was recorded.
+    `batches` are the five places from which the critic takes its images: the same place where they are made on the
+    device, one after the other.
     """
 
     def __init__(self, training: Adversarial, batches: Sequence[StaticBatch], draws: Draws) -> None:
-        self._training, self._batches, self.draws = training, batches, draws
-        self.kind = batches[0].kind
+        self._training, self._batches, self.draws, self.kind = training, batches, draws, batches[0].kind
         self.memory_bytes = 0
         self.estimates = torch.zeros(CRITIC_STEPS, device=batches[0].images.device)  # of the last iteration
-        self._sum = torch.zeros((), device=batches[0].images.device)
-        self._iterations = 0
+        self._sum, self._iterations = torch.zeros((), device=batches[0].images.device), 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     @property
@@ -124,31 +122,14 @@ class CapturedIteration:
         return self._batches[number].images
 
     def _body(self) -> None:
-        """Everything that an iteration does on the device."""
         self.estimates.copy_(iterate(self._training, self.draws, self._load))
         self._sum += self.estimates.mean()
 
     def capture(self) -> None:
         """Record the iteration. Those before it change weights: restart the training and rewind."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
-        drawn = [generator for batch in self._batches for generator in batch.generators()]
-        for generator in dict.fromkeys([self.draws.generator, *drawn]):
-            graph.register_generator_state(generator)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                self._feed()
-                self._body()
-            self._feed()
-        torch.cuda.synchronize()
-        self._training.forget_gradients()
-        torch.cuda.reset_peak_memory_stats()
-        # Other threads (a streaming loader's) may go on using the device meanwhile.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            self._body()
-        self.memory_bytes = torch.cuda.max_memory_allocated()
-        self._graph = graph
-        torch.cuda.synchronize()
+        drawing = dict.fromkeys([self.draws.generator, *(one for batch in self._batches for one in batch.generators())])
+        parts, forget = (self._feed, self._body), self._training.forget_gradients
+        self._graph, self.memory_bytes = record(*parts, before=forget, generators=drawing)
 
     def __call__(self) -> None:
         """Launch one iteration."""

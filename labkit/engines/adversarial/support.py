@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from labkit.engines import precision
 from labkit.engines.adversarial.iterations import LARGEST_CAPTURED
+from labkit.engines.support import why_not_captured
 from labkit.models import MODELS
 from labkit.recipes import optimizer_of
 from labkit.trial import Trial
@@ -30,20 +31,8 @@ def why_unsupported(trial: Trial) -> str | None:
         return "what flips and crops make of images a generator would learn too: a WGAN trains without them"
     if trial.batch == 1:
         return "batch norm cannot train on a single value a channel, and the generator begins with one pixel of noise"
-    if reason := precision.why_unsupported(trial):
+    if reason := precision.why_unsupported(trial) or why_not_captured(trial):
         return reason
-    return _why_not_captured(trial)
-
-
-def _why_not_captured(trial: Trial) -> str | None:
-    if trial.loader == "device" and trial.device == "cpu":
-        return "the device's loader is of GPUs: a CPU gathers from the memory map"
-    if trial.engine != "graph":
-        return None
-    if trial.device == "cpu":
-        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
-    if trial.loader != "device":
-        return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
-    if trial.batch > LARGEST_CAPTURED:
+    if trial.engine == "graph" and trial.batch > LARGEST_CAPTURED:
         return f"a captured iteration takes batches of {LARGEST_CAPTURED:,} images at most"
     return None

@@ -11,13 +11,12 @@ otherwise tell them apart by their mixture.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
 from labkit.engines.precision import autocast
 from labkit.engines.sections import section
+from labkit.engines.training import values_of
 from labkit.models.wgan import WGAN
 from labkit.recipes import ADAM_BETAS, CLIP, PENALTY
 from labkit.trial import Trial
@@ -33,9 +32,8 @@ class Adversarial:
         self.trial, self.network = trial, network
         self.generator, self.critic = network.generator, network.critic
         self._critics = list(self.critic.parameters())
-        self._penalised = trial.constraint == "gradient_penalty"
-        self._captured = captured
-        self._initial = [value.detach().to("cpu", copy=True) for value in _values(network)] if restarts else None
+        self._penalised, self._captured = trial.constraint == "gradient_penalty", captured
+        self._initial = [value.detach().to("cpu", copy=True) for value in values_of(network)] if restarts else None
         self.optimizers = [self._make_optimizer(part.parameters()) for part in (self.critic, self.generator)]
 
     def _make_optimizer(self, weights: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -44,9 +42,6 @@ class Adversarial:
         if self._penalised:
             return torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS, capturable=self._captured)
         return torch.optim.RMSprop(weights, lr=rate, capturable=self._captured)
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        return autocast(self.trial)
 
     def critic_step(self, images: torch.Tensor, noise: torch.Tensor, mixing: torch.Tensor | None) -> torch.Tensor:
         """One step of the critic on real images and as many made from the noise: its estimate before it, detached.
@@ -59,7 +54,7 @@ class Adversarial:
             optimizer.zero_grad(set_to_none=True)
         with section("forward"):
             made = self.make(noise)
-            with self._precision():
+            with autocast(self.trial):
                 estimate = self.critic(images).float().mean() - self.critic(made).float().mean()
         loss = -estimate
         if self._penalised:
@@ -78,7 +73,7 @@ class Adversarial:
     def _steepness(self, mixed: torch.Tensor) -> torch.Tensor:
         """Mean squared distance of the norm of each image's slope from 1."""
         mixed.requires_grad_(True)
-        with self._precision():
+        with autocast(self.trial):
             scores = self.critic(mixed)
         (slopes,) = torch.autograd.grad(scores.float().sum(), mixed, create_graph=True)
         return (slopes.flatten(1).norm(dim=1) - 1).square().mean()
@@ -93,9 +88,8 @@ class Adversarial:
     @torch.no_grad()
     def make(self, noise: torch.Tensor) -> torch.Tensor:
         """Images from noise, without gradients."""
-        with self._precision():
-            images: torch.Tensor = self.generator(noise)
-        return images
+        with autocast(self.trial):
+            return self.generator(noise)
 
     def generator_step(self, noise: torch.Tensor) -> None:
         """One step of the generator. The critic's weights get no gradients: nobody computes them."""
@@ -103,7 +97,7 @@ class Adversarial:
         self.critic.requires_grad_(False)
         with section("optimiser"):
             optimizer.zero_grad(set_to_none=True)
-        with section("forward"), self._precision():
+        with section("forward"), autocast(self.trial):
             loss = -self.network(noise).float().mean()
         with section("backward"):
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
@@ -133,32 +127,25 @@ class Adversarial:
 
     def out_of_bounds(self) -> str | None:
         """What of the critic lies beyond the clipping's bound; None where nothing does, or nothing is clipped."""
-        if self._penalised:
-            return None
-        far = [(name, float(weight.detach().abs().max())) for name, weight in self.critic.named_parameters()]
-        # Clipped in FP32, the largest weight is the bound itself, rounded to FP32.
-        beyond = [(name, most) for name, most in far if not most <= CLIP * (1 + 1e-6)]
-        return f"{beyond[0][0]} of the critic reaches {beyond[0][1]:g}, beyond {CLIP:g}" if beyond else None
+        for name, weight in self.critic.named_parameters():
+            most = float(weight.detach().abs().max())
+            if not self._penalised and not most <= CLIP * (1 + 1e-6):  # clipped in FP32: the bound is rounded
+                return f"{name} of the critic reaches {most:g}, beyond {CLIP:g}"
+        return None
 
     @torch.no_grad()
     def restart(self) -> None:
         """Back to the initial weights, statistics and moments, in place."""
         assert self._initial is not None, "made without restarts"
-        for value, initial in zip(_values(self.network), self._initial, strict=True):
+        for value, initial in zip(values_of(self.network), self._initial, strict=True):
             value.copy_(initial)
-        for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                for value in state.values():
-                    if isinstance(value, torch.Tensor):
-                        value.zero_()  # counters and moments begin at zero, in both optimisers
+        for state in (state for optimizer in self.optimizers for state in optimizer.state.values()):
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    value.zero_()  # counters and moments begin at zero, in both optimisers
         if not self._captured:
             self.network.zero_grad(set_to_none=True)
 
     def forget_beginning(self) -> None:
         """There will be no restart any more: give the memory back."""
         self._initial = None
-
-
-def _values(network: WGAN) -> list[torch.Tensor]:
-    """Weights and buffers, weights first, in the network's order."""
-    return [*network.parameters(), *network.buffers()]

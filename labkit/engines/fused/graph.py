@@ -7,8 +7,8 @@ concatenation. A matrix product is a convolution whose window is the whole image
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -96,8 +96,8 @@ def _float(layer: Layer, values: dict[int, torch.Tensor]) -> torch.Tensor:
 def read(model: nn.Module, image_px: int) -> Graph:
     """The layers of a network in evaluation mode without batch norm, for images (N, 3, image_px, image_px).
 
-    Its weights are shared. ValueError in training mode, Unsupported for
-    what none of them is: another operator, a grouped convolution, a window that is no square.
+    Its weights are shared. ValueError in training mode, Unsupported for another operator than these layers, a grouped
+    convolution or a window that is no square.
     """
     if model.training:
         raise ValueError("the model is in training mode: call eval() first")
@@ -108,73 +108,60 @@ def read(model: nn.Module, image_px: int) -> Graph:
 
 
 class _Reader:
+    """Goes through the nodes in order. An addition or a ReLU becomes part of the convolution whose value it takes."""
+
     def __init__(self, traced: fx.GraphModule) -> None:
         self._traced = traced
-        self._nodes = list(traced.graph.nodes)
-        self._order = {node: place for place, node in enumerate(self._nodes)}
-        self._number: dict[fx.Node, int] = {}
         self._graph = Graph()
-        self._ends: dict[fx.Node, tuple[fx.Node, fx.Node | None, bool]] = {}  # of a convolution, by its last node
-        self._inside: set[fx.Node] = set()  # nodes whose work a convolution does
+        self._number: dict[fx.Node, int] = {}  # of the value that a node makes
+        self._added: set[int] = set()  # values of convolutions that add another one
+        self._closed: set[int] = set()  # values that are used as they are, or follow a ReLU
 
     def read(self) -> Graph:
-        for node in self._nodes:
-            if self._multiplies(node):
-                self._find_end(node)
-        for node in self._nodes:
-            if node in self._ends:
-                self._emit_convolution(node, *self._ends[node])
-            elif node not in self._inside:
-                self._emit(node)
+        for node in self._traced.graph.nodes:
+            self._number[node] = self._value_of(node)
+            if len(node.users) != 1:
+                self._closed.add(self._number[node])
         return self._graph
 
     def _module(self, node: fx.Node) -> nn.Module | None:
         return self._traced.get_submodule(str(node.target)) if node.op == "call_module" else None
 
-    def _multiplies(self, node: fx.Node) -> bool:
-        return isinstance(self._module(node), (nn.Conv2d, nn.Linear))
-
-    def _is_relu(self, node: fx.Node) -> bool:
-        return isinstance(self._module(node), nn.ReLU) or node.target in (functional.relu, torch.relu)
-
-    def _after(self, node: fx.Node) -> Iterator[fx.Node]:
-        """The nodes that take nothing but this one's result, nearest first, those that change nothing among them."""
-        while len(node.users) == 1:
-            node = next(iter(node.users))
-            yield node
-            if not isinstance(self._module(node), _SKIPPED):
-                return
-
-    def _find_end(self, node: fx.Node) -> None:
-        """How far the work on a convolution's accumulators reaches: through one addition and one ReLU at most."""
-        end, other, covered = node, None, [node]
-        chain = list(self._after(node))
-        if chain and chain[-1].target in _ADDITIONS:
-            addition = chain[-1]
-            operands = [arg for arg in addition.args if isinstance(arg, fx.Node)]
-            mine = next(arg for arg in operands if arg is node or arg in chain)
-            other = next((arg for arg in operands if arg is not mine), None)
-            if other is None or self._comes_later(other, node):
-                other = None  # the other branch ends in a convolution that does the addition
-            else:
-                covered += chain
-                end = addition
-                chain = list(self._after(addition))
-        if chain and self._is_relu(chain[-1]):
-            covered += chain
-            end = chain[-1]
-        self._inside.update(covered)
-        self._ends[end] = (node, other, self._is_relu(end))
-
-    def _comes_later(self, other: fx.Node, node: fx.Node) -> bool:
-        while isinstance(self._module(other), _SKIPPED):
-            other = other.args[0]
-        return self._multiplies(other) and len(other.users) == 1 and self._order[other] > self._order[node]
-
-    def _emit_convolution(self, end: fx.Node, node: fx.Node, other: fx.Node | None, relu: bool) -> None:
+    def _value_of(self, node: fx.Node) -> int:
         module: Any = self._module(node)
+        if node.op == "placeholder":
+            return IMAGES
+        if node.op == "output":
+            self._graph.result = self._number[node.args[0]]
+            return self._graph.result
+        if isinstance(module, (*_SKIPPED, nn.Flatten)) or node.target is torch.flatten:
+            return self._number[node.args[0]]
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            return self._convolution(node, module)
+        if isinstance(module, nn.ReLU) or node.target in (functional.relu, torch.relu):
+            return self._with_relu(node)
+        if node.target in _ADDITIONS:
+            return self._with_addition(node)
+        if isinstance(module, nn.MaxPool2d):
+            window, stride, pad = (self._one(node, one) for one in (module.kernel_size, module.stride, module.padding))
+            if self._one(node, module.dilation) != 1:
+                raise Unsupported(f"{node.target} is a dilated pooling")
+            facts = {"window": window, "stride": stride, "pad": pad, "rounds_up": module.ceil_mode}
+            return self._add(node, "max_pool", [node.args[0]], **facts)
+        if isinstance(module, nn.AdaptiveAvgPool2d):
+            edge = self._one(node, module.output_size)
+            if edge == node.args[0].meta["tensor_meta"].shape[-1]:
+                return self._number[node.args[0]]
+            if edge == 1:
+                return self._add(node, "mean", [node.args[0]])
+            return self._add(node, "resample", [node.args[0]], edge=edge)
+        if node.target is torch.cat and node.kwargs.get("dim", node.args[1:]) in (1, (1,)):
+            return self._add(node, "concatenate", list(node.args[0]))
+        raise _unknown(node)
+
+    def _convolution(self, node: fx.Node, module: Any) -> int:
         source = node.args[0]
-        weight, stride, pad = module.weight, 1, 0
+        weight, bias, stride, pad = module.weight.detach(), module.bias, 1, 0
         if isinstance(module, nn.Linear):
             channels, *sizes = self._flattened_from(source)
             weight = weight.reshape(weight.shape[0], channels, *(sizes or [1, 1]))
@@ -182,18 +169,9 @@ class _Reader:
             stride, pad = self._one(node, module.stride), self._one(node, module.padding)
             if module.groups != 1 or self._one(node, module.dilation) != 1 or module.padding_mode != "zeros":
                 raise Unsupported(f"{node.target} is a grouped, dilated or otherwise padded convolution")
-        self._add(
-            end,
-            "convolution",
-            [source],
-            weight=weight.detach(),
-            bias=module.bias.detach() if module.bias is not None else None,
-            relu=relu,
-            adds=None if other is None else self._number[other],
-            stride=stride,
-            pad=pad,
-            is_product=isinstance(module, nn.Linear),
-        )
+        facts = {"stride": stride, "pad": pad, "is_product": isinstance(module, nn.Linear)}
+        bias = None if bias is None else bias.detach()
+        return self._add(node, "convolution", [source], weight=weight, bias=bias, **facts)
 
     def _flattened_from(self, node: Any) -> tuple[int, ...]:
         """The shape (C, H, W) of what reaches a matrix product flat."""
@@ -201,40 +179,33 @@ class _Reader:
             node = node.args[0]
         return tuple(node.meta["tensor_meta"].shape[1:])
 
-    def _emit(self, node: fx.Node) -> None:
-        module: Any = self._module(node)
-        if node.op == "placeholder":
-            self._number[node] = IMAGES
-        elif node.op == "output":
-            self._graph.result = self._number[node.args[0]]
-        elif isinstance(module, (*_SKIPPED, nn.Flatten)) or node.target is torch.flatten:
-            self._number[node] = self._number[node.args[0]]
-        elif isinstance(module, nn.MaxPool2d):
-            window, stride, pad = (self._one(node, one) for one in (module.kernel_size, module.stride, module.padding))
-            facts = {"window": window, "stride": stride, "pad": pad, "rounds_up": module.ceil_mode}
-            if self._one(node, module.dilation) != 1:
-                raise Unsupported(f"{node.target} is a dilated pooling")
-            self._add(node, "max_pool", [node.args[0]], **facts)
-        elif isinstance(module, nn.AdaptiveAvgPool2d):
-            edge = self._one(node, module.output_size)
-            before = node.args[0].meta["tensor_meta"].shape[-1]
-            if edge == before:
-                self._number[node] = self._number[node.args[0]]
-            elif edge == 1:
-                self._add(node, "mean", [node.args[0]])
-            else:
-                self._add(node, "resample", [node.args[0]], edge=edge)
-        elif node.target is torch.cat and (node.kwargs.get("dim", node.args[1:]) in (1, (1,))):
-            self._add(node, "concatenate", list(node.args[0]))
-        else:
-            raise Unsupported(f"INT8 layers have no {node.target}")
+    def _with_relu(self, node: fx.Node) -> int:
+        number = self._number[node.args[0]]
+        self._extend(node, number, relu=True)
+        self._closed.add(number)
+        return number
 
-    def _add(self, node: fx.Node, kind: str, inputs: list[Any], **facts: Any) -> None:
-        self._number[node] = self._graph.values
-        self._graph.layers.append(
-            Layer(kind, tuple(self._number[one] for one in inputs), self._graph.values, node.name, **facts)
-        )
+    def _with_addition(self, node: fx.Node) -> int:
+        """By the later of both operands, a convolution, which finds the other's value ready."""
+        operands = {self._number[operand] for operand in node.args if isinstance(operand, fx.Node)}
+        number = max(operands)
+        if len(operands) != 2 or number in self._added:
+            raise _unknown(node)
+        self._added.add(number)
+        self._extend(node, number, adds=min(operands))
+        return number
+
+    def _extend(self, node: fx.Node, number: int, **facts: Any) -> None:
+        layer = self._graph.layers[number - 1] if number else None
+        if layer is None or layer.kind != "convolution" or number in self._closed:
+            raise _unknown(node)
+        self._graph.layers[number - 1] = replace(layer, **facts)
+
+    def _add(self, node: fx.Node, kind: str, inputs: list[Any], **facts: Any) -> int:
+        number = self._graph.values
+        self._graph.layers.append(Layer(kind, tuple(self._number[one] for one in inputs), number, node.name, **facts))
         self._graph.values += 1
+        return number
 
     def _one(self, node: fx.Node, size: Any) -> int:
         """The single number of a size that is the same in both directions."""
@@ -242,3 +213,7 @@ class _Reader:
         if len(numbers) != 1 or not isinstance(number := numbers.pop(), int):
             raise Unsupported(f"{node.target} differs between its two directions")
         return number
+
+
+def _unknown(node: fx.Node) -> Unsupported:
+    return Unsupported(f"INT8 layers have no {node.target}")

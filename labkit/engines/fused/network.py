@@ -4,13 +4,12 @@ In bytes weights are symmetric per filter, activations symmetric per value (`ran
 product but the first multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers; scale, bias, the
 other branch of a residual and ReLU are applied to it in FP32 before it is rounded. The first convolution multiplies in
 FP16: the 256 levels of an image do not fit into symmetric bytes, and rounding them cost ResNet-50 and GoogLeNet 0.1
-points of top-1. What a residual adds, and what the last mean is taken of, is kept in FP16 beside the bytes: rounded to
-bytes in every block, the errors of 50 blocks add up. The logits are in FP32. `reference` computes the same with
-PyTorch's operators, on any device and slowly: the kernels are held against it, layer by layer.
+points of top-1. Its three channels are too few for tensor cores, so it sees squares of pixels as channels. What a
+residual adds, and what the last mean is taken of, is kept in FP16 beside the bytes: rounded to bytes in every block,
+the errors of 50 blocks add up. The logits are in FP32.
 
 Triton rather than cuDNN or TensorRT: the whole of what follows a convolution goes into its kernel, nothing has to be
-installed beside PyTorch, and the kernels can be read. The first convolution, whose three channels are too few for
-tensor cores, sees squares of pixels as channels.
+installed beside PyTorch, and the kernels can be read.
 """
 
 from __future__ import annotations
@@ -101,8 +100,8 @@ class FusedNetwork:
     def differences(self, images: torch.Tensor) -> dict[str, float]:
         """By layer, how far its kernel is from PyTorch's operators on the same input, over the norm of the result.
 
-        Infinite where bytes are more than one step apart. Not of the logits as a whole: a sum on the edge between two
-        steps may be rounded either way, and a deep network makes as much of that as of any other rounding.
+        Infinite where bytes are more than one step apart or a difference is not finite. Not of the logits as a whole: a
+        sum on the edge between two steps may be rounded either way, and a deep network magnifies that.
         """
         found: dict[str, float] = {}
 
@@ -153,7 +152,7 @@ def _parts(result: Result) -> tuple[torch.Tensor, ...]:
 
 def _apart(seen: torch.Tensor, expected: torch.Tensor) -> float:
     apart = seen.float() - expected.float()
-    if seen.dtype == torch.int8 and float(apart.abs().max()) > 1:
+    if not apart.isfinite().all() or (seen.dtype == torch.int8 and float(apart.abs().max()) > 1):
         return float("inf")
     return float(apart.norm() / expected.float().norm().clamp(min=1e-6))
 

@@ -17,8 +17,6 @@ from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, Tile, fastest, tiles_for
 
 ROW_BYTES = 64  # a first convolution's window is widened by zeros until its row holds a multiple of so many
 _ELEMENTS = 1024  # that a program of the simple kernels makes
-
-
 Result: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
@@ -29,8 +27,8 @@ class Operation(ABC):
         """By a kernel, on a GPU; for `reference` by PyTorch's operators, on any device, slowly."""
         return self._by_pytorch(*inputs) if reference else self._by_kernel(*inputs)
 
-    @abstractmethod
-    def _by_kernel(self, *inputs: torch.Tensor) -> Result: ...
+    def _by_kernel(self, *inputs: torch.Tensor) -> Result:
+        return self._by_pytorch(*inputs)  # what happens once in a network has no kernel of its own
 
     @abstractmethod
     def _by_pytorch(self, *inputs: torch.Tensor) -> Result: ...
@@ -246,16 +244,10 @@ class Mean(Operation):
 
 
 class Resample(Operation):
-    """Averages over windows that make an image of another size: (N, edge, edge, C) of (N, H, W, C), of the same worth.
-
-    No kernel of its own: it happens once in a network, on its smallest images.
-    """
+    """Averages over windows, for an image of another size: (N, edge, edge, C) of (N, H, W, C), of the same worth."""
 
     def __init__(self, edge: int) -> None:
         self.edge = edge
-
-    def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self._by_pytorch(*inputs)
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
         means = functional.adaptive_avg_pool2d(inputs[0].permute(0, 3, 1, 2).float(), self.edge)
@@ -264,9 +256,6 @@ class Resample(Operation):
 
 class Concatenate(Operation):
     """Channels of several values behind each other, (N, H, W, sum of C); of bytes their ranges are the same."""
-
-    def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self._by_pytorch(*inputs)
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
         return torch.cat(inputs, dim=3)

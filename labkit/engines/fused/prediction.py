@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import nn
 
 from labkit.data import DataSet
-from labkit.engines.calibration import calibration_batches, protocol
+from labkit.engines.calibration import calibration_batches, facts_of
 from labkit.engines.folding import fold_batch_norm
 from labkit.engines.fused.network import FusedNetwork
-from labkit.errors import GateError
+from labkit.engines.predicting import Predicts
+from labkit.engines.tolerated import check
 from labkit.trial import Trial
 
 KINDS = {"int8": torch.int8, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -22,23 +22,19 @@ HELD_IMAGES = 16  # on which the kernels are held against PyTorch's operators
 HELD_WITHIN = {"int8": 0.01, "fp16": 0.002, "bf16": 0.01}
 
 
-class FusedPredictor:
-    """Logits of a batch. `model` is in evaluation mode with FP32 weights and is changed in place.
+class FusedPredictor(Predicts):
+    """Logits of a batch in FP32. `model` is in evaluation mode with FP32 weights and is changed in place.
 
-    Bytes are made of FP16 images, by the first layer. The logits are in FP32.
+    Bytes are made of FP16 images, by the first layer.
     """
 
-    compiles = True
-    has_uncompiled_form = False
-
     def __init__(self, trial: Trial, model: nn.Module, data: DataSet, *, part: int) -> None:
-        self.part, self.is_compiled = part, False
-        self._trial, self._model, self._data = trial, model, data
+        super().__init__(trial, part=part)
+        self._model, self._data = model, data
         self._kind = KINDS[trial.precision]
         self.dtype = torch.float16 if self._kind == torch.int8 else self._kind
         self.weight_bytes = self._kind.itemsize
         self.folded = fold_batch_norm(model)
-        self.facts: dict[str, Any] = {}
         self._network: FusedNetwork | None = None
         self._is_held = False
 
@@ -47,14 +43,10 @@ class FusedPredictor:
         yield "calibrate" if self._kind == torch.int8 else "convert", self._read
 
     def _read(self) -> None:
-        batches = calibration_batches(self._trial, self._data) if self._kind == torch.int8 else []
-        self._network = FusedNetwork(self._model, self._kind, batches, image_px=self._trial.image_px)
+        batches = calibration_batches(self.trial, self._data) if self._kind == torch.int8 else []
+        self._network = FusedNetwork(self._model, self._kind, batches, image_px=self.trial.image_px)
         if batches:
-            self.facts["calibration"] = {
-                "batches": len(batches),
-                "images": sum(map(len, batches)),
-                "protocol": protocol(self._data),
-            }
+            self.facts["calibration"] = facts_of(batches, self._data)
 
     def compile(self) -> None:
         """The first prediction compiles, tries the tiles, and is held against PyTorch's operators."""
@@ -62,24 +54,20 @@ class FusedPredictor:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (B, classes) in FP32 of images (B, 3, H, W) of `dtype`; GateError where a kernel is wrong."""
-        assert self._network is not None, "prepare first"
-        if len(images) <= self.part:
-            logits = self._network(images)
-        else:
-            logits = torch.cat([self._network(part) for part in images.split(self.part)])
+        logits = super().__call__(images)
         if not self._is_held:
             self._hold(images[:HELD_IMAGES])
         return logits
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        assert self._network is not None, "prepare first"
+        return self._network(images)
 
     def _hold(self, images: torch.Tensor) -> None:
         assert self._network is not None
         apart = self._network.differences(images)
         worst = max(apart, key=apart.__getitem__)
-        tolerance = HELD_WITHIN[self._trial.precision]
-        if not apart[worst] <= tolerance:
-            raise GateError(
-                f"the kernel of layer {worst} differs by {apart[worst]:.2g} of its result's norm from PyTorch's "
-                f"operators on the same input, more than {tolerance:g}"
-            )
+        said = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
+        check(said, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
         self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
         self._is_held = True

@@ -1,10 +1,9 @@
 """How much a step of each INT8 activation is worth: ranges from calibration images, symmetric, one for a whole value.
 
-A range is not the largest magnitude seen but the one whose rounding and clipping together make the smallest squared
-error, relative to each image's own activations: a few images whose activations are a hundred times larger than the
-others' would otherwise set a step at which nothing is left of the others (TensorRT, which the Dell paper used, guards
-against them by the entropy of a histogram). Values that are only moved, by a pooling or a concatenation, share a range
-with where they go.
+A range is not the largest magnitude seen: it is the range whose rounding and clipping together make the smallest
+squared error, relative to each image's own activations. A few images with activations a hundred times larger would
+otherwise set a step at which nothing is left of the others (the Dell paper's TensorRT guards against them by the
+entropy of a histogram). Values that a pooling or a concatenation only moves share a range with where they go.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from scipy.cluster.hierarchy import DisjointSet
 
 from labkit.engines.fused.graph import Graph
 
@@ -82,16 +82,9 @@ def best_range(counts: torch.Tensor, largest: float) -> float:
 
 def groups(graph: Graph) -> list[int]:
     """For each value the smallest number among those that share its range."""
-    head = list(range(graph.values))
-
-    def find(number: int) -> int:
-        while head[number] != number:
-            number = head[number]
-        return number
-
+    sharing = DisjointSet(range(graph.values))
     for layer in graph.layers:
         if layer.kind in _MOVING:
             for number in layer.inputs:
-                one, other = sorted((find(number), find(layer.output)))
-                head[other] = one
-    return [find(number) for number in range(graph.values)]
+                sharing.merge(number, layer.output)
+    return [min(sharing.subset(number)) for number in range(graph.values)]

@@ -23,7 +23,7 @@ class Tile:
     splits: int = 1
 
 
-# Tried in turn, and the fastest is kept. Few rows are what a small batch leaves of a small image.
+# Few rows are what a small batch leaves of a small image.
 FEW_ROWS = (
     Tile(16, 32, 128, 4, 5),
     Tile(16, 64, 128, 4, 4),

@@ -1,7 +1,7 @@
 """JAX's compiled programs, kept on the disk as PyTorch's compiler keeps its own: a later pass takes them from there.
 
-Of GPUs only. XLA names a GPU's programs by its kind, and its choices of algorithms lie beside them; a CPU's name the
-processor loosely, and a folder that several machines share could give one of them instructions that it does not have.
+Of GPUs only. XLA names a GPU's programs by its kind, but a CPU's loosely: where several machines share a folder, one of
+them could get instructions that it does not have.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ everywhere. What is dropped is drawn alike on all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -55,10 +54,9 @@ class TrainingOnJax(KerasTraining):
         super().__init__(trial, pixels)
         self._state: State | None = None
 
-    def on_device(self) -> AbstractContextManager[Any]:
+    def on_device(self) -> Any:
         """JAX's default device."""
-        scope: AbstractContextManager[Any] = jax.default_device(self._device)
-        return scope
+        return jax.default_device(self._device)
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
         """Tracing and compiling, neither of which runs a step."""
@@ -73,9 +71,12 @@ class TrainingOnJax(KerasTraining):
             step = jax.shard_map(step, mesh=self._mesh, in_specs=parts, out_specs=EVERYWHERE, check_vma=False)
         self._lowered = jax.jit(step, donate_argnums=0).lower(self._state, *self._put(images, labels))
 
+    @property
+    def _variables(self) -> tuple[list[Any], list[Any], list[Any]]:
+        return self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
+
     def _take_state(self) -> None:
-        of = (self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables)
-        trained, rest, kept = (self._given(variables) for variables in of)
+        trained, rest, kept = (self._given(variables) for variables in self._variables)
         self._state = (trained, rest, kept, self._zero())
 
     def restart(self, weights: Mapping[str, Any]) -> None:
@@ -113,8 +114,7 @@ class TrainingOnJax(KerasTraining):
         trained, rest, kept, total = state
 
         def loss_and_rest(trained: list[Any]) -> tuple[Any, tuple[Any, list[Any]]]:
-            logits, new_rest = self.model.stateless_call(trained, rest, self._inputs(images), training=True)
-            loss = self._cross_entropy(labels, logits)
+            loss, new_rest = self._loss_and_rest(trained, rest, images, labels)
             with keras.StatelessScope(state_mapping=list(zip(self.optimizer.variables, kept, strict=True))):
                 return self._scaled(loss), (loss, new_rest)
 
@@ -141,21 +141,19 @@ class TrainingOnJax(KerasTraining):
     def store(self) -> None:
         """Weights, statistics and momenta of the last step, copied into Keras's variables."""
         assert self._state is not None
-        trained, rest, kept, _ = self._state
-        of = (self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables)
-        for variables, values in zip(of, (trained, rest, kept), strict=True):
+        for variables, values in zip(self._variables, self._state[:3], strict=True):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(jnp.array(value, copy=True))
 
-    def _forward_loss(self, images: Any, labels: Any) -> float:
-        def loss(trained: list[Any], rest: list[Any], images: Any, labels: Any) -> Any:
-            logits, _ = self.model.stateless_call(trained, rest, self._inputs(images), training=True)
-            return self._cross_entropy(labels, logits)
+    def _loss_and_rest(self, trained: Any, rest: Any, images: Any, labels: Any) -> tuple[Any, list[Any]]:
+        logits, new_rest = self.model.stateless_call(trained, rest, self._inputs(images), training=True)
+        return self._cross_entropy(labels, logits), new_rest
 
-        values = [[v.value for v in of] for of in (self.model.trainable_variables, self.model.non_trainable_variables)]
-        forward = jax.jit(loss)
+    def _forward_loss(self, images: Any, labels: Any) -> float:
+        values = [[variable.value for variable in variables] for variables in self._variables[:2]]
+        forward = jax.jit(self._loss_and_rest)
         parts = zip(*(np.split(array, self.trial.devices) for array in (images, labels)), strict=True)
-        return float(np.mean([float(forward(*values, *jax.device_put(part, self._device))) for part in parts]))
+        return float(np.mean([float(forward(*values, *jax.device_put(part, self._device))[0]) for part in parts]))
 
 
 def _devices(kind: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -39,32 +38,27 @@ class TrainingOnTensorFlow(KerasTraining):
                 reduce_retracing=False,
             )
 
-    def on_device(self) -> AbstractContextManager[Any]:
-        """TensorFlow's own scope."""
-        scope: AbstractContextManager[Any] = tf.device(self._place)
-        return scope
+    def on_device(self) -> Any:
+        """TensorFlow's scope."""
+        return tf.device(self._place)
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
         """Tracing; XLA compiles in the first step, which is part of `compile` then."""
         if self.trial.engine != "eager":
             yield "trace", self._trace
         if self.trial.engine == "xla":
-            yield "compile", lambda: self._first(batch)
+            yield "compile", lambda: self._run_first_step(batch)
 
     def _trace(self) -> None:
         with self.on_device():
             self._step.get_concrete_function()
-
-    def _first(self, batch: HostBatch) -> None:
-        self.update(batch)
-        self.wait()
 
     def _train(self, images: Any, labels: Any) -> None:
         if self.traces is not None:
             self.traces += 1  # Python runs this when it traces, and never again
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
-            loss = self._cross_entropy(labels, self.model(self._inputs(images), training=True))
+            loss = self._loss_of(images, labels)
             scaled = self._scaled(loss)
         gradients = tape.gradient(scaled, variables)
         if any(gradient is None for gradient in gradients):
@@ -87,8 +81,7 @@ class TrainingOnTensorFlow(KerasTraining):
 
     def _forward_loss(self, images: Any, labels: Any) -> float:
         with self.on_device():
-            inputs = self._inputs(tf.convert_to_tensor(images))
-            return float(self._cross_entropy(tf.convert_to_tensor(labels), self.model(inputs, training=True)))
+            return float(self._loss_of(tf.convert_to_tensor(images), tf.convert_to_tensor(labels)))
 
 
 def _capability() -> tuple[int, int] | None:

@@ -8,7 +8,6 @@ PyTorch was asked to do, forward and back, and torch.compile gets that, as one g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -38,16 +37,15 @@ class TrainingOnTorch(KerasTraining):
         self._total = torch.zeros((), device=self._device)
         self._step: Any = self._train
 
-    def on_device(self) -> AbstractContextManager[Any]:
+    def on_device(self) -> Any:
         """Keras's scope, which PyTorch's back end reads."""
-        scope: AbstractContextManager[Any] = keras.device("gpu:0" if self._device.type == "cuda" else "cpu")
-        return scope
+        return keras.device("gpu:0" if self._device.type == "cuda" else "cpu")
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
         """Tracing; Inductor compiles in the first step, which is part of `compile` then."""
         if self.trial.engine == "compile":
             yield "trace", lambda: self._trace(*batch)
-            yield "compile", lambda: self._first(batch)
+            yield "compile", lambda: self._compile(batch)
 
     def _trace(self, images: Any, labels: Any) -> None:
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -60,23 +58,17 @@ class TrainingOnTorch(KerasTraining):
         self._graph = torch.compile(graph, dynamic=False, fullgraph=True)
         self._step = self._train_compiled
 
-    def _first(self, batch: HostBatch) -> None:
+    def _compile(self, batch: HostBatch) -> None:
         before = compiler_cache()
-        self.update(batch)
-        self.wait()
+        self._run_first_step(batch)
         self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
 
     def _state(self) -> tuple[list[Any], list[Any], Any]:
         """Weights, what else the model keeps, and what the loss is scaled by."""
-        trained, rest = (
-            [variable.value.detach() for variable in of]
-            for of in (self.model.trainable_variables, self.model.non_trainable_variables)
-        )
-        return (
-            trained,
-            rest,
-            self.optimizer.dynamic_scale.value if self._scales else torch.ones((), device=self._device),
-        )
+        both = (self.model.trainable_variables, self.model.non_trainable_variables)
+        trained, rest = ([variable.value.detach() for variable in variables] for variables in both)
+        scale = self.optimizer.dynamic_scale.value if self._scales else torch.ones((), device=self._device)
+        return trained, rest, scale
 
     def _pure(self, trained: list[Any], rest: list[Any], scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
         """The loss, what the model keeps after it, and gradients: nothing is changed in place."""
@@ -87,9 +79,6 @@ class TrainingOnTorch(KerasTraining):
         loss = self._cross_entropy(labels, logits)
         gradients = torch.autograd.grad(loss * scale, weights)
         return loss.detach(), [value.detach() for value in new_rest], list(gradients)
-
-    def _loss_of(self, images: Any, labels: Any) -> Any:
-        return self._cross_entropy(labels, self.model(self._inputs(images), training=True))
 
     def _put(self, array: Any) -> Any:
         """On the device; to a GPU from pinned memory, since a copy from any other waits."""

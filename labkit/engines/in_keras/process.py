@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from labkit.errors import LabkitError
@@ -35,15 +36,9 @@ def enter(framework: str) -> Any:
             f"need processes of their own."
         )
     if wanted == "tensorflow":
-        _grow_memory()
+        import tensorflow as tf
+
+        with suppress(RuntimeError):  # its first operation is behind us, and so is this
+            for gpu in tf.config.list_physical_devices("GPU"):
+                tf.config.experimental.set_memory_growth(gpu, True)
     return keras
-
-
-def _grow_memory() -> None:
-    import tensorflow as tf
-
-    for gpu in tf.config.list_physical_devices("GPU"):
-        try:
-            tf.config.experimental.set_memory_growth(gpu, True)
-        except RuntimeError:  # its first operation is behind us, and so is this
-            return

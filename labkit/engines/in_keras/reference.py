@@ -81,7 +81,7 @@ def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    from labkit.data.augment import Augment, Preparation
+    from labkit.data.augment import Preparation
     from labkit.models import build, count
 
     network = {name: specification[name] for name in ("image_px", "classes", "stem", "head")}
@@ -99,10 +99,7 @@ def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
         device=torch.device("cpu"),
         mean=tuple(pixels.mean),  # type: ignore[arg-type]
         std=tuple(pixels.std),  # type: ignore[arg-type]
-        seed=0,  # nothing is drawn
-        augment=Augment(),
         image_px=specification["image_px"],
-        interpolation="bilinear",
     )
     parts = zip(*(each.chunk(specification["devices"]) for each in (prepare(images), labels)), strict=True)
     with torch.no_grad():  # each device normalises by its own images

@@ -25,10 +25,10 @@ from labkit.recipes import MOMENTUM, WEIGHT_DECAY
 class TorchSGD(keras.optimizers.Optimizer):
     """PyTorch's SGD with momentum and coupled weight decay on every weight, biases and batch norm's too."""
 
-    def __init__(
-        self, learning_rate: float, *, momentum: float = MOMENTUM, decay: float = WEIGHT_DECAY, name: str = "torch_sgd"
-    ) -> None:
-        super().__init__(learning_rate=learning_rate, name=name)  # its own weight_decay would be the decoupled one
+    def __init__(self, learning_rate: float, *, momentum: float = MOMENTUM, decay: float = WEIGHT_DECAY) -> None:
+        super().__init__(
+            learning_rate=learning_rate, name="torch_sgd"
+        )  # its own weight_decay would be the decoupled one
         self.momentum, self.decay = momentum, decay
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -50,8 +50,7 @@ class TorchSGD(keras.optimizers.Optimizer):
     def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
         """All variables' steps. On PyTorch in a few kernels of many tensors each, as Keras's own optimisers have it.
 
-        One by one they would be a thousand launches of some microseconds, and the loop would be slower for our
-        optimiser alone. The gradients are used up: they hold what is taken from the weights afterwards.
+        One by one they would be a thousand launches. The gradients are used up: they become the steps.
         """
         if keras.backend.backend() != "torch":
             super()._backend_update_step(grads, trainable_variables, learning_rate)
@@ -67,7 +66,3 @@ class TorchSGD(keras.optimizers.Optimizer):
             torch._foreach_copy_(grads, momenta)
             torch._foreach_mul_(grads, ops.convert_to_tensor(learning_rate))  # as a number it would be waited for
             torch._foreach_sub_(weights, grads)
-
-    def get_config(self) -> dict[str, Any]:
-        """What a saved one is made of again."""
-        return {**super().get_config(), "momentum": self.momentum, "decay": self.decay}

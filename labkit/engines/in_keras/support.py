@@ -8,8 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from labkit.engines.batch_of_one import why_not_normalised
-from labkit.engines.capability import why_too_old
+from labkit.engines.any_framework import why_not_normalised, why_not_on_cpu, why_too_old
 from labkit.hardware.frameworks import KNOWN, title_of
 from labkit.models.in_keras import KERAS_MODELS
 from labkit.trial import Trial
@@ -50,25 +49,20 @@ def why_unsupported(trial: Trial) -> str | None:
         return f"{trial.model} is defined for PyTorch alone; Keras has {', '.join(KERAS_MODELS)}"
     if trial.precision not in POLICIES:
         return f"{title} does not train in {trial.precision}"
-    if trial.device == "cpu" and trial.precision == "tf32":
-        return "TF32 is a mode of NVIDIA's tensor cores (Ampere and later); a CPU has none"
-    if trial.device == "cpu" and trial.precision == "fp16":
-        return "FP16 is trained on GPUs only, in every framework: use BF16 on a CPU"
+    if trial.device == "cpu" and (reason := why_not_on_cpu(trial.precision)):
+        return reason
     if trial.devices > 1 and trial.framework != "keras-jax":
         return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch as it is do"
     plain = Trial()
     for name, instead in _PLAIN.items():
         if getattr(trial, name) != getattr(plain, name):
             return f"{title} has no other {name} than {getattr(plain, name)!r}: {instead}"
-    return why_not_normalised(trial) or why_not_installed(trial.framework)
+    return why_not_normalised(trial) or _why_not_installed(trial.framework)
 
 
-def why_not_installed(framework: str) -> str | None:
-    """Which of Keras and its back end this Python lacks; None where both are there."""
-    for package in KNOWN[framework].packages:
-        if find_spec(package) is None:
-            return f"{package} is not installed in the Python that this ran with"
-    return None
+def _why_not_installed(framework: str) -> str | None:
+    missing = [package for package in KNOWN[framework].packages if find_spec(package) is None]
+    return f"{missing[0]} is not installed in the Python that this ran with" if missing else None
 
 
 def why_not_here(trial: Trial, capability: Any) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +33,8 @@ class KerasTraining(ABC):
     """A model with its optimiser, driven by the trial's engine on the trial's device.
 
     `traces` counts how often Python ran the function that an engine makes its programs from; of the eager engine, whose
-    function Python runs in each step, it is None. `steps` are those since the loss was taken. `facts` are of
-    the back end's own, once it is prepared.
+    function Python runs in each step, it is None. `steps` are those since the loss was taken, `facts` the back end's
+    own once it is prepared. `drops_out` says whether random values are dropped in training.
     """
 
     traces: int | None
@@ -59,12 +58,14 @@ class KerasTraining(ABC):
             if self._scales:
                 self.optimizer = keras.optimizers.LossScaleOptimizer(self.optimizer, initial_scale=LOSS_SCALE)
             self.optimizer.build(self.model.trainable_variables)
+            self._dropouts = [layer for layer in self.model.layers if isinstance(layer, keras.layers.Dropout)]
+            self.drops_out = bool(self._dropouts)
             self._mean = keras.ops.convert_to_tensor(np.asarray(pixels.mean, np.float32))
             self._std = keras.ops.convert_to_tensor(np.maximum(np.asarray(pixels.std, np.float32), 1))
 
     @abstractmethod
-    def on_device(self) -> AbstractContextManager[Any]:
-        """Within it, what is made lies on the trial's device."""
+    def on_device(self) -> Any:
+        """The framework's own context, within which what is made lies on the trial's device."""
 
     @abstractmethod
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
@@ -74,6 +75,10 @@ class KerasTraining(ABC):
         """Queue one step."""
         self.steps += 1
         self._update(*batch)
+
+    def _run_first_step(self, batch: HostBatch) -> None:
+        self.update(batch)  # an engine compiles in it
+        self.wait()
 
     @abstractmethod
     def _update(self, images: Any, labels: Any) -> None:
@@ -108,24 +113,17 @@ class KerasTraining(ABC):
 
     def loss_without_dropout(self, batch: HostBatch) -> float:
         """The loss in training mode with nothing dropped. Running statistics of `model` may follow it."""
-        dropouts = [layer for layer in self.model.layers if isinstance(layer, self._keras.layers.Dropout)]
-        rates = [layer.rate for layer in dropouts]
-        for layer in dropouts:
+        rates = [layer.rate for layer in self._dropouts]
+        for layer in self._dropouts:
             layer.rate = 0.0
-        try:
-            return self._forward_loss(*batch)
-        finally:
-            for layer, rate in zip(dropouts, rates, strict=True):
-                layer.rate = rate
+        loss = self._forward_loss(*batch)
+        for layer, rate in zip(self._dropouts, rates, strict=True):
+            layer.rate = rate
+        return loss
 
     @abstractmethod
     def _forward_loss(self, images: Any, labels: Any) -> float:
         """The loss of a batch in training mode, without a step."""
-
-    @property
-    def drops_out(self) -> bool:
-        """Whether random values are dropped in training."""
-        return any(isinstance(layer, self._keras.layers.Dropout) for layer in self.model.layers)
 
     # ---- of the step, in the operators that all back ends have ----
 
@@ -137,6 +135,10 @@ class KerasTraining(ABC):
             return ready
         size = (self.trial.image_px, self.trial.image_px)
         return ops.image.resize(ready, size, interpolation="bilinear", data_format="channels_last")
+
+    def _loss_of(self, images: Any, labels: Any) -> Any:
+        """The loss of a batch as it comes from the host."""
+        return self._cross_entropy(labels, self.model(self._inputs(images), training=True))
 
     def _cross_entropy(self, labels: Any, logits: Any) -> Any:
         """Mean over the batch, of logits in FP32."""

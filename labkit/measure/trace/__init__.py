@@ -5,7 +5,7 @@
 """
 
 from labkit.measure.trace.analysis import Analysis, analyse
-from labkit.measure.trace.events import SECTION, STEP, Event, Events, Kind, UntracedError
+from labkit.measure.trace.events import SECTION, STEP, Events, Kind, UntracedError
 from labkit.measure.trace.memory import Held, memory_of_step
 from labkit.measure.trace.reading import read_trace
 from labkit.measure.trace.taking import TRACE_LIMIT_S, WARM_UP_STEPS, take_trace
@@ -16,7 +16,6 @@ __all__ = [
     "TRACE_LIMIT_S",
     "WARM_UP_STEPS",
     "Analysis",
-    "Event",
     "Events",
     "Held",
     "Kind",

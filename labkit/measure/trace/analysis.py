@@ -13,12 +13,14 @@ import numpy as np
 from labkit.measure.trace import on_device, on_host
 from labkit.measure.trace.calls import class_of_call
 from labkit.measure.trace.events import Events, UntracedError
-from labkit.measure.trace.found import LONGEST, Found
+from labkit.measure.trace.found import LONGEST, NUMBERS, Found
+from labkit.measure.trace.kernels import computing
 from labkit.measure.trace.pieces import Cut, cut
 from labkit.measure.trace.reading import read_trace
 from labkit.records.traced import RULES, SECTIONS, Memory, Piece, Traced
 
 Of = Literal["kernels", "operators"]
+GAPS = ("launch_gap_s", "queue_gap_s", "edge_gap_s")  # of a device, which waits for a host
 
 
 class Analysis:
@@ -43,7 +45,7 @@ class Analysis:
         of = self._of or what_computes(piece)
         if of == "kernels" and not piece.events.are("kernel").any():
             raise UntracedError("the profiler saw no kernels in the steps: the driver may keep its tracing from users")
-        if of == "operators" and not len(on_host.computing(piece.events)):
+        if of == "operators" and not len(computing(piece.events)):
             raise UntracedError("the profiler saw no operator of PyTorch in the steps")
         found = on_device.look(piece) if of == "kernels" else on_host.look(piece)
         self._of = of
@@ -64,38 +66,26 @@ class Analysis:
         found, on_gpu = self._found, self._of == "kernels"
         order = {name: number for number, name in enumerate(SECTIONS)}
         sections = sorted(found.sections.items(), key=lambda one: order.get(one[0], len(order)))
-        by_name = found.calls.items()
-        fills = found.fills.totals().get("fill")
+        numbers = {name: getattr(found, name) for name in NUMBERS}
+        if not on_gpu:
+            numbers |= dict.fromkeys(GAPS)
         return Traced(
+            **numbers,
             of=self._of,
             rules=RULES,
-            steps=found.steps,
             asked_for=asked_for or found.steps,
             steps_before=steps_before,
             devices=max(found.devices, 1),
             pieces=self._pieces,
-            elapsed_s=found.elapsed_s,
-            busy_s=found.busy_s,
-            active_s=found.active_s,
-            launch_gap_s=found.launch_gap_s if on_gpu else None,
-            queue_gap_s=found.queue_gap_s if on_gpu else None,
-            edge_gap_s=found.edge_gap_s if on_gpu else None,
             kernels=found.kernel_classes(),
             algorithms=found.algorithms(),
             longest=found.longest(),
             convolution_kernel=found.convolution_kernel(),
-            max_pool_backward_s=found.max_pool_backward_s,
-            broadcast_s=found.broadcast_s,
-            overlapping_s=found.overlapping_s,
             copies=found.copies_by_direction(),
-            fills=fills,
-            copy_s=found.copy_s,
-            copy_beside_kernel_s=found.copy_beside_kernel_s,
-            calls=found.call_classes(),
-            calls_by_name=dict(by_name[:LONGEST]),
+            fills=found.fills.totals().get("fill"),
+            calls=found.calls.totals_by(class_of_call),
+            calls_by_name=dict(found.calls.items()[:LONGEST]),
             sections={name: section.section() for name, section in sections},
-            exchange_s=found.exchange_s,
-            exposed_exchange_s=found.exposed_exchange_s,
             memory=memory,
             notes=list(found.notes),
         )

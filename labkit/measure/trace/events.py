@@ -1,14 +1,12 @@
 """What a trace holds: kernels, copies, fills, calls, operators and ranges, each with its stretch of time.
 
-Events stand in columns (`Events`): a large file has millions of them, and what is asked of them is asked of all at
-once. One of them is an `Event`, which tests and small traces are made of.
+Events stand in columns: a large file has millions of them, and what is asked of them is asked of all at once.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -39,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "operator": "operator",
     "user_annotation": "range",
 }
+COLUMNS = ("name", "code", "began_s", "ended_s", "stream", "device", "correlation", "bytes")
 UNKNOWN = -1  # bytes, where the trace does not say how many
 STEP = "labkit step"  # the range around each traced step
 SECTION = "labkit section: "  # ranges of a step's sections; the name of one follows
@@ -49,26 +48,11 @@ class UntracedError(UserError):
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that ran: seconds from any common moment.
+class Events:
+    """Events in columns of one length, in seconds from any common moment; `names[name[i]]` is the name of the i-th.
 
     `stream` is the CUDA stream of a kernel, copy or fill, and the host's thread of anything else. A kernel and the call
     that launched it have the same `correlation`, which is 0 where there is none.
-    """
-
-    name: str
-    kind: Kind
-    began_s: float
-    ended_s: float
-    stream: int = 0
-    device: int = 0
-    correlation: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True)
-class Events:
-    """Events in columns of one length; `names[name[i]]` is the name of the i-th.
 
     There is no `External id`: in PyTorch before 2.1 those of calls and of operators are numbers of two kinds, so which
     operator launched a kernel follows from when and in which thread its call was made.
@@ -88,14 +72,6 @@ class Events:
     def __len__(self) -> int:
         return len(self.name)
 
-    @classmethod
-    def of(cls, events: Iterable[Event]) -> Events:
-        """Columns of single events."""
-        columns = Columns()
-        for one in events:
-            columns.add(one)
-        return columns.events()
-
     def are(self, *kinds: Kind) -> Mask:
         """Which events are of one of the kinds."""
         return np.isin(self.code, [CODES[kind] for kind in kinds])
@@ -107,17 +83,7 @@ class Events:
 
     def only(self, mask: Mask | Integers) -> Events:
         """Some of the events, by a mask or by their indices."""
-        return replace(
-            self,
-            name=self.name[mask],
-            code=self.code[mask],
-            began_s=self.began_s[mask],
-            ended_s=self.ended_s[mask],
-            stream=self.stream[mask],
-            device=self.device[mask],
-            correlation=self.correlation[mask],
-            bytes=self.bytes[mask],
-        )
+        return replace(self, **{column: getattr(self, column)[mask] for column in COLUMNS})
 
     def moved(self, seconds: float) -> Events:
         """The same events, so much later."""
@@ -138,12 +104,6 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self._values) // 8
-
-    def add(self, event: Event) -> None:
-        """One event more."""
-        number = self._names.setdefault(event.name, len(self._names))
-        where = (event.stream, event.device, event.correlation, event.bytes)
-        self._values.extend((event.began_s, event.ended_s, number, CODES[event.kind], *where))
 
     def add_row(self, row: dict[str, Any], kind: Kind, zero_us: float) -> None:
         """A row of the profiler's file, whose times are microseconds.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
+from statistics import median_low
 from typing import Generic, TypeVar
 
-from labkit.measure.trace.calls import class_of_call
 from labkit.records.traced import Algorithm, CallClass, Copies, Direction, Kernel, KernelClass, Section, Total
 
 Key = TypeVar("Key", bound=Hashable)
+Group = TypeVar("Group", bound=Hashable)
 LONGEST = 15  # kernels and calls that a record names
 
 Label = tuple[str, KernelClass, Algorithm | None]  # of a kernel: its shortened name, and what it does
@@ -40,6 +41,14 @@ class Tallies(Generic[Key]):
     def totals(self) -> dict[Key, Total]:
         """By key, what took most first."""
         return dict(self.items())
+
+    def totals_by(self, group: Callable[[Key], Group | None]) -> dict[Group, Total]:
+        """By the group of the keys, without the keys that have none."""
+        kept: Tallies[Group] = Tallies()
+        for key, total in self.items():
+            if (name := group(key)) is not None:
+                kept.put(name, total.seconds, total.count)
+        return kept.totals()
 
 
 @dataclass
@@ -92,7 +101,7 @@ class Found:
 
     def add(self, other: Found) -> None:
         """All of another."""
-        for name in _NUMBERS:
+        for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kernels", "copies", "fills", "calls"):
             getattr(self, name).add(getattr(other, name))
@@ -105,18 +114,11 @@ class Found:
 
     def kernel_classes(self) -> dict[KernelClass, Total]:
         """Kernels by class; their seconds are those of all kernels, and nothing else."""
-        kept: Tallies[KernelClass] = Tallies()
-        for (_, kind, _), total in self.kernels.items():
-            kept.put(kind, total.seconds, total.count)
-        return kept.totals()
+        return self.kernels.totals_by(lambda label: label[1])
 
     def algorithms(self) -> dict[Algorithm, Total]:
         """Convolutions by how they are done."""
-        kept: Tallies[Algorithm] = Tallies()
-        for (_, kind, algorithm), total in self.kernels.items():
-            if kind == "convolution" and algorithm is not None:
-                kept.put(algorithm, total.seconds, total.count)
-        return kept.totals()
+        return self.kernels.totals_by(lambda label: label[2] if label[1] == "convolution" else None)
 
     def longest(self) -> list[Kernel]:
         """The kernels that took most time together."""
@@ -137,27 +139,10 @@ class Found:
                 seconds=total.seconds,
                 count=total.count,
                 bytes=sum(size * count for size, count in self.sizes[direction].items()),
-                median_bytes=_median(self.sizes[direction]),
+                median_bytes=median_low(self.sizes[direction].elements()),
             )
             for direction, total in self.copies.items()
         }
 
-    def call_classes(self) -> dict[CallClass, Total]:
-        """Calls by class."""
-        kept: Tallies[CallClass] = Tallies()
-        for name, total in self.calls.items():
-            kept.put(class_of_call(name), total.seconds, total.count)
-        return kept.totals()
 
-
-_NUMBERS = [one.name for one in fields(Found) if one.default in (0, 0.0) and one.name != "devices"]
-
-
-def _median(sizes: Counter[int]) -> int:
-    """The smallest size that at least half of the copies don't exceed."""
-    left = sum(sizes.values()) / 2
-    for size in sorted(sizes):
-        left -= sizes[size]
-        if left <= 0:
-            return size
-    raise ValueError("there are no sizes")
+NUMBERS = [one.name for one in fields(Found) if one.default in (0, 0.0) and one.name != "devices"]

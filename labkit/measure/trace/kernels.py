@@ -65,7 +65,7 @@ def _ask_operators(known: list[Known], piece: Cut, index: Integers) -> None:
     """Ask the operators that called what no rule knows, and whether a matrix product is a convolution's."""
     events = piece.events
     unclear = [at for at, one in enumerate(known) if one.kind in (None, "matrix_product")]
-    operators = np.flatnonzero(events.are("operator") & _computing(events))
+    operators = computing(events)
     if not unclear or not len(operators):
         return
     calls = piece.launched_by[index]
@@ -99,6 +99,7 @@ def _ask_operators(known: list[Known], piece: Cut, index: Integers) -> None:
             known[at] = said
 
 
-def _computing(events: Events) -> Mask:
+def computing(events: Events) -> Integers:
+    """The operators that compute; those of autograd and of groups of processes only have others do it."""
     fits = np.array([computes(name) for name in events.names], dtype=bool)
-    return fits[events.name]
+    return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

@@ -25,12 +25,7 @@ def without_arguments(name: str) -> str:
     for anonymous in _ANONYMOUS:
         name = name.replace(anonymous, "")
     name = name.removeprefix("void ").replace("operator()()", "operator_call")
-    depth = 0
-    for at, character in enumerate(name):
-        depth += (character == "<") - (character == ">")
-        if character == "(" and depth == 0 and at:
-            return name[:at].strip()
-    return name.strip()
+    return _before(name, "(")
 
 
 @lru_cache(maxsize=4096)
@@ -41,7 +36,7 @@ def short_name(name: str) -> str:
     head = head.removeprefix("at::native::").removeprefix("at::cuda::")
     if not opened:
         return _cut(_TAIL.sub("", head))
-    first = _first(arguments)
+    first = _before(arguments, ",>")
     if head.endswith("::Kernel") and re.fullmatch(r"\w+", first):  # CUTLASS: all is in the name of its one argument
         return _cut(first)
     if _MADE_FOR.search(head):
@@ -50,13 +45,14 @@ def short_name(name: str) -> str:
     return _cut(f"{head}<{_CASTS.sub('', arguments).replace('at::native::', '')}")
 
 
-def _first(arguments: str) -> str:
+def _before(text: str, stops: str) -> str:
+    """The text before the first of these characters that is in no template's brackets."""
     depth = 0
-    for at, character in enumerate(arguments):
-        if depth == 0 and character in ",>":
-            return arguments[:at].strip()
+    for at, character in enumerate(text):
+        if at and depth == 0 and character in stops:
+            return text[:at].strip()
         depth += (character == "<") - (character == ">")
-    return arguments
+    return text.strip()
 
 
 def _cut(name: str) -> str:

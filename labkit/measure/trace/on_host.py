@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from labkit.measure.trace.classes import computes, of_operator
-from labkit.measure.trace.events import Events, Integers
+from labkit.measure.trace.classes import of_operator
 from labkit.measure.trace.found import Found, InSection
-from labkit.measure.trace.kernels import of_section
+from labkit.measure.trace.kernels import computing, of_section
 from labkit.measure.trace.pieces import Cut, Sections
 from labkit.measure.trace.spans import Spans, own_s, repeated_s, within
 
@@ -51,9 +48,3 @@ def look(piece: Cut) -> Found:
             busy_s=Spans.union(begin[inside], end[inside]).length_s,
         )
     return found
-
-
-def computing(events: Events) -> Integers:
-    """The operators that compute; those of autograd and of groups of processes only have others do it."""
-    fits = np.array([computes(name) for name in events.names], dtype=bool)
-    return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

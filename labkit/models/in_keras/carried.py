@@ -1,14 +1,14 @@
 """Weights, statistics and gradients from PyTorch to Keras and back, by name; neither framework is needed for it.
 
-A Keras layer has the name of PyTorch's module (`names`), so `conv1.weight` is the `kernel` of the layer `conv1`. What
-differs is the order of axes: convolutions are (filters, channels, height, width) in PyTorch and (height, width,
+A Keras layer has the name of PyTorch's module (`layer_name`), so `conv1.weight` is the `kernel` of the layer `conv1`.
+What differs is the order of axes: convolutions are (filters, channels, height, width) in PyTorch and (height, width,
 channels, filters) in Keras, matrices are transposed, and a matrix behind flattened features takes them channels first
 or channels last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from labkit.errors import LabkitError
-from labkit.models.in_keras.names import module_name
 
 if TYPE_CHECKING:
     import keras
@@ -33,6 +32,11 @@ _NAMES = {
 }
 _WITHOUT_PARTNER = "num_batches_tracked"  # PyTorch counts its batches; nothing that is computed here depends on it
 _OF_DROPOUT = "seed_generator_state"  # Keras keeps a dropout's random state among the variables
+
+
+def layer_name(module: str) -> str:
+    """The layer's name, `layer1-0-conv1` of `layer1.0.conv1`: under PyTorch's back end it may hold no point."""
+    return module.replace(".", "-")
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def pairs(model: keras.Model) -> list[Pair]:
                 raise LabkitError(f"{layer.name}'s {variable.name} has no name in PyTorch: add it to carried.py.")
             matrix = variable.name == "kernel" and flattened
             found.append(
-                Pair(f"{module_name(layer.name)}.{_NAMES[variable.name]}", variable, flattened if matrix else None)
+                Pair(f"{layer.name.replace('-', '.')}.{_NAMES[variable.name]}", variable, flattened if matrix else None)
             )
     return found
 
@@ -105,16 +109,9 @@ def carry_to_keras(state: Mapping[str, Any], model: keras.Model) -> None:
 
 def carry_to_torch(model: keras.Model) -> dict[str, Array]:
     """A Keras model's weights and statistics with PyTorch's names and order of axes, in memory of their own."""
-    return {pair.name: _own(pair.to_torch(_array(pair.variable))) for pair in pairs(model)}
+    from keras import ops
 
-
-def gradients_to_torch(model: keras.Model, gradients: Sequence[Any]) -> dict[str, Array]:
-    """The same of gradients, or of whatever stands in the order of the model's `trainable_variables`."""
-    place = {id(variable): index for index, variable in enumerate(model.trainable_variables)}
-    if len(gradients) != len(place):
-        raise LabkitError(f"{len(gradients)} gradients were given for {len(place)} trainable variables.")
-    trained = [(pair, place[id(pair.variable)]) for pair in pairs(model) if id(pair.variable) in place]
-    return {pair.name: _own(pair.to_torch(_array(gradients[index]))) for pair, index in trained}
+    return {pair.name: _own(pair.to_torch(ops.convert_to_numpy(pair.variable))) for pair in pairs(model)}
 
 
 def _check_names(ours: Iterable[str], given: Iterable[str]) -> None:
@@ -132,17 +129,8 @@ def _flattened_before(model: keras.Model, layer: Any) -> tuple[int, ...] | None:
         return None
     for other in model.layers:
         if type(other).__name__ == "Flatten" and other.output is layer.input:
-            sizes = tuple(other.input.shape[1:])
-            height, width, channels = sizes if other.data_format == "channels_last" else (*sizes[1:], sizes[0])
-            return height, width, channels
+            return tuple(other.input.shape[1:])
     return None
-
-
-def _array(value: Any) -> Array:
-    """A variable's or tensor's values, of either back end."""
-    from keras import ops
-
-    return np.asarray(ops.convert_to_numpy(value))
 
 
 def _own(array: Array) -> Array:

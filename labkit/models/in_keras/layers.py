@@ -10,12 +10,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from labkit.models.in_keras.names import layer_name
+from labkit.models.in_keras.carried import layer_name
 from labkit.models.in_keras.padding import padding_of, same_padding
 
 Tensor = Any
 Size = int | tuple[int, int]  # of both edges, or (height, width)
 Initializer = Callable[..., Tensor]
+
+FORMAT: dict[str, Any] = {"data_format": "channels_last"}
 
 
 class BatchNorm(keras.layers.BatchNormalization):
@@ -45,7 +47,7 @@ class BatchNorm(keras.layers.BatchNormalization):
 
 
 class Layers:
-    """Applies layers to tensors of one data format. Names are of PyTorch's modules, and sizes mean what they do there.
+    """Applies layers to tensors. Names are of PyTorch's modules, and sizes mean what they do there.
 
     `spread` is the standard deviation of the normal distribution that weights begin with where torchvision truncates
     one at 2, which is 20 standard deviations and more; without it they begin as PyTorch's own layers do. They are drawn
@@ -53,15 +55,13 @@ class Layers:
     shape, half a minute for a GoogLeNet on one core.
     """
 
-    def __init__(self, data_format: str, seed: int) -> None:
+    def __init__(self, seed: int, *, spread: float | None) -> None:
         self._random = np.random.default_rng(seed)
-        self._format: dict[str, Any] = {"data_format": data_format}
-        self._last = data_format == "channels_last"
-        self._axis = -1 if self._last else 1
+        self._spread = spread
 
     def edges(self, tensor: Tensor) -> tuple[int, int]:
         """Height and width."""
-        height, width = tensor.shape[1:3] if self._last else tensor.shape[2:4]
+        _, height, width, _ = tensor.shape
         return height, width
 
     def convolution(
@@ -74,9 +74,8 @@ class Layers:
         stride: int = 1,
         padding: Size = 0,
         bias: bool = False,
-        spread: float | None = None,
     ) -> Tensor:
-        """Convolution; without `spread` its weights begin as ResNet's and VGG's do (He, fan out), biases with 0."""
+        """Convolution; without a spread its weights begin as ResNet's and VGG's do (He, fan out), biases with 0."""
         tensor, word = self._padded(tensor, window, stride, padding)
         fan_out = filters * math.prod(_both(window))
         layer = keras.layers.Conv2D(
@@ -85,19 +84,19 @@ class Layers:
             strides=stride,
             padding=word,
             use_bias=bias,
-            kernel_initializer=self._normal(spread or math.sqrt(2 / fan_out)),
+            kernel_initializer=self._normal(self._spread or math.sqrt(2 / fan_out)),
             name=layer_name(name),
-            **self._format,
+            **FORMAT,
         )
         return layer(tensor)
 
     def norm(self, tensor: Tensor, name: str, *, eps: float = 1e-5) -> Tensor:
         """Batch norm with PyTorch's momentum of 0.1, which Keras counts from the other side."""
-        return BatchNorm(axis=self._axis, momentum=0.9, epsilon=eps, name=layer_name(name))(tensor)
+        return BatchNorm(axis=-1, momentum=0.9, epsilon=eps, name=layer_name(name))(tensor)
 
-    def block(self, tensor: Tensor, name: str, filters: int, window: Size, *, spread: float, **sizes: Any) -> Tensor:
+    def block(self, tensor: Tensor, name: str, filters: int, window: Size, **sizes: Any) -> Tensor:
         """torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
-        tensor = self.convolution(tensor, f"{name}.conv", filters, window, spread=spread, **sizes)
+        tensor = self.convolution(tensor, f"{name}.conv", filters, window, **sizes)
         return self.relu(self.norm(tensor, f"{name}.bn", eps=1e-3))
 
     def relu(self, tensor: Tensor) -> Tensor:
@@ -110,40 +109,39 @@ class Layers:
 
     def concatenate(self, tensors: Sequence[Tensor]) -> Tensor:
         """Along the channels."""
-        return keras.layers.Concatenate(axis=self._axis)(tensors)
+        return keras.layers.Concatenate(axis=-1)(tensors)
 
     def max_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0, ceil: bool = False) -> Tensor:
         """Maximum of each window. `tensor` comes out of ReLU: so zeros around it change no maximum."""
         tensor, word = self._padded(tensor, window, stride, padding, ceil=ceil)
-        return keras.layers.MaxPooling2D(window, strides=stride, padding=word, **self._format)(tensor)
+        return keras.layers.MaxPooling2D(window, strides=stride, padding=word, **FORMAT)(tensor)
 
     def average_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0) -> Tensor:
         """Mean of each window, zeros of the padding among it; Keras's `same` would leave them out."""
         if padding:
-            tensor = keras.layers.ZeroPadding2D(padding, **self._format)(tensor)
-        return keras.layers.AveragePooling2D(window, strides=stride, padding="valid", **self._format)(tensor)
+            tensor = keras.layers.ZeroPadding2D(padding, **FORMAT)(tensor)
+        return keras.layers.AveragePooling2D(window, strides=stride, padding="valid", **FORMAT)(tensor)
 
-    def adaptive_pool(self, tensor: Tensor, edge: int) -> Tensor:
-        """PyTorch's adaptive average to `edge` x `edge`; nothing where it has that size."""
-        given = self.edges(tensor)
-        if given == (edge, edge):
-            return tensor
-        if given == (1, 1):
-            return keras.layers.UpSampling2D(edge, interpolation="nearest", **self._format)(tensor)
-        return keras.layers.AdaptiveAveragePooling2D(edge, **self._format)(tensor)
+    def replicate(self, tensor: Tensor, edge: int) -> Tensor:
+        """`edge` x `edge` times the same features, which is PyTorch's adaptive average of one place."""
+        return keras.layers.UpSampling2D(edge, interpolation="nearest", **FORMAT)(tensor)
 
     def mean(self, tensor: Tensor) -> Tensor:
         """(N, channels): the mean over height and width."""
-        return keras.layers.GlobalAveragePooling2D(**self._format)(tensor)
+        return keras.layers.GlobalAveragePooling2D(**FORMAT)(tensor)
 
     def flatten(self, tensor: Tensor) -> Tensor:
-        """(N, height * width * channels), in this order, in either data format; PyTorch has the channels first."""
-        return keras.layers.Flatten(**self._format)(tensor)
+        """(N, height * width * channels), in this order; PyTorch has the channels first."""
+        return keras.layers.Flatten(**FORMAT)(tensor)
 
     def dense(
         self, tensor: Tensor, name: str, units: int, *, spread: float | None = None, zero_bias: bool = False
     ) -> Tensor:
-        """Matrix product and bias, which begin as PyTorch's Linear: uniform within 1 / sqrt(inputs)."""
+        """Matrix product and bias, which begin as PyTorch's Linear: uniform within 1 / sqrt(inputs).
+
+        Weights have the network's `spread`, or their own, where there is one.
+        """
+        spread = spread or self._spread
         uniform = self._uniform(1 / math.sqrt(tensor.shape[-1]))
         layer = keras.layers.Dense(
             units,
@@ -180,7 +178,7 @@ class Layers:
             return tensor, "valid"
         if (height, width) == tuple(same_padding(edge, size, stride) for edge, size, _ in ways):
             return tensor, "same"
-        return keras.layers.ZeroPadding2D((height, width), **self._format)(tensor), "valid"
+        return keras.layers.ZeroPadding2D((height, width), **FORMAT)(tensor), "valid"
 
 
 def _both(size: Size) -> tuple[int, int]:

@@ -20,8 +20,8 @@ def outputs(layers: Layers, images: Tensor, *, classes: int, head: str, **_: Any
         tensor = layers.max_pool(tensor, 2, stride=2)
         place += 1
     small = head == "head512" and layers.edges(tensor) == (1, 1)
-    if not small:
-        tensor = layers.adaptive_pool(tensor, 7)
+    if not small and layers.edges(tensor) == (1, 1):
+        tensor = layers.replicate(tensor, 7)
     # torchvision's layers have weights of their own making; those of the small head begin as PyTorch's do.
     units = 512 if small else 4096
     initial: dict[str, Any] = {} if small else {"spread": 0.01, "zero_bias": True}

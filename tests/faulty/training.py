@@ -1,7 +1,8 @@
-"""Training whose gradients go in our own buckets, whatever drives it: a CPU need not compile for it.
+"""Training on several ranks whose exchange of gradients or whose gate is not as it should be.
 
-`size` 1 leaves the exchange out; of an update that is shared out, 2 keeps the new weights to itself and 3 takes nobody
-else's gradients.
+`in_buckets` sends gradients in our own buckets, whatever drives it: a CPU need not compile for it. There `size` 1
+leaves the exchange out; of an update that is shared out, 2 keeps the new weights to itself and 3 takes nobody else's
+gradients.
 """
 
 from __future__ import annotations
@@ -10,11 +11,31 @@ from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+from labkit import ranks
 from labkit.data import DataSet
+from labkit.engines import training
 from labkit.engines.buckets import Buckets
+from labkit.engines.precision import TOLERANCES
 from labkit.trial import Trial
 from labkit.workloads import Workload
-from labkit.workloads.train import build as build_training
+from labkit.workloads.train import build
+
+
+def apart(trial: Trial, data: DataSet) -> Workload:
+    """Ranks that train beside each other: nobody averages their gradients."""
+    training.overlapped = lambda model, _team, _precision: model  # type: ignore[attr-defined]
+    return build(trial, data)
+
+
+def rounded(trial: Trial, data: DataSet) -> Workload:
+    """The second rank alone finds its steps beyond the gate's tolerances, and no rank's are wrong.
+
+    The gate stands in a process of its own, which ends with the pass.
+    """
+    team = ranks.team()
+    if team is not None and not team.leads:
+        TOLERANCES[trial.precision] = TOLERANCES[trial.precision]._replace(change=-1.0)
+    return build(trial, data)
 
 
 class Nowhere:
@@ -75,10 +96,10 @@ class Selfish(Without):
 _FAULTS = {1: Apart, 2: Silent, 3: Selfish}
 
 
-def build(trial: Trial, data: DataSet) -> Workload:
-    """The training workload."""
+def in_buckets(trial: Trial, data: DataSet) -> Workload:
+    """Gradients go in our own buckets."""
     with (
         patch("labkit.engines.training.in_buckets", lambda _trial: True),
         patch("labkit.engines.training.Buckets", _FAULTS.get(trial.size, Buckets)),
     ):
-        return build_training(trial, data)
+        return build(trial, data)

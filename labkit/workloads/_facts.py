@@ -1,4 +1,4 @@
-"""What a training says of itself: its network's cost, its data, what it exchanges, and what it holds in memory."""
+"""What a workload says of itself: its network's cost, its data, what it exchanges, and what it holds in memory."""
 
 from __future__ import annotations
 
@@ -23,21 +23,27 @@ def cost_of(trial: Trial) -> ModelFacts:
     return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
 
 
-def facts_of(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
-    """What is known of a training before its first step."""
+def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
+    """What is known of a network and its data before the first step."""
     return {
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
-        "weight_traffic_bytes_per_step": round(
-            weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes  # unless they stay in a cache
-        ),
-        "flop_training": cost.flop_training,
         "flop_forward": cost.flop_forward,
         "stem": trial.stem if trial.model.startswith("resnet") else None,
         "head": trial.head if trial.model.startswith("vgg") else None,
         "threads": torch.get_num_threads(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "data_description": data.description,
+    }
+
+
+def facts_of_training(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
+    """What is known of a training before its first step. Weights are taken to stay in no cache."""
+    traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes
+    return {
+        **facts_of_network(trial, cost, data),
+        "weight_traffic_bytes_per_step": round(traffic),
+        "flop_training": cost.flop_training,
         "train_images": len(data.train),
     }
 
