@@ -38,11 +38,6 @@ class Findings:
         """How many claims have each verdict, in the order of VERDICTS."""
         return {verdict: sum(one.verdict == verdict for one in self.findings) for verdict in VERDICTS}
 
-    def tested(self) -> list[Finding]:
-        """The claims that the records could test, in the order of VERDICTS."""
-        judged = [one for one in self.findings if one.verdict != "not testable here"]
-        return sorted(judged, key=lambda one: VERDICTS.index(one.verdict))
-
     def sentence(self) -> str:
         """`Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()

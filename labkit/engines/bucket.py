@@ -29,8 +29,8 @@ class Bucket:
         self.flat = torch.zeros(self._share * ranks, dtype=wire or weights[0].dtype, device=weights[0].device)
         self.views = {weight: self._view(self.flat, weight) for weight in weights}
         self.weights = self._moved() if team else None
-        self.missing = self.in_use = len(weights)
-        self.is_sent = False
+        # Weights whose gradients are still to come, and weights that the backward pass may still read.
+        self.missing, self.in_use, self.is_sent = set[nn.Parameter](), set[nn.Parameter](), False
 
     def _view(self, flat: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return flat.as_strided(weight.shape, weight.stride(), self._begins[weight])

@@ -97,9 +97,7 @@ class Buckets:
         self._home = {weight: bucket for bucket in self._buckets for weight in bucket.views}
         self._at = {weight.data_ptr(): weight for weight in self._weights}
         self._way: ByNccl | ByGloo = ByNccl(team) if self._weights[0].is_cuda else ByGloo(team)
-        self._missing: set[nn.Parameter] = set()
-        self._told: set[nn.Parameter] = set()  # whose makers said so, before autograd did
-        self._streams: list[Any] = []  # on which those are made
+        self._streams: list[Any] = []  # on which gradients are made whose makers say so, before autograd does
         self._next = 0
         heard = weakref.WeakMethod(self._accumulated)  # else each would keep the other, and both their memory
 
@@ -139,14 +137,11 @@ class Buckets:
 
     def begin(self) -> None:
         """Before a backward pass: nothing has come yet."""
-        self._missing = set(self._home)
-        self._told.clear()
         self._streams.clear()
         self._next = 0
         self._way.forget()
         for bucket in self._buckets:
-            bucket.missing = bucket.in_use = len(bucket.views)
-            bucket.is_sent = False
+            bucket.missing, bucket.in_use, bucket.is_sent = set(bucket.views), set(bucket.views), False
 
     def place_of(self, weight: torch.Tensor) -> torch.Tensor | None:
         """Where to write the gradient of this weight, so that nobody has to copy it; None where it is rounded first."""
@@ -158,26 +153,24 @@ class Buckets:
 
     def made(self, weight: torch.Tensor, stream: Any) -> None:
         """The gradient of this weight is being written to its place, on that stream."""
-        own = self._at[weight.data_ptr()]
-        self._told.add(own)
         if stream not in self._streams:
             self._streams.append(stream)
-        self._arrived(own)
+        self._arrived(self._at[weight.data_ptr()])
 
     def _accumulated(self, weight: nn.Parameter) -> None:
         """Autograd has the gradient of a weight: what reads the weight on the way back is queued too."""
-        if weight not in self._told:
+        bucket = self._home[weight]
+        if weight in bucket.missing or weight not in bucket.in_use:
             self._arrived(weight)
-        elif not same_place(weight.grad, self._home[weight].views[weight]):
+        elif not same_place(weight.grad, bucket.views[weight]):
             raise RuntimeError(f"autograd copied the gradient of {self._names[weight]} while it was being sent")
-        self._home[weight].in_use -= 1
+        bucket.in_use.remove(weight)
         self._go_on()
 
     def _arrived(self, weight: nn.Parameter) -> None:
-        if weight not in self._missing:
+        if weight not in self._home[weight].missing:
             raise RuntimeError(f"the gradient of {self._names[weight]} came twice, or without begin()")
-        self._missing.remove(weight)
-        self._home[weight].missing -= 1
+        self._home[weight].missing.remove(weight)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -203,8 +196,7 @@ class Buckets:
         On a GPU that is so for what is queued next on the current stream. Of what is shared out, whose weights are new
         by then, no number is given. GateError for weights without a gradient.
         """
-        if self._missing:
-            names = sorted(self._names[weight] for weight in self._missing)
+        if names := sorted(self._names[weight] for bucket in self._buckets for weight in bucket.missing):
             raise GateError(f"{len(names)} weights got no gradient that could be averaged, {names[0]} first")
         if self._next < len(self._buckets):
             raise RuntimeError(f"autograd has not accumulated all gradients of bucket {self._next}, which were made")

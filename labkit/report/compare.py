@@ -58,7 +58,7 @@ def make_compare(baseline: str = "") -> int:
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
         "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
-        "Again": f"make compare{f' BASELINE={baseline}' if baseline else ''}",
+        "Reproduce": f"make compare{f' BASELINE={baseline}' if baseline else ''}",
     }
     if notebook.is_file():
         render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=links)

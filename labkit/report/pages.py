@@ -57,7 +57,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         "Measured": max((record.started_at[:10] for record in shown.records), default="–"),
         "By commit": ", ".join(commits) or "–",
         "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
-        "Again": run.command,
+        "Reproduce": run.command,
     }
     title = f"{STUDIES[study].title} — {profile.title}"
     render_notebook(
@@ -88,7 +88,7 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         "Written": utc_now(),
         "By": f"labkit {__version__}, commit {host.commit or 'unknown'}, code {host.source}",
         "On": host.summary(),
-        "Again": command,
+        "Reproduce": command,
     }
     write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:1])
     made = figures(results) if results.selected else []

@@ -4,7 +4,7 @@
     reasons()   the same rows: why a metric has no value
     blocks(), epochs(), queries(), hits(), labels(), series(), readings()   what is not one value per row, in long form
     kernels(), algorithms(), memory()   what a trace says of a step, in long form
-    flags(), phases(), checks(), facts(name)   how the numbers came about, in long form
+    flags(), checks(), facts(name)   how the numbers came about, in long form
 
 Values are in SI units. A trial that failed is a row with its status and reason, and without values.
 """
@@ -70,7 +70,11 @@ class Results:
         >>> frame.query("model == 'resnet50'")[["batch", "mode", "pass_number", "images_per_s"]]  # doctest: +SKIP
         """
         if hosts == "selected":
-            return self._selected.copy()
+            frame = self._selected.copy()
+            if len(self.selected) == 1:  # figures of one study's results say how to make them again
+                study = self.selected[0]
+                frame.attrs["command"] = f"make render HW={study.profile.name} STUDY={study.study.name}"
+            return frame
         if hosts != "all":
             raise UserError(f"hosts is 'selected' or 'all', not {hosts!r}.")
         return _frame([*self.selected, *self.others()])
@@ -180,10 +184,6 @@ class Results:
 
         return self._long(["block", "source", "why"], of)
 
-    def phases(self) -> pd.DataFrame:
-        """One row per phase of a trial in a pass, such as `build`, `compile`, `warmup`, `timed`: `phase`, `seconds`."""
-        return self._long(["phase", "seconds"], lambda record: record.phases_s.items())
-
     def checks(self) -> pd.DataFrame:
         """One row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
         return self._long(["check", "difference", "tolerance"], _checks)
@@ -199,15 +199,6 @@ class Results:
             return _leaves(fact if isinstance(fact, dict) else {name: fact})
 
         return self._long(["field", "value"], of)
-
-    @property
-    def command(self) -> str:
-        """The command that makes the page of these results again."""
-        profile, study = self.selected[0].profile.name, self.selected[0].study.name
-        return f"make render HW={profile} STUDY={study}"
-
-    def __bool__(self) -> bool:
-        return any(self.selected)
 
     @cached_property
     def _rows(self) -> list[tuple[StudyRecords, Record]]:

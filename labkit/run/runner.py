@@ -42,16 +42,6 @@ class Outcome:
     measured: int
     resumed: int
     failed: int
-    seconds: float
-
-    def sentence(self) -> str:
-        """For people."""
-        said = f"Measured {self.measured} times, each time a trial in a pass, in {self.seconds:.0f} s"
-        if self.resumed:
-            said += f"; {self.resumed} times were before this and are kept"
-        if self.failed:
-            said += f"; {self.failed} failed and stand in the table with their reasons"
-        return said + "."
 
 
 def measure(
@@ -78,7 +68,7 @@ def measure(
         return {(trial.key, number) for trial, number in pairs} - finished
 
     if not missing_now():
-        return Outcome(0, len(pairs), 0, 0.0)
+        return Outcome(0, len(pairs), 0)
     with only_measurement():
         missing = missing_now()  # the one that held the machine may have measured the same
         resumed = len(pairs) - len(missing)
@@ -86,7 +76,6 @@ def measure(
         watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
         progress = Progress(study, len(pairs), resumed)
         run = _Run(study, scale, profile, host, store, timing, progress, watch, nodes or nodes_here())
-        began = time.monotonic()
         try:
             with watch:
                 for number in range(1, passes + 1):
@@ -96,7 +85,7 @@ def measure(
                     run.one_pass(order, {key for key, of_pass in missing if of_pass == number}, number, planned)
         finally:
             progress.close()
-    return Outcome(len(missing), resumed, run.failed, time.monotonic() - began)
+    return Outcome(len(missing), resumed, run.failed)
 
 
 @dataclass

@@ -162,10 +162,9 @@ class Figure:
     def _html(self) -> str:
         title = f'<p class="lk-title"><strong>{html.escape(self.title)}</strong></p>' if self.title else ""
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
-        again = f'<p class="lk-again">Reproduce: <code>{html.escape(self.command)}</code></p>' if self.command else ""
         return (
             f'<figure class="lk-figure" id="figure-{html.escape(self.name)}" style="margin:0">{title}'
-            f"{self.svg()}{caption}{self._missing()}{self._numbers()}{again}</figure>"
+            f"{self.svg()}{caption}{self._missing()}{self._numbers()}</figure>"
         )
 
     def _missing(self) -> str:
@@ -184,7 +183,8 @@ class Figure:
         frame = numbers(self.data.head(_MOST_ROWS), self.metric)
         cut = f" (first {_MOST_ROWS} of {len(self.data):,} rows)" if len(self.data) > _MOST_ROWS else ""
         body = table_html(frame, name=f"Numbers of {self.name}")
-        return f"<details><summary>The numbers in this figure{cut}</summary>{body}</details>"
+        again = f'<p class="lk-again">Reproduce: <code>{html.escape(self.command)}</code></p>' if self.command else ""
+        return f"<details><summary>The numbers in this figure{cut}</summary>{body}{again}</details>"
 
 
 def _inline(svg: str, name: str, alt: str) -> str:

@@ -61,6 +61,7 @@ def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Every group of the data: with its estimate, or with the reason for which it has none."""
+    data = data[[name for name in data if name in (*by, "status", "reason")]]  # a row of all metrics is slow to read
     if not by:
         estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
         return estimated.assign(reason=_reason(_first_failure(data)))
@@ -115,6 +116,8 @@ def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
         else:
             columns[name] = [label(name, cell) for cell in cells]
     headings = {name: heading(name) for name in columns}
+    if "passes" not in data:  # a range of readings is no interval of estimates
+        headings |= {"low": "from", "high": "to"} if "low" in columns else {}
     if registered and registered.label:
         headings["value"] = (
             f"{heading(metric)}, {registered.unit}" if registered.unit in ("%", "x") else heading(metric)

@@ -72,6 +72,17 @@ def test_every_value_is_forgotten_after_its_last_use_and_none_before() -> None:
     assert alive == {graph.result}
 
 
+class AddsWhatIsRectified(nn.Module):
+    """No kernel rectifies before it adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.one(images) + nn.functional.relu(self.other(images))
+
+
 @pytest.mark.parametrize(
     ("module", "what"),
     [
@@ -79,6 +90,7 @@ def test_every_value_is_forgotten_after_its_last_use_and_none_before() -> None:
         (nn.Conv2d(3, 6, 3, stride=(1, 2)), "differs between its two directions"),
         (nn.Sequential(nn.Conv2d(3, 6, 3), nn.Sigmoid()), "no 1"),
         (nn.Sequential(nn.Conv2d(3, 6, 3), nn.MaxPool2d(2, dilation=2)), "dilated"),
+        (AddsWhatIsRectified(), "no <built-in function add>"),
     ],
 )
 def test_a_layer_that_there_is_none_of_is_unsupported(module: nn.Module, what: str) -> None:

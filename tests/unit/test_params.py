@@ -117,7 +117,7 @@ def test_every_file_in_params_is_a_profile_or_what_profiles_extend(path):
         assert any(read_yaml(other).get("extends") == relative for other in PARAMS.glob("*.yaml"))
 
 
-@pytest.mark.parametrize(("devices", "profile"), SINGLE.items() | SEVERAL.items())
+@pytest.mark.parametrize(("devices", "profile"), [*SINGLE.items(), *SEVERAL.items()])
 def test_devices_have_exactly_their_own_profile_with_old_and_new_drivers_names(devices, profile):
     device_name, count = devices if isinstance(devices, tuple) else (devices, 1)
     for prefix in ("", "NVIDIA "):
