@@ -27,7 +27,12 @@ from tests.unit.test_site import (
     taken,
 )
 
-RENDERED = {"Written": "2026-11-21T01:40:00+00:00", "By": "labkit 0.1.0", "On": "a small CPU", "Reproduce": "make report"}
+RENDERED = {
+    "Written": "2026-11-21T01:40:00+00:00",
+    "By": "labkit 0.1.0",
+    "On": "a small CPU",
+    "Reproduce": "make report",
+}
 
 
 def page_of(reports: Path, hw: str = "h200", title: str = "H200 SXM") -> BeautifulSoup:
