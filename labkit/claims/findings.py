@@ -59,9 +59,19 @@ class Findings:
             return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
         tested_first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
         lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in tested_first]
-        frame = pd.DataFrame(map(_summary, tested_first), dtype=object)
-        page = table_html(frame, name="What the papers said", kind="lk-verdicts")
+        untested = self.counts()["not testable here"]
+        place = len(tested_first) - untested
+        page = _summary_table(tested_first[:place]) if place else ""
+        if untested:
+            claims = "claim" if untested == 1 else "claims"
+            summary = f"<summary>Not testable here: {untested} {claims}, with the reason</summary>"
+            page += f"<details>{summary}{_summary_table(tested_first[place:])}</details>"
         return {"text/plain": "\n".join([self.sentence(), *lines]), "text/html": page}
+
+
+def _summary_table(findings: Sequence[Finding]) -> str:
+    frame = pd.DataFrame(map(_summary, findings), dtype=object)
+    return table_html(frame, name="What the papers said", kind="lk-verdicts")
 
 
 def _summary(finding: Finding) -> dict[str, str]:

@@ -45,10 +45,17 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
     if pairs.empty:
         return None
     gains = pairs[pairs["role"] == "optimised"]["gain"]
-    times = gains if METRICS[metric].better == "more" else 1 / gains
+    more = METRICS[metric].better == "more"
+    times = gains if more else 1 / gains
     ends = dict.fromkeys(number(end, 2) for end in (times.min(), times.max()))
     return plots.dots(
-        pairs, y=_KEYS, x=metric, hue="mode", title=title.format(" to ".join(ends)), caption=caption, name=name
+        pairs,
+        y=_KEYS,
+        x=metric,
+        hue="mode",
+        title=title.format((" to " if more else " to 1/").join(ends)),
+        caption=caption,
+        name=name,
     )
 
 

@@ -1279,6 +1279,8 @@ def test_a_study_shows_a_line_per_claim_that_leads_to_its_tests() -> None:
     assert links == [f"claims.html#claim-made-{place}" for place in range(4)]
     assert "at least 100 images/s" in rows[0].get_text(" ") and "110 images/s" in rows[0].get_text(" ")
     assert OOM in rows[3].get_text(" ")
+    assert page.select("details tbody tr") == rows[3:], "what cannot be tested here folds, with its count"
+    assert "Not testable here: 1 claim," in page.select_one("details > summary").get_text()  # type: ignore[union-attr]
 
 
 def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
