@@ -1,8 +1,7 @@
 """The data room's door: a data set by its name or from the user's files, as memory-mapped arrays.
 
 Images come from a folder with ImageNet32 or ImageNet, documents from Keras's reuters.npz; without them both are drawn.
-
-`labkit.data.loader` feeds one to a model; it is not imported here, because it needs torch.
+The loaders are not imported here, because they need torch.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from labkit.data import digits, ilsvrc2012, imagenet32, reuters, reuters_shaped, synthetic
 from labkit.data.cache import cache_dir, cached, open_by_checksum
-from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Source, Split
+from labkit.data.dataset import ILSVRC2012, DataSet, Levels, Split
 from labkit.data.subset import subset
 from labkit.errors import UserError, unknown
 
@@ -20,7 +19,6 @@ __all__ = [
     "NAMES",
     "DataSet",
     "Levels",
-    "Source",
     "Split",
     "cache_dir",
     "holds_validation_set",
@@ -45,15 +43,13 @@ def open_data(
     """Open a data set, from the cache or, the first time, through it.
 
     `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
-    set. `train_images` and `val_images` say how many are wanted; None is all, of synthetic32 50,000 and 10,000. Of the
-    others there may be fewer, and then all are given; fewer of a folder's than there are is a sample drawn with `seed`.
+    set. `train_images` and `val_images` are at most how many to take; None is all, of synthetic32 50,000 and 10,000.
+    Fewer than a folder holds are a sample drawn with `seed`.
 
     Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
     for an archive that cannot be used.
     """
-    for split, count in (("training", train_images), ("validation", val_images)):
-        if count is not None and count < 1:
-            raise UserError(f"{count} {split} images were asked for; ask for at least 1.")
+    _check_counts("images", train_images, val_images)
     if name_or_path in (None, "synthetic32"):
         train, val = train_images or SYNTHETIC_TRAIN_IMAGES, val_images or SYNTHETIC_VAL_IMAGES
         return cached(synthetic.source(train_images=train, val_images=val, seed=seed))
@@ -82,20 +78,22 @@ def open_documents(
 ) -> DataSet:
     """Open the documents for networks that take bags of words, from the cache or, the first time, through it.
 
-    `file` is Keras's reuters.npz, used whole; without it they are drawn in its shape, so many. Raises UserError for a
-    file that is not there, a count that is not positive, or a cache that cannot be written, and DataError for a file
-    that cannot be used.
+    `file` is Keras's reuters.npz, used whole; without it so many are drawn in its shape. Raises as `open_data` does.
     """
     if file:
         return cached(reuters.source(file))
-    for split, count in (("training", train_documents), ("validation", val_documents)):
-        if count < 1:
-            raise UserError(f"{count} {split} documents were asked for; ask for at least 1.")
+    _check_counts("documents", train_documents, val_documents)
     return cached(reuters_shaped.source(train_documents=train_documents, val_documents=val_documents, seed=seed))
 
 
+def _check_counts(samples: str, train: int | None, val: int | None) -> None:
+    for split, count in (("training", train), ("validation", val)):
+        if count is not None and count < 1:
+            raise UserError(f"{count} {split} {samples} were asked for; ask for at least 1.")
+
+
 def holds_validation_set(name_or_path: str | None) -> bool:
-    """Whether this is a folder with ImageNet's class folders, which nothing is trained on; reads no image."""
+    """Whether this is a folder with ImageNet's class folders, on which nothing is trained; reads no image."""
     return bool(name_or_path) and name_or_path not in NAMES and ilsvrc2012.find_folder(str(name_or_path)) is not None
 
 

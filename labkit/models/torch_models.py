@@ -42,8 +42,10 @@ def build(
     if head not in HEADS:
         raise unknown("head", head, HEADS)
     classes = entry.classes if classes is None else classes
-    if entry.words:
-        return _one_hidden_layer(entry.words, classes)
+    if entry.words:  # half of 512 units dropped out, as in Keras's example
+        from torch import nn
+
+        return nn.Sequential(nn.Linear(entry.words, 512), nn.ReLU(True), nn.Dropout(), nn.Linear(512, classes))
     if entry.noise:
         from labkit.models.wgan import WGAN
 
@@ -60,13 +62,6 @@ def build(
     if image_px == 32:
         _adapt_to_32(model, entry.family, stem, head, classes)
     return model
-
-
-def _one_hidden_layer(words: int, classes: int) -> torch.nn.Module:
-    """512 units with ReLU, half of them dropped out, as in Keras's example."""
-    from torch import nn
-
-    return nn.Sequential(nn.Linear(words, 512), nn.ReLU(True), nn.Dropout(), nn.Linear(512, classes))
 
 
 def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) -> None:

@@ -95,16 +95,13 @@ class Iteration(NamedTuple):
 def iteration(constraint: str = "clipping") -> Iteration:
     """The FLOP of an iteration, from those of forward passes (a multiply-add is two, batch norm is not counted).
 
-    A way back costs a network two forward passes, one for the gradients of its weights and one for those of its
-    inputs, but that nobody needs the latter of its first layer. The critic's step makes images (forward only), and
-    takes real and generated ones forward and back; the generator's goes through the critic and back without gradients
-    of the critic's weights. A penalty takes mixed images forward, back to the images, and both of these back again:
-    six forward passes, where the first layer's images and twice the last layer's constant gradient are spared.
+    A backward pass costs a network two forward passes, one for the gradients of its weights and one for those of its
+    inputs; the latter of its first layer are not needed. The critic's step makes images (forward only), and takes real
+    and generated ones forward and back; the generator's goes through the critic and back without gradients of the
+    critic's weights. A penalty takes mixed images forward, back to the images, and both of these back again: six
+    forward passes, less the first layer's images and twice the last layer's constant gradient.
     """
-    with torch.device("meta"):
-        network = WGAN(constraint)
-        noise, images = torch.empty(2, NOISE, 1, 1), torch.empty(2, CHANNELS, 32, 32)
-    made, judged = _forward_flop(network.generator, noise), _forward_flop(network.critic, images)
+    made, judged = _forward_flop(constraint)
     critic_step = sum(made) + 2 * sum(judged) + 2 * (2 * sum(judged) - judged[0])
     if constraint == "gradient_penalty":
         critic_step += 6 * sum(judged) - judged[0] - 2 * judged[-1]
@@ -115,10 +112,7 @@ def count_iteration(constraint: str) -> ModelFacts:
     """What both networks weigh, and what they cost for each real image that an iteration takes (a fifth of it)."""
     with torch.device("meta"):
         network = WGAN(constraint)
-        noise = torch.empty(2, NOISE, 1, 1)
-    with FlopCounterMode(display=False) as forward:
-        network(noise)
-    made, judged = _bytes(network.generator), _bytes(network.critic)
+    made, judged = (sum(weight.nbytes for weight in part.parameters()) for part in (network.generator, network.critic))
     # What no cache can save, in passes over the weights. Each step of an optimiser is eight with one moment (forward
     # and back read the weights, back writes gradients, the update reads weights, gradients and moments and writes
     # weights and moments) and ten with Adam's two. Each critic's step also reads the generator's weights to make
@@ -128,21 +122,21 @@ def count_iteration(constraint: str) -> ModelFacts:
     return ModelFacts(
         parameters=sum(weight.numel() for weight in network.parameters()),
         parameter_bytes=made + judged,
-        flop_forward=forward.get_total_flops() // len(noise),
+        flop_forward=sum(map(sum, _forward_flop(constraint))),
         flop_training=round(iteration(constraint).flop / CRITIC_STEPS),
         weight_traffic_bytes=passes,
     )
 
 
-def _bytes(network: nn.Module) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in network.parameters())
-
-
-def _forward_flop(network: nn.Sequential, inputs: torch.Tensor) -> list[int]:
-    """FLOP of each convolution for one of the inputs, in order."""
-    found = []
-    for layer in network:
-        with FlopCounterMode(display=False) as counted:
-            inputs = layer(inputs)
-        found.append(counted.get_total_flops() // len(inputs))
-    return [flop for flop in found if flop]
+def _forward_flop(constraint: str) -> tuple[list[int], list[int]]:
+    """FLOP of each convolution of the generator and of the critic for one image, in order."""
+    with torch.device("meta"):
+        network, tensor = WGAN(constraint), torch.empty(2, NOISE, 1, 1)
+    counts: tuple[list[int], list[int]] = ([], [])
+    for part, flop in zip((network.generator, network.critic), counts, strict=True):
+        for layer in part:
+            with FlopCounterMode(display=False) as counted:
+                tensor = layer(tensor)
+            if counted.get_total_flops():
+                flop.append(counted.get_total_flops() // 2)
+    return counts

@@ -11,10 +11,19 @@ import torch.distributed as dist
 
 from labkit import ranks
 from labkit.data import DataSet
-from labkit.errors import GateError
+from labkit.errors import GateError, Unsupported
 from labkit.trial import Trial
 from labkit.workloads import Workload
-from labkit.workloads._between import team_for_messages
+
+
+def team_for_messages(trial: Trial) -> ranks.Team:
+    """The team of a trial that sends `trial.size` bytes of FP32; Unsupported on one device, or below one number."""
+    team = ranks.team()
+    if team is None:
+        raise Unsupported("what goes between devices takes two devices or more")
+    if trial.size < 4:
+        raise Unsupported(f"{trial.size} bytes are no FP32 number: a message has 4 bytes and more")
+    return team
 
 
 def build(trial: Trial, data: DataSet | None) -> AllReduceWorkload:

@@ -14,7 +14,7 @@ from labkit.data import DataSet
 from labkit.errors import GateError
 from labkit.trial import Trial
 from labkit.workloads import Workload
-from labkit.workloads._between import team_for_messages
+from labkit.workloads.all_reduce import team_for_messages
 
 
 def build(trial: Trial, data: DataSet | None) -> PeerCopyWorkload:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -363,18 +364,49 @@ def other_images(run: CapturedIteration) -> None:
     run._batches[0].next_batch()
 
 
-def half_the_critics_rate(run: CapturedIteration) -> None:
-    run._training.optimizers[0].param_groups[0]["lr"] /= 2
+def half_the_generators_rate(run: CapturedIteration) -> None:
+    run._training.optimizers[1].param_groups[0]["lr"] /= 2
 
 
 def no_generator(run: CapturedIteration) -> None:
     run._training.generator_step = lambda noise: None
 
 
-@pytest.mark.parametrize("spoil", [no_new_noise, other_images, half_the_critics_rate, no_generator])
-def test_the_gate_refuses_iterations_that_do_something_else(spoil: Any, digits: DataSet) -> None:
-    with pytest.raises(GateError):
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (no_new_noise, "iteration 2 of the checked engine read other noise"),
+        (other_images, "iteration 1 of the checked engine read other images"),
+        (half_the_generators_rate, "differ from the eager ones'"),
+        (no_generator, "the estimates differ"),
+    ],
+)
+def test_the_gate_refuses_iterations_that_do_something_else(spoil: Any, said: str, digits: DataSet) -> None:
+    with pytest.raises(GateError, match=said):
         gated(captured(digits), spoil=spoil)
+
+
+def trace(estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, statistics: float = 1.0) -> gate.Trace:
+    """Of which the generator's part is given."""
+    seen = {name: [torch.zeros(()), torch.ones(())] for name in ("images", "noise")}
+    parts = ({"critic": torch.ones(3), "generator": torch.full((3,), value)} for value in (movement, squares))
+    return gate.Trace(torch.full((2, 5), estimate), seen, *parts, torch.full((3,), statistics))
+
+
+@pytest.mark.parametrize(
+    ("tuned", "said"),
+    [
+        (trace(estimate=1.02), "estimates differ"),
+        (trace(movement=1.41), "movement differ"),
+        (trace(movement=math.nan), "movement differ from the eager ones' by nan"),
+        (trace(squares=1.06), "squares or statistics differ"),
+        (trace(statistics=1.06), "squares or statistics differ"),
+    ],
+)
+def test_the_gate_finds_each_difference_of_either_network(tuned: gate.Trace, said: str) -> None:
+    gate.compare(trace(), trace(1.009, 1.39, 1.04, 1.04), "fp32")
+    with pytest.raises(GateError, match=said):
+        gate.compare(trace(), tuned, "fp32")
 
 
 def test_a_captured_iterations_mean_estimate_is_of_those_since_it_was_last_read(digits: DataSet) -> None:

@@ -89,11 +89,9 @@ def test_an_output_of_another_shape_and_a_weight_that_is_not_trained_are_refused
 def test_what_a_training_record_states_is_of_the_model_that_ran(digits: DataSet) -> None:
     workload = build_workload(TRAIN, digits)
     facts = count("resnet18", classes=10)
-    assert workload.images_per_step == 16
-    assert workload.flop_per_step == 16 * facts.flop_training
+    assert (workload.images_per_step, workload.flop_per_step) == (16, 16 * facts.flop_training)
     assert workload.facts["parameters"] == sum(weight.numel() for weight in workload.training.model.parameters())
-    assert workload.facts["stem"] == "imagenet"
-    assert workload.facts["head"] is None
+    assert (workload.facts["stem"], workload.facts["head"]) == ("imagenet", None)
     assert workload.facts["threads"] == torch.get_num_threads()
     assert "not ImageNet" in workload.facts["data_description"]
 
@@ -108,24 +106,17 @@ def test_fp32_means_fp32(digits: DataSet) -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_bf16_computes_in_bf16_and_keeps_its_weights_in_fp32(digits: DataSet) -> None:
-    workload = build_workload(replace(TRAIN, batch=4, precision="bf16"), digits)
-    seen: list[Any] = []
-    workload.training.model.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
-    workload.check()
-    assert seen == [torch.bfloat16]
-    assert {weight.dtype for weight in workload.training.model.parameters()} == {torch.float32}
-
-
-def test_channels_last_reaches_weights_and_images(digits: DataSet) -> None:
-    workload = build_workload(replace(TRAIN, batch=4, memory_format="channels_last"), digits)
-    seen: list[bool] = []
-    workload.training.model.register_forward_pre_hook(
-        lambda _module, inputs: seen.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+def test_bf16_and_channels_last_reach_the_computation_and_weights_stay_in_fp32(digits: DataSet) -> None:
+    last = torch.channels_last
+    workload = build_workload(replace(TRAIN, batch=4, precision="bf16", memory_format="channels_last"), digits)
+    model, seen = workload.training.model, []
+    model.register_forward_hook(
+        lambda _, given, output: seen.append((given[0].is_contiguous(memory_format=last), output.dtype))
     )
     workload.check()
-    assert seen == [True]
-    assert workload.training.model.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert seen == [(True, torch.bfloat16)]
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert model.layer1[0].conv1.weight.is_contiguous(memory_format=last)
 
 
 @pytest.mark.parametrize(
@@ -144,9 +135,6 @@ def test_what_training_has_no_means_for_is_unsupported_and_never_run_as_another(
 ) -> None:
     with pytest.raises(Unsupported, match=said):
         build_workload(replace(TRAIN, **change), digits)
-
-
-def test_training_without_images_is_refused() -> None:
     with pytest.raises(GateError, match="needs images"):
         build_workload(replace(TRAIN, data="none"), None)
 
