@@ -26,8 +26,8 @@ class OpenVinoPredictor(Predicts):
 
     dtype = torch.float32
 
-    def __init__(self, trial: Trial, model: nn.Module, data: DataSet, *, part: int) -> None:
-        super().__init__(trial, part=part)
+    def __init__(self, trial: Trial, model: nn.Module, data: DataSet) -> None:
+        super().__init__(trial)
         self._model, self._data = model, data
         self._threads = trial.threads or usable_cores()
         self.weight_bytes = WEIGHT_BYTES[trial.precision]
@@ -51,13 +51,13 @@ class OpenVinoPredictor(Predicts):
         self.facts["calibration"] = facts_of(batches, self._data)
 
     def compile(self) -> None:
-        """Compile for parts of this size; `facts` then says which layers multiply in which type."""
+        """Compile for the trial's batch; `facts` then says which layers multiply in which type."""
         assert self._network is not None, "prepare first"
-        about: dict[str, Any] = {"precision": self.trial.precision, "batch": self.part, "threads": self._threads}
+        about: dict[str, Any] = {"precision": self.trial.precision, "batch": self.trial.batch, "threads": self._threads}
         self._compiled = compile_converted(self._network, **about)
         self.facts["layers"] = {kind: dict(types) for kind, types in self._compiled.layers().items()}
-        self.is_compiled = True
 
-    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) of images (B, 3, H, W) in FP32."""
         assert self._compiled is not None, "compile first"
         return self._compiled(images)

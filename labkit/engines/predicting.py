@@ -32,10 +32,9 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 class Predicts(ABC):
     """Logits of a batch, whatever predicts them.
 
-    A batch is predicted in parts of at most `part` images, which is the whole batch unless memory forbids it. `dtype`
-    is that of the images it takes, `weight_bytes` what one weight takes when it is read. `compiles` says whether
-    `compile` is to be called before the first prediction, and again whenever `part` changes; `has_uncompiled_form`
-    whether it predicts before that too, which the compiled or captured prediction is then held against.
+    `dtype` is that of the images, `weight_bytes` the size of one weight when it is read. `compiles` says whether
+    `compile` has to be called before the first prediction; `has_uncompiled_form` whether the engine predicts before
+    that too: the compiled or captured prediction is then compared with that form.
     """
 
     dtype: torch.dtype
@@ -44,8 +43,8 @@ class Predicts(ABC):
     compiles = True
     has_uncompiled_form = False
 
-    def __init__(self, trial: Trial, *, part: int) -> None:
-        self.trial, self.part, self.is_compiled = trial, part, False
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
         self.facts: dict[str, Any] = {}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
@@ -54,17 +53,11 @@ class Predicts(ABC):
 
     @abstractmethod
     def compile(self) -> None:
-        """Make what predicts `part` images at a time; at the latest in the first prediction."""
-
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
-        if len(images) <= self.part:
-            return self._predict(images)
-        return torch.cat([self._predict(part) for part in images.split(self.part)])
+        """Make what predicts a batch of the trial; at the latest in the first prediction."""
 
     @abstractmethod
-    def _predict(self, images: torch.Tensor) -> torch.Tensor:
-        """Of `part` images at most."""
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
 
 
 def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
@@ -75,19 +68,19 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
     if trial.engine == "openvino":
         from labkit.engines.openvino_prediction import OpenVinoPredictor
 
-        return OpenVinoPredictor(trial, model, data, part=trial.batch)
+        return OpenVinoPredictor(trial, model, data)
     if trial.engine == "triton+graph":
         from labkit.engines.fused.prediction import FusedPredictor
 
-        return FusedPredictor(trial, model, data, part=trial.batch)
-    return Predictor(trial, model, part=trial.batch)
+        return FusedPredictor(trial, model, data)
+    return Predictor(trial, model)
 
 
 class Predictor(Predicts):
     """PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
 
-    def __init__(self, trial: Trial, model: nn.Module, *, part: int) -> None:
-        super().__init__(trial, part=part)
+    def __init__(self, trial: Trial, model: nn.Module) -> None:
+        super().__init__(trial)
         self.folded = fold_batch_norm(model) if trial.engine != "eager" else 0
         self.dtype = DTYPES[trial.precision]
         self.weight_bytes = self.dtype.itemsize
@@ -106,8 +99,8 @@ class Predictor(Predicts):
             self._logits = logits_function(self.model, compile_)
         else:
             self._logits = compile_(logits_function(self.model, None))
-        self.is_compiled = True
 
     @torch.inference_mode()
-    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
         return self._logits(images)

@@ -21,7 +21,6 @@ from labkit.registry import PASSES, SCALES, STUDIES, check_scale, find_study
 
 PARAMS = ROOT / "params"
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "int8"]
-Sensor = Literal["power_w", "energy_j"]
 SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
 
@@ -119,7 +118,6 @@ class Profile(_Part):
     sweeps: dict[str, dict[str, dict[str, SweepValue]]] = {}
     cluster: Cluster | None = None
     cost: Cost | None = None
-    sensor_error: dict[Sensor, Sourced] = {}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Profile:
@@ -298,7 +296,7 @@ def _fields_at(place: list[str | int]) -> list[str]:
         return list(Profile.model_fields)
     if place[0] in ("timing", "timing_of"):
         return list(Timing.model_fields)
-    if place[-1] in ("flop_per_s", "sensor_error"):
-        return list(get_args(Precision if place[-1] == "flop_per_s" else Sensor))
+    if place[-1] == "flop_per_s":
+        return list(get_args(Precision))
     by_key: dict[str, type[BaseModel]] = {"device": Device, "peaks": Peaks, "cluster": Cluster, "cost": Cost}
     return list(by_key.get(str(place[-1]), Sourced).model_fields)

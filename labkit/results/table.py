@@ -32,11 +32,13 @@ from labkit.results.from_telemetry import of_record
 from labkit.results.from_trace import algorithms_of, kernels_of, label, memory_of
 from labkit.results.metrics import metric_of, why_missing
 from labkit.results.study_records import StudyRecords, measured_gpus
-from labkit.trial import NO_DATA, OF_NETWORKS, Trial
+from labkit.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 
 _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
+# Never missing, so that a table without rows has words in them too.
+_WORDS = ("mode", *WORDS, *RECORDS, *HOW_IT_ENDED)
 _COUNTS = ("batch", "image_px", "classes")  # of them whole numbers, which a missing one must not make fractions
 # The columns of long tables that hold words; all others hold numbers, also where there is no row.
 _TEXTS = frozenset(
@@ -295,7 +297,8 @@ def _in_order(records: StudyRecords) -> list[Record]:
 def _frame(groups: Sequence[StudyRecords]) -> pd.DataFrame:
     rows = [_row(records, record) for records in groups for record in _in_order(records)]
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "key_hash"])
-    return frame.astype({**dict.fromkeys(METRICS, float), **dict.fromkeys(_COUNTS, "Int64")})
+    kinds = {**dict.fromkeys(METRICS, float), **dict.fromkeys(_COUNTS, "Int64"), **dict.fromkeys(_WORDS, str)}
+    return frame.astype(kinds)
 
 
 def _row(records: StudyRecords, record: Record) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 
@@ -30,8 +29,7 @@ from labkit.engines.prediction_gate import TOLERANCES, compare, compare_engine
 from labkit.engines.regions import compiler_cache
 from labkit.engines.scoring import score
 from labkit.engines.support import why_not_predicted
-from labkit.errors import GateError, Unsupported, is_out_of_memory
-from labkit.measure import reset_compiler
+from labkit.errors import GateError, Unsupported
 from labkit.models import find_model
 from labkit.records.scored import Scored
 from labkit.trial import Trial
@@ -39,7 +37,7 @@ from labkit.workloads import Prepared
 from labkit.workloads._facts import cost_of, facts_of_network
 from labkit.workloads._weights import make_network
 
-REFERENCE_PART = 500  # images that the plain network predicts at once
+REFERENCE_PART = 100  # images that the plain network predicts at once
 
 FOLDED_IMAGES = 64  # on which folding is checked
 
@@ -109,19 +107,16 @@ class InferWorkload(Prepared):
         precision.set_modes("fp32")
         torch.backends.cudnn.benchmark = False  # of one step nothing is gained by trying algorithms
 
-        def run(part: int) -> list[torch.Tensor]:
-            return [
-                torch.cat([self._plain(pool.ready(few.to(plain.device))).cpu() for few in pixels.split(part)])
-                for pixels in pool.batches[:2]
-            ]
-
-        self._expected, _, _ = halve_until_it_fits(run, REFERENCE_PART)
+        self._expected = [
+            torch.cat([self._plain(pool.ready(few.to(plain.device))).cpu() for few in pixels.split(REFERENCE_PART)])
+            for pixels in pool.batches[:2]
+        ]
         if self._predictor.folded:
             self._check_folding(pool)
         del self._plain
         precision.set_modes(self.trial.precision)
         if self._predictor.has_uncompiled_form:
-            self._in_parts_that_fit(self._run_uncompiled)
+            self._run_uncompiled()
 
     def _check_folding(self, pool: Pool) -> None:
         """Folded, in FP32, the network predicts the same: half precision would hide one wrong block."""
@@ -146,7 +141,7 @@ class InferWorkload(Prepared):
         self._predictor.compile()
         by_inductor = "compile" in self.trial.engine
         before = compiler_cache() if by_inductor else {}
-        self._in_parts_that_fit(self._eager)
+        self._eager()
         self._wait()
         if by_inductor:
             self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
@@ -154,35 +149,13 @@ class InferWorkload(Prepared):
         self._pool.rewind()
 
     def _capture(self) -> None:
-        def capture() -> None:
-            self._captured = CapturedPrediction(self._body, self._pool)
-            self._captured.capture()
-
-        self._in_parts_that_fit(capture)
-        assert self._captured is not None
+        self._captured = CapturedPrediction(self._body, self._pool)
+        self._captured.capture()
         self.facts |= {
             "memory_bytes": self._captured.memory_bytes,
             "memory_method": "peak of PyTorch's CUDA allocator while the prediction was captured",
         }
         self._pool.rewind()
-
-    def _in_parts_that_fit(self, run: Callable[[], None]) -> None:
-        """Run; where memory does not suffice, again with parts of half the size, down to one image."""
-
-        def with_parts_of(part: int) -> None:
-            if part != self._predictor.part and self._predictor.is_compiled:
-                if "compile" in self.trial.engine:
-                    reset_compiler()  # shapes of parts that did not fit would count towards its limit
-                self._predictor.part = part
-                self._predictor.compile()
-            self._predictor.part = part
-            self._captured = None  # what an attempt that failed has taken
-            run()
-
-        _, part, without_memory = halve_until_it_fits(with_parts_of, self._predictor.part)
-        if without_memory:
-            self.facts["predicted_in_parts_of"] = part
-            self.facts.setdefault("out_of_memory_at_parts_of", []).extend(without_memory)
 
     def _body(self, batch: torch.Tensor) -> torch.Tensor:
         """Everything that a step does on the device, of a batch that lies there."""
@@ -228,10 +201,7 @@ class InferWorkload(Prepared):
     def check(self) -> None:
         """The first two batches are predicted as the plain FP32 network predicts them."""
         began = time.perf_counter()
-        if self._captured is None:
-            self._in_parts_that_fit(self.query)
-        else:
-            self.query()  # a replay takes no memory
+        self.query()
         self.facts["first_step_s"] = time.perf_counter() - began
         self._pool.rewind()
         seen = []
@@ -249,21 +219,3 @@ class InferWorkload(Prepared):
                     raise GateError("the classes that came back to the host are not those of the logits")
         del self._expected
         self._pool.rewind()
-
-
-Result = TypeVar("Result")
-
-
-def halve_until_it_fits(run: Callable[[int], Result], part: int) -> tuple[Result, int, list[int]]:
-    """`run(part)`, with half of it each time that memory did not suffice: its result, the part, those that failed."""
-    failed: list[int] = []
-    while True:
-        try:
-            return run(part), part, failed
-        except Exception as error:
-            if part == 1 or not is_out_of_memory(error):
-                raise
-            failed.append(part)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        part = -(-part // 2)

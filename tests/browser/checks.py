@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+Rules: TypeAlias = Literal["all", "colours", "structure"]
 
 LARGEST_BYTES = 2_000_000
 PAPER = (672, 986)  # A4 less the margins of the stylesheet's @page, in CSS pixels; US letter is wider
@@ -203,17 +205,17 @@ def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str
             page.remove_listener(event, listener)
 
 
-def problems_on_screen(context: BrowserContext, path: Path, *, colours: bool = True) -> list[str]:
+def problems_on_screen(context: BrowserContext, path: Path, *, rules: Rules = "all") -> list[str]:
     """Everything that is wrong with a page in this window, as it opens and with all that is folded away unfolded.
 
-    `colours` can be left out where another window of the same scheme has them: axe-core spends most of its time there.
+    `rules` of axe-core are left out that another window has checked: it spends most of its time on colours.
     """
     with opened(context, path) as (page, heard):
         found = sticking_out(page) + run(page, _EMPTY_PICTURES) + skip_link_fails(page)
         unfold(page)
         found += [problem for problem in sticking_out(page) if problem not in found]
         run(page, _SHORTEN)
-        found += inaccessible(page, colours=colours)
+        found += inaccessible(page, rules)
         return heard + found
 
 
@@ -231,14 +233,14 @@ def sticking_out(page: Page) -> list[str]:
     return run(page, _STICKING_OUT)
 
 
-def inaccessible(page: Page, *, colours: bool = True) -> list[str]:
+def inaccessible(page: Page, rules: Rules = "all") -> list[str]:
     """What axe-core calls serious or critical."""
     page.evaluate(axe())
-    options = {
-        "preload": False,
-        "resultTypes": ["violations"],
-        "rules": {"color-contrast": {"enabled": colours}},
-    }
+    options: dict[str, Any] = {"preload": False, "resultTypes": ["violations"]}
+    if rules == "colours":
+        options["runOnly"] = ["color-contrast"]
+    elif rules == "structure":
+        options["rules"] = {"color-contrast": {"enabled": False}}
     result = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{rule['id']} ({rule['impact']}): {rule['help']}; {len(rule['nodes'])} of them, such as "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.checks import (
+    Rules,
     listed,
     printed,
     problems_of_keyboard,
@@ -28,6 +29,13 @@ pytestmark = pytest.mark.timeout(900)
 PHONE, DESK = (360, 800), (1280, 900)
 
 
+@pytest.fixture
+def kinds(pages: list[Path]) -> list[Path]:
+    """A page of each kind: what differs between pages of a kind does not matter to a test."""
+    names = ("index.html", "01_training.html", "claims.html", "fingerprint.html")
+    return [page for page in pages if page.parent.name in ("h200", "comparison") and page.name in names]
+
+
 def none_found(pages: list[Path], check: Callable[[Path], list[str]]) -> None:
     """Check every page before failing, so that one run tells everything."""
     assert pages
@@ -44,21 +52,25 @@ def test_pages_with_and_without_records_are_opened(site: Site, pages: list[Path]
     assert not list(site.folder.glob(f"{UNRECORDED}/records/*/*.jsonl*"))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize(("size", "rules"), [(PHONE, "structure"), (DESK, "all")], ids=["phone", "desk"])
 def test_every_page_loads_nothing_complains_of_nothing_and_can_be_used_by_everyone(
-    browser: Browser, pages: list[Path], size: tuple[int, int], scheme: str
+    browser: Browser, pages: list[Path], size: tuple[int, int], rules: Rules
 ) -> None:
-    with window(browser, size, scheme) as context:
-        none_found(pages, lambda page: problems_on_screen(context, page, colours=size == DESK))
+    with window(browser, size) as context:
+        none_found(pages, lambda page: problems_on_screen(context, page, rules=rules))
+
+
+def test_dark_colours_can_be_read_by_everyone(browser: Browser, kinds: list[Path]) -> None:
+    with window(browser, DESK, "dark") as context:
+        none_found(kinds, lambda page: problems_on_screen(context, page, rules="colours"))
 
 
 def test_every_page_is_small(pages: list[Path]) -> None:
     none_found(pages, too_large)
 
 
-def test_a_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, pages: list[Path]) -> None:
-    operated = [page for page in pages if page.name in ("index.html", "claims.html")]
+def test_a_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, kinds: list[Path]) -> None:
+    operated = [page for page in kinds if page.name in ("index.html", "claims.html")]
     with window(browser, DESK) as context:
         none_found(operated, lambda page: problems_of_keyboard(context, page))
 
@@ -68,20 +80,20 @@ def test_paper_gets_the_whole_of_every_page(browser: Browser, pages: list[Path])
         none_found(pages, lambda page: problems_on_paper(context, page))
 
 
-def test_a_dark_screen_prints_the_same_as_a_light_one(browser: Browser, pages: list[Path]) -> None:
+def test_a_dark_screen_prints_the_same_as_a_light_one(browser: Browser, kinds: list[Path]) -> None:
     with window(browser) as light, window(browser, scheme="dark") as dark:
         none_found(
-            pages,
+            kinds,
             lambda page: (
                 [] if printed(dark, page) == printed(light, page) else ["is printed in the dark screen's colours"]
             ),
         )
 
 
-def test_without_javascript_every_page_says_the_same(browser: Browser, pages: list[Path]) -> None:
+def test_without_javascript_every_page_says_the_same(browser: Browser, kinds: list[Path]) -> None:
     with window(browser) as scripted, window(browser, scripts=False) as without:
         none_found(
-            pages,
+            kinds,
             lambda page: (
                 [] if text_of(without, page) == text_of(scripted, page) else ["says something else without scripts"]
             ),

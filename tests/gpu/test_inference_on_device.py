@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from labkit.data import DataSet, open_data
 from labkit.engines import weights_files
@@ -55,18 +54,6 @@ def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -
     workload._pool.batches[1] = workload._pool.batches[0]
     with pytest.raises(GateError, match="difference between two batches"):
         workload.check()
-
-
-def test_a_batch_that_does_not_fit_is_predicted_in_parts_that_do_and_says_so(data: DataSet) -> None:
-    allowed_bytes = torch.cuda.memory_reserved() + 2 * 2**30
-    torch.cuda.set_per_process_memory_fraction(allowed_bytes / torch.cuda.get_device_properties(0).total_memory)
-    try:
-        workload = predicting(data, model="vgg16", batch=4000, engine="graph")
-        workload.check()
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert workload.facts["predicted_in_parts_of"] < 4000
-    assert workload.facts["out_of_memory_at_parts_of"][0] == 4000
 
 
 @pytest.mark.parametrize("model", ["resnet18", "vgg16", "googlenet", "alexnet"])

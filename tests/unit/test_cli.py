@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from labkit.cli import main
-from labkit.hardware.profile import PARAMS
 from labkit.places import ROOT
 from tests.unit.test_site import passes_of, put
 
@@ -137,15 +136,6 @@ def test_the_baseline_comes_from_the_environment_too_and_an_empty_one_is_not_giv
         assert labkit("compare", BASELINE="h100").returncode == 0
         assert labkit("compare", "--baseline", "h200", BASELINE="h100").returncode == 0
     assert given == ["", "h100", "h200"]
-
-
-def test_a_profile_with_a_misspelt_key_is_refused_by_name() -> None:
-    profile = PARAMS / "misspelt_by_a_test.yaml"
-    profile.write_text((PARAMS / "cpu.yaml").read_text().replace("title:", "titel:"), encoding="utf-8")
-    try:
-        assert_refused(labkit("report", "--hw", profile.stem), "misspelt_by_a_test.yaml", "'titel'", "title")
-    finally:
-        profile.unlink()
 
 
 def test_no_value_of_a_make_variable_is_executed() -> None:

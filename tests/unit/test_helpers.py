@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import subprocess
 import sys
 import time
@@ -244,7 +245,7 @@ def test_without_a_gpu_a_block_that_raises_keeps_the_hosts_readings_and_its_samp
 @pytest.fixture
 def _two_gpus(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake)  # for this process; PYTHONPATH is for the sampler
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML), prepend=os.pathsep)
     monkeypatch.setenv("FAKE_NVML", json.dumps({"chips": ["kepler", "hopper"]}))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 

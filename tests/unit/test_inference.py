@@ -27,7 +27,7 @@ from labkit.engines.prediction_gate import compare  # noqa: E402
 from labkit.engines.regions import logits_function, loss_function  # noqa: E402
 from labkit.models import build as build_model  # noqa: E402
 from labkit.workloads._weights import initial_model, settle  # noqa: E402
-from labkit.workloads.infer import InferWorkload, halve_until_it_fits  # noqa: E402
+from labkit.workloads.infer import InferWorkload  # noqa: E402
 
 PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="cpu", data="digits")
 
@@ -200,45 +200,6 @@ def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> Non
     assert len(compiled) == 4 and compiled[-1] == "whole", "two regions, one for blocks that it has none of"
 
 
-@given(st.integers(1, 10_000), st.integers(1, 10_000))
-def test_a_part_is_halved_until_it_fits(part: int, limit: int) -> None:
-    def run(size: int) -> int:
-        if size > limit:
-            raise torch.OutOfMemoryError("too much")
-        return size
-
-    result, used, failed = halve_until_it_fits(run, part)
-    assert result == used <= max(limit, 1)
-    assert all(size > limit for size in failed)
-    assert failed == [] if part <= limit else failed[0] == part and used > limit // 2 - 1
-
-
-def test_what_does_not_fit_even_alone_is_out_of_memory() -> None:
-    def run(size: int) -> None:
-        raise torch.OutOfMemoryError(f"{size} is too much")
-
-    with pytest.raises(torch.OutOfMemoryError, match="1 is too much"):
-        halve_until_it_fits(run, 8)
-
-
-def test_a_batch_predicted_in_parts_gives_the_same_logits_and_says_so(
-    digits: DataSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workload = prepared(replace(PLAIN, batch=10), digits)
-    whole = workload._predictor._logits
-
-    def small_device(images: Any) -> Any:
-        if len(images) > 3:
-            raise torch.OutOfMemoryError("too much")
-        return whole(images)
-
-    monkeypatch.setattr(workload._predictor, "_logits", small_device)
-    workload.check()
-    assert workload.facts["predicted_in_parts_of"] == 3
-    assert workload.facts["out_of_memory_at_parts_of"] == [10, 5]
-    assert workload.facts["gate"]["logits_difference"] < 1e-4
-
-
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
@@ -303,20 +264,3 @@ def test_a_packed_list_that_was_damaged_is_no_record_and_no_traceback() -> None:
     line["latency_ns"] = packed[:40] + ("A" if packed[40] != "A" else "B") + packed[41:]
     with pytest.raises(ValueError, match="latency_ns"):
         Queries.model_validate(line)
-
-
-def test_a_compiled_prediction_is_compiled_anew_for_smaller_parts(
-    digits: DataSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workload = prepared(PLAIN, digits)
-    compiled: list[int] = []
-    monkeypatch.setattr(workload._predictor, "compile", lambda: compiled.append(workload._predictor.part))
-    workload._predictor.is_compiled = True
-
-    def run() -> None:
-        if workload._predictor.part > 1:
-            raise torch.OutOfMemoryError("too much")
-
-    workload._in_parts_that_fit(run)
-    assert compiled == [2, 1], "for each smaller part, and not for the first"
-    assert workload.facts["predicted_in_parts_of"] == 1

@@ -96,18 +96,6 @@ def test_int8_from_ranges_that_are_wrong_does_not_pass(digits: DataSet, monkeypa
         workload.check()
 
 
-@needs_packages
-def test_a_batch_predicted_in_parts_gives_the_same_logits(digits: DataSet) -> None:
-    workload = prepared(replace(PLAIN, batch=10), digits)
-    workload.query()
-    whole = workload.logits.clone()
-    workload._predictor.part = 3
-    workload._predictor.compile()
-    workload._pool.rewind()
-    workload.query()
-    assert torch.allclose(workload.logits, whole, atol=1e-4 * float(whole.abs().max()))
-
-
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
@@ -132,7 +120,7 @@ def test_a_missing_package_makes_a_trial_unsupported(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, package: str, precision: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(Unsupported, match=f"needs {package}, not installed here"):
+    with pytest.raises(Unsupported, match=f"needs (openvino and )?{package}, not installed here"):
         build_workload(replace(PLAIN, precision=precision), digits)
 
 

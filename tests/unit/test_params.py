@@ -97,7 +97,7 @@ def cores_per_multiprocessor(profile: Profile) -> int:
 
 def numbers(profile: Profile) -> dict[str, Sourced]:
     device, peaks = profile.device, profile.peaks
-    found = {f"flop_per_s.{k}": v for k, v in peaks.flop_per_s.items()} | dict(profile.sensor_error)
+    found = {f"flop_per_s.{k}": v for k, v in peaks.flop_per_s.items()}
     found |= {
         "memory_bytes": device.memory_bytes,
         "multiprocessors": device.multiprocessors,
@@ -219,11 +219,6 @@ def test_nothing_compiles_at_the_smallest_scale():
             assert not (sweep.get("compiled") or sweep["compiled_models"])
             assert "compile" not in str([sweep.get("engines"), sweep["run_engine"]])
             assert "compile" not in str(sweep.get("engine")) or not sweep["engine_models"]
-
-
-def test_only_kepler_has_a_sensor_error_that_its_vendor_states():
-    stated = {name: p.sensor_error["power_w"].value for name, p in ALL.items() if "power_w" in p.sensor_error}
-    assert stated == dict.fromkeys(KEPLER, 0.05)
 
 
 @pytest.mark.parametrize(

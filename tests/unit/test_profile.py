@@ -74,7 +74,6 @@ def test_a_good_profile_is_read_as_it_is_written(params):
         ),
         (GOOD + "cluster: {gpu_per_node: 4}\n", "cluster.gpu_per_node", "gpus_per_node"),
         (GOOD + "cost: {per_hours: 3}\n", "cost.per_hours", "per_hour"),
-        (GOOD + "sensor_error: {power: {value: 0.05, source: x}}\n", "sensor_error.power", "power_w"),
     ],
 )
 def test_an_unknown_key_is_named_with_its_file_and_the_valid_ones_nearest_first(params, text, key, nearest):

@@ -410,7 +410,7 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_its_log(
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "psutil.py").write_text("raise ImportError('psutil was built for another Python')\n")
-    monkeypatch.setenv("PYTHONPATH", str(broken))
+    monkeypatch.setenv("PYTHONPATH", str(broken), prepend=os.pathsep)
     log = report / "logs" / f"{STUDY}.log"
     with pytest.raises(LabkitError, match="psutil was built for another Python") as caught:
         run(sound(1), report)
@@ -426,7 +426,7 @@ def test_a_worker_that_never_says_hello_is_an_error_that_names_its_log(
     slow = tmp_path / "slow"
     slow.mkdir()
     (slow / "pydantic.py").write_text("import time; time.sleep(600)\n")  # the worker imports it, the sampler does not
-    monkeypatch.setenv("PYTHONPATH", str(slow))
+    monkeypatch.setenv("PYTHONPATH", str(slow), prepend=os.pathsep)
     monkeypatch.setattr(runner, "STARTUP_LIMIT_S", 1.0)
     with pytest.raises(LabkitError, match=rf"did not start within 1 s; see {report}/logs/{STUDY}.log"):
         run(sound(1), report)

@@ -72,7 +72,7 @@ def test_rows_name_what_both_processors_have_alike_and_how_each_ran() -> None:
 def test_baseline_is_over_baseline_and_the_fastest_over_the_fastest() -> None:
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records())))
     by = ["model", "setting", "side", "device"]
-    gains = ratio(sides, "images_per_s", over={"device": "cpu"}, by=by).set_index(["model", "side"])["value"]
+    gains = ratio(sides, "images_per_s", over={"device": "cpu"}, by=by).set_index(["model", "side"])["value"].to_dict()
     assert gains["googlenet", "baseline"] == pytest.approx(20)
     assert gains["googlenet", "optimised"] == pytest.approx(30)
     assert ("resnet50", "optimised") not in gains, "nothing but the baseline was planned on the GPU"

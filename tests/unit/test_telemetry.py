@@ -29,6 +29,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit.hardware.frameworks import path_of_workers
 from labkit.hardware.host import Gpu
 from labkit.hardware.profile import Device
 from labkit.places import ROOT
@@ -143,7 +144,7 @@ def sampled(
         start_s = time.monotonic() + lead_s
         told = json.dumps({**settings, "epoch_s": start_s - after_s})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", str(FAKE_NVML))
+            patch.setenv("PYTHONPATH", str(FAKE_NVML), prepend=os.pathsep)
             patch.setenv("FAKE_NVML", told)
             with TelemetryProcess(range(len(settings["chips"])), log=folder / "telemetry.log") as process:
                 if not process.ready() or time.monotonic() > start_s - 0.4:
@@ -191,7 +192,11 @@ def periods(chip: str) -> dict[str, float]:
         "import json, pynvml; from labkit.telemetry import nvml; pynvml.nvmlInit()\n"
         "print(json.dumps({name: c.period_s for c in nvml.channels(pynvml, 0) for name in c.metrics}))"
     )
-    environment = {**os.environ, "PYTHONPATH": f"{FAKE_NVML}:{ROOT}", "FAKE_NVML": json.dumps({"chips": [chip]})}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{FAKE_NVML}:{path_of_workers()}",
+        "FAKE_NVML": json.dumps({"chips": [chip]}),
+    }
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -791,7 +796,10 @@ def test_a_machine_without_infiniband_says_so(tmp_path: Path) -> None:
 # ---- the process ----------------------------------------------------------------------------------------------------
 
 
-ENVIRONMENT = {"PYTHONPATH": f"{FAKE_NVML}:{ROOT}", "FAKE_NVML": json.dumps({"chips": ["hopper", "kepler"]})}
+ENVIRONMENT = {
+    "PYTHONPATH": f"{FAKE_NVML}:{path_of_workers()}",
+    "FAKE_NVML": json.dumps({"chips": ["hopper", "kepler"]}),
+}
 
 
 @pytest.fixture
@@ -923,7 +931,7 @@ def broken_python(folder: Path) -> Path:
 
 def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path: Path, monkeypatch) -> None:
     folder = broken_python(tmp_path / "broken")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     with TelemetryProcess([], log=tmp_path / "telemetry.log") as process:
         assert not process.ready()
         for _ in range(MAX_RESTARTS + 2):

@@ -28,8 +28,8 @@ class FusedPredictor(Predicts):
     Bytes are made of FP16 images, by the first layer.
     """
 
-    def __init__(self, trial: Trial, model: nn.Module, data: DataSet, *, part: int) -> None:
-        super().__init__(trial, part=part)
+    def __init__(self, trial: Trial, model: nn.Module, data: DataSet) -> None:
+        super().__init__(trial)
         self._model, self._data = model, data
         self._kind = KINDS[trial.precision]
         self.dtype = torch.float16 if self._kind == torch.int8 else self._kind
@@ -50,18 +50,15 @@ class FusedPredictor(Predicts):
 
     def compile(self) -> None:
         """The first prediction compiles, tries the tiles, and is held against PyTorch's operators."""
-        self.is_compiled, self._is_held = True, False
+        self._is_held = False
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (B, classes) in FP32 of images (B, 3, H, W) of `dtype`; GateError where a kernel is wrong."""
-        logits = super().__call__(images)
+        assert self._network is not None, "prepare first"
+        logits = self._network(images)
         if not self._is_held:
             self._hold(images[:HELD_IMAGES])
         return logits
-
-    def _predict(self, images: torch.Tensor) -> torch.Tensor:
-        assert self._network is not None, "prepare first"
-        return self._network(images)
 
     def _hold(self, images: torch.Tensor) -> None:
         assert self._network is not None
