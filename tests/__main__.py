@@ -20,6 +20,7 @@ from labkit.hardware.cpu_limits import usable_threads
 from labkit.places import ROOT
 
 PROCESS_BYTES = 3 * 2**30  # of one that tests, with PyTorch and the processes that its tests start
+MOST_PROCESSES = 8  # the longest file decides how long the tests take, and more processes slow it down
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,7 +35,7 @@ def _side_by_side() -> list[str]:
     """Options for as many processes as the machine's processors and free memory are enough for."""
     if importlib.util.find_spec("xdist") is None:
         return []
-    number = max(1, min(usable_threads(), psutil.virtual_memory().available // PROCESS_BYTES))
+    number = max(1, min(MOST_PROCESSES, usable_threads(), psutil.virtual_memory().available // PROCESS_BYTES))
     return ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 

@@ -18,6 +18,8 @@ from tests.processes import nothing_left_running
 SLOW = "LABKIT_SLOW"
 # Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
+if "PYTEST_XDIST_WORKER" in os.environ:  # else each process of the tests keeps a pool of compiling ones
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 # No test asserts an absolute time, and a deadline would do just that on a busy machine.
 settings.register_profile("labkit", deadline=None)

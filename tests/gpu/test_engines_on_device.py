@@ -18,6 +18,7 @@ from labkit.errors import GateError  # noqa: E402
 from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
+from tests.gpu.slow import slow  # noqa: E402
 from tests.prepared import prepared  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -202,10 +203,9 @@ def test_a_weight_that_is_its_own_master_is_so_wherever_it_is_moved() -> None:
     [
         TUNED,
         {**TUNED, "optimizer": "sgd_fused"},
-        {**TUNED, "optimizer": "sgd_fused", "precision": "fp16"},
-        {**TUNED, "optimizer": "sgd_fused", "precision": "tf32"},
         {**TUNED, "optimizer": "sgd_fused", "precision": "fp32", "memory_format": "contiguous"},
         {"optimizer": "sgd_fused", "loader": "device"},
+        *slow(*({**TUNED, "optimizer": "sgd_fused", "precision": precision} for precision in ("fp16", "tf32"))),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )

@@ -20,16 +20,12 @@ from labkit.models import build
 from labkit.trial import Trial
 from labkit.workloads import build_workload
 from labkit.workloads.infer import InferWorkload
+from tests.gpu.slow import slow
 from tests.prepared import predicting
 
 pytestmark = pytest.mark.gpu
 
 INT8: dict[str, Any] = {"engine": "triton+graph", "precision": "int8", "memory_format": "channels_last"}
-
-
-def slow(*values: object) -> list[Any]:
-    """Parameters of tests that take minutes together."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def bytes_(*shape: int) -> torch.Tensor:
@@ -170,7 +166,7 @@ def test_a_mean_is_rounded_as_the_rest(kind: torch.dtype) -> None:
     assert_same(Mean(0.3, torch.int8), some(torch.float16, 3, 7, 7, 300))
 
 
-@pytest.mark.parametrize("name", ["alexnet", *slow("resnet50", "resnet152", "googlenet")])
+@pytest.mark.parametrize("name", slow("alexnet", "resnet50", "resnet152", "googlenet"))
 def test_every_kernel_of_a_network_gives_what_pytorch_gives(name: str) -> None:
     torch.manual_seed(0)
     with torch.device("cuda"):

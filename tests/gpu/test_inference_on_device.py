@@ -11,6 +11,7 @@ from labkit.data import DataSet, open_data
 from labkit.engines import weights_files
 from labkit.errors import GateError
 from labkit.workloads import _weights
+from tests.gpu.slow import slow
 from tests.prepared import predicting
 
 pytestmark = pytest.mark.gpu
@@ -56,7 +57,7 @@ def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -
         workload.check()
 
 
-@pytest.mark.parametrize("model", ["resnet18", "vgg16", "googlenet", "alexnet"])
+@pytest.mark.parametrize("model", ["resnet18", *slow("vgg16", "googlenet", "alexnet")])
 def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

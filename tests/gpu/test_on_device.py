@@ -91,6 +91,7 @@ def test_out_of_memory_costs_only_its_trial(tmp_path: Path) -> None:
     assert "memory" in (by_key[trials[1].key].reason or "")
 
 
+@pytest.mark.slow
 def test_compiled_trials_of_many_batches_stay_compiled(tmp_path: Path) -> None:
     images = open_data("digits")
     trials = [

@@ -37,7 +37,7 @@ def test_energy_of_ten_seconds_agrees_with_the_integral_of_polled_power(tmp_path
     counted, integrated = energy(counter, power, began, ended), energy(None, power, began, ended)
     assert counted.method == "counter" and integrated.method == "trapezoid over polled power"
     assert counted.energy_j == pytest.approx(integrated.energy_j, rel=0.03)
-    assert recording.cpu_share is not None and recording.cpu_share < 0.02
+    assert recording.cpu_share is not None and recording.cpu_share < 0.05  # of one core
 
 
 def test_an_energy_trial_says_what_the_device_did_in_each_of_its_windows(tmp_path: Path) -> None:

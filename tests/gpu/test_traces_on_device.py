@@ -111,6 +111,7 @@ def test_sections_hold_what_they_launch(host: Host, data: DataSet, tmp_path: Pat
     assert memory.allocations is not None and memory.allocations > 100
 
 
+@pytest.mark.slow
 def test_a_captured_step_has_kernels_and_no_sections(host: Host, data: DataSet, tmp_path: Path) -> None:
     plain, captured = run(host, [training(data), training(data, **CAPTURED)], tmp_path)
     trace = traced(captured)
