@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from labkit.data import DataSet
+from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
+from labkit.data.dataset import Levels, Split
 from labkit.trial import Trial
 from labkit.workloads import Prepared, build_workload
 
@@ -28,3 +32,22 @@ def checked(trial: Trial, data: DataSet) -> Any:
 def predicting(data: DataSet, **fields: Any) -> Any:
     """A prepared prediction of this data."""
     return prepared(Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields), data)
+
+
+def loading(
+    kind: Any,
+    split: Split,
+    *,
+    device: str = "cpu",
+    mean: Levels = (0.0, 0.0, 0.0),
+    std: Levels = (1.0, 1.0, 1.0),
+    seed: int = 0,
+    augment: Augment = UNCHANGED,
+    image_px: int | None = None,
+    memory_format: MemoryFormat = "contiguous",
+    **options: Any,
+) -> Any:
+    """A loader of this kind, whose images are prepared so."""
+    about: dict[str, Any] = {"image_px": image_px, "memory_format": memory_format}
+    prepare = Preparation(device=torch.device(device), mean=mean, std=std, seed=seed, augment=augment, **about)
+    return kind(split, prepare=prepare, seed=seed, **options)

@@ -59,33 +59,33 @@ class Preparation:
     ) -> None:
         if memory_format not in get_args(MemoryFormat):
             raise unknown("memory format", memory_format, get_args(MemoryFormat))
+        self.device, self.mean, self.std, self.seed = device, mean, std, seed
+        self.augment, self.image_px, self.memory_format = augment, image_px, memory_format
         self._mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=device).clamp_min(1.0).view(1, 3, 1, 1)
-        self._seed, self._augment = seed, augment
-        self._image_px, self._memory_format = image_px, memory_format
         self.generator = torch.Generator(device=device)  # a CUDA graph that holds this preparation has to know it
         self.rewind()
 
     def rewind(self) -> None:
         """Draw the same random numbers again from the next batch on."""
-        self.generator.manual_seed(self._seed)
+        self.generator.manual_seed(self.seed)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W) in the memory format; changes no input."""
         on_host = images.device.type == "cpu"
         ready = (self._on_host if on_host else self._on_device)(images, self._draw(len(images), images.device))
-        if self._image_px is not None and self._image_px != ready.shape[-1]:
-            size = (self._image_px, self._image_px)
+        if self.image_px is not None and self.image_px != ready.shape[-1]:
+            size = (self.image_px, self.image_px)
             ready = functional.interpolate(ready, size=size, mode="bilinear", align_corners=False)
         return ready
 
     def _draw(self, batch: int, device: torch.device) -> Moves:
         """Which images are flipped, bool (B, 1), and where their crops begin, int64 (2, B, 1): x, y from 0 on."""
         flipped = shift = None
-        if self._augment.flip:
+        if self.augment.flip:
             flipped = torch.rand(batch, 1, device=device, generator=self.generator) < 0.5
-        if self._augment.crop:
-            shifts = 2 * self._augment.pad_px + 1
+        if self.augment.crop:
+            shifts = 2 * self.augment.pad_px + 1
             shift = torch.randint(0, shifts, (2, batch, 1), device=device, generator=self.generator)
         return flipped, shift
 
@@ -99,14 +99,14 @@ class Preparation:
         if flipped is not None:
             x = torch.where(flipped, width - 1 - x, x)
         if shift is not None:
-            pad = self._augment.pad_px
+            pad = self.augment.pad_px
             images = functional.pad(images, (pad, pad, pad, pad))
             x, y = x + shift[0], y + shift[1]
         if flipped is not None or shift is not None:
             sample = torch.arange(batch, device=device)[:, None, None, None]
             channel = torch.arange(channels, device=device)[:, None, None]
             images = images[sample, channel, y[:, None, :, None], x[:, None, None, :]]
-        ready = images.to(torch.float32, memory_format=TORCH_FORMATS[self._memory_format])
+        ready = images.to(torch.float32, memory_format=TORCH_FORMATS[self.memory_format])
         return ready.sub_(self._mean).div_(self._std)
 
     def _on_host(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
@@ -114,7 +114,7 @@ class Preparation:
         flipped, shift = moves
         pixels = images.numpy()
         if shift is not None:
-            pixels = _crop(pixels, shift[:, :, 0].numpy(), self._augment.pad_px)
+            pixels = _crop(pixels, shift[:, :, 0].numpy(), self.augment.pad_px)
         if flipped is not None:
             chosen = np.flatnonzero(flipped.numpy())
             mirrored = pixels[chosen][..., ::-1]
@@ -122,12 +122,12 @@ class Preparation:
                 pixels = pixels.copy()  # it is still the caller's
             pixels[chosen] = mirrored
         mean, std = self._mean, self._std
-        if self._memory_format == "channels_last":
+        if self.memory_format == "channels_last":
             pixels = _interleave(pixels)
             # Of a whole image, because torch's inner loop would otherwise be the three channels of a pixel.
             one_image = (1, *pixels.shape[1:])
             mean, std = (m.expand(one_image).contiguous(memory_format=torch.channels_last) for m in (mean, std))
-        ready = torch.empty(pixels.shape, device="cpu", memory_format=TORCH_FORMATS[self._memory_format])
+        ready = torch.empty(pixels.shape, device="cpu", memory_format=TORCH_FORMATS[self.memory_format])
         at_once = max(1, _ONE_THREAD // pixels[0].size)
         for part, levels in zip(ready.split(at_once), torch.from_numpy(pixels).split(at_once), strict=True):
             part.copy_(levels).sub_(mean).div_(std)

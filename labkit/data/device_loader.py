@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from labkit.data.augment import TORCH_FORMATS, Augment, MemoryFormat, Preparation
-from labkit.data.dataset import Levels, Split
-from labkit.data.loader import Batch, StreamingLoader, check_sizes, upload
+from labkit.data.augment import TORCH_FORMATS, MemoryFormat, Preparation
+from labkit.data.dataset import Split
+from labkit.data.loader import Batch, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
 from labkit.data.triton_here import why_no_triton
 
@@ -87,8 +87,7 @@ class DeviceLoader(StaticBatch):
     Samples come in the order of `EpochOrder(seed)`, each exactly once an epoch, in full batches that go on over the
     end of an epoch; of several ranks (`shard`) each has its part of that order on its own device. Flips and crops are
     drawn from `seed` and the sample's position in the run, by the kernel of all ranks together: they make the images
-    that one device with their total batch would. Raises UserError for a batch under 1 or an `image_px` under the
-    images' own side.
+    that one device with their total batch would.
     """
 
     kind = "device"
@@ -98,24 +97,18 @@ class DeviceLoader(StaticBatch):
         split: Split,
         *,
         batch: int,
-        device: torch.device,
-        mean: Levels,
-        std: Levels,
+        prepare: Preparation,
         seed: int,
-        augment: Augment,
-        image_px: int | None,
         dtype: torch.dtype,
-        memory_format: MemoryFormat,
         shard: Shard = WHOLE,
         one_kernel: bool | None = None,
     ) -> None:
-        check_sizes(split, batch=batch, image_px=image_px)
-        self._edge = image_px or split.images.shape[-1]
+        self._edge, device = prepare.image_px or split.images.shape[-1], prepare.device
+        memory_format = prepare.memory_format
         super().__init__(batch=batch, image_px=self._edge, device=device, dtype=dtype, memory_format=memory_format)
         self.samples = len(split)
-        self._seed, self._augment, self._shard = seed, augment, shard
-        self._channels_last = memory_format == "channels_last"
-        self._mean, self._scale = mean, tuple(1 / max(value, 1.0) for value in std)  # as Preparation has it
+        self._prepare, self._seed, self._shard = prepare, seed, shard
+        self._scale = tuple(1 / max(value, 1.0) for value in prepare.std)  # as the preparation has it
         self._source = upload(split.images, device)
         self._source_labels = torch.from_numpy(split.labels.astype(np.int64)).to(device)
         self._part = max(PART, batch)
@@ -124,15 +117,6 @@ class DeviceLoader(StaticBatch):
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._one_kernel = why_no_triton(device) is None if one_kernel is None else one_kernel
         self._offsets = torch.arange(batch, device=device)
-        self._prepare = Preparation(
-            device=device,
-            mean=mean,
-            std=std,
-            seed=seed,
-            augment=augment,
-            image_px=image_px,
-            memory_format=memory_format,
-        )
         self.rewind()
 
     def rewind(self) -> None:
@@ -174,6 +158,7 @@ class DeviceLoader(StaticBatch):
     def _launch(self) -> None:
         from labkit.data.kernels import TILE, make_batch
 
+        augment = self._prepare.augment
         make_batch[(self.batch, -(-(self._edge**2) // TILE))](
             self._source,
             self._source_labels,
@@ -185,14 +170,14 @@ class DeviceLoader(StaticBatch):
             self._seed,
             self._shard.rank,
             self._shard.ranks,
-            *self._mean,
+            *self._prepare.mean,
             *self._scale,
             BATCH=self.batch,
             SIDE=self._source.shape[-1],
             EDGE=self._edge,
-            PAD=self._augment.pad_px if self._augment.crop else 0,
-            FLIP=self._augment.flip,
-            CHANNELS_LAST=self._channels_last,
+            PAD=augment.pad_px if augment.crop else 0,
+            FLIP=augment.flip,
+            CHANNELS_LAST=self._prepare.memory_format == "channels_last",
             TILE=TILE,
             num_warps=4,
         )

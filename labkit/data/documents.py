@@ -1,6 +1,6 @@
-"""Loads bags of words: their bits lie on the device, and become rows of 0 and 1 there (needs torch).
+"""Bags of words on a device: their bits lie there, and become rows of 0 and 1 (needs torch).
 
-All else is as with images: the order, the shards, full batches over the end of an epoch. 14 MB of bits always fit.
+A resident loader feeds them as it feeds images; 14 MB of bits always fit.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from labkit.data.bag_of_words import AS_IT_IS
 from labkit.data.dataset import Split
 from labkit.data.in_order import prepared_in_order
-from labkit.data.loader import Batch, ResidentLoader, check_sizes
-from labkit.data.order import WHOLE, Shard
+from labkit.data.loader import Batch, check_sizes
 
 
 class Unpacked:
     """Turns bits, uint8 (B, words / 8), into float32 (B, words), 1 where a document has the word."""
 
     def __init__(self, words: int, device: torch.device | str) -> None:
-        self._words = words
+        self._words, self.device = words, torch.device(device)
         self._places = torch.arange(8, device=device, dtype=torch.uint8)
 
     def rewind(self) -> None:
@@ -37,24 +35,6 @@ class Unpacked:
 
     def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
         return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
-
-
-class DocumentLoader(ResidentLoader):
-    """Keeps the whole split in the device's memory; batches are float32 (B, words) and labels int64 (B,)."""
-
-    def __init__(
-        self,
-        split: Split,
-        *,
-        words: int,
-        batch: int,
-        device: torch.device | str,
-        seed: int = 0,
-        shard: Shard = WHOLE,
-    ) -> None:
-        mean, std = AS_IT_IS
-        super().__init__(split, batch=batch, device=device, mean=mean, std=std, seed=seed, shard=shard)
-        self._prepare = Unpacked(words, device)
 
 
 def documents_in_order(split: Split, *, words: int, batch: int, device: torch.device | str) -> Iterator[Batch]:

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
-from labkit.data.dataset import Images, Levels, Split
+from labkit.data.dataset import Images, Split
 from labkit.data.order import WHOLE, Shard, make_order
 from labkit.errors import UserError
 
@@ -27,7 +26,9 @@ Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 class Prepares(Protocol):
-    """What makes a batch of bytes into a model's input, on the device."""
+    """What makes a batch of bytes into a model's input, on its device."""
+
+    device: torch.device
 
     def __call__(self, images: torch.Tensor, /) -> torch.Tensor:
         """uint8 to float32, a sample a row."""
@@ -40,8 +41,7 @@ class Loader(ABC):
     """What every loader does: `next_batch()` without end, `rewind()`, `close()`.
 
     Batches are always full and go on over the end of an epoch, so that shapes are static and every sample is seen
-    exactly once per epoch. Raises UserError for a batch under 1, an `image_px` under the images' own side, or another
-    memory format.
+    exactly once per epoch. `seed` decides the order, and `shard` which of several ranks this one is.
     """
 
     kind: Literal["resident", "streaming"]
@@ -51,39 +51,22 @@ class Loader(ABC):
         split: Split,
         *,
         batch: int,
-        device: torch.device | str,
-        mean: Levels,
-        std: Levels,
+        prepare: Prepares,
         seed: int = 0,
-        augment: Augment = UNCHANGED,
-        image_px: int | None = None,
-        memory_format: MemoryFormat = "contiguous",
         shard: Shard = WHOLE,
     ) -> None:
-        check_sizes(split, batch=batch, image_px=image_px)
-        self.batch = batch
-        self.device = torch.device(device)
-        self.samples = len(split)
-        self._split, self._seed, self._shard = split, seed, shard
+        self.batch, self.samples, self.device = batch, len(split), prepare.device
+        self._split, self._prepare, self._seed, self._shard = split, prepare, seed, shard
         self._start_order()
-        self._prepare: Prepares = Preparation(
-            device=self.device,
-            mean=mean,
-            std=std,
-            seed=seed,
-            augment=augment,
-            image_px=image_px,
-            memory_format=memory_format,
-        )
         self._open()
 
     def _start_order(self) -> None:
         self._order = make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard)
 
     def next_batch(self) -> Batch:
-        """The next batch on the device: images float32 (B, 3, H, W), normalised, and labels int64 (B,).
+        """The next batch on the device, prepared: images float32 (B, 3, H, W), and labels int64 (B,).
 
-        The images lie in the memory format asked for. Nothing in it waits for the device.
+        Nothing in it waits for the device.
         """
         images, labels = self._fetch()
         return self._prepare(images), labels

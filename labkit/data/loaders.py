@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from labkit.data.augment import UNCHANGED, Augment, MemoryFormat
+from labkit.data.augment import UNCHANGED, Augment, MemoryFormat, Preparation
 from labkit.data.dataset import Levels, Split
 from labkit.data.device_loader import DeviceLoader
-from labkit.data.loader import ResidentLoader, StreamingLoader
+from labkit.data.loader import ResidentLoader, StreamingLoader, check_sizes
 from labkit.data.order import WHOLE, Shard
 
 RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
@@ -49,23 +49,17 @@ def make_loader(
     `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
     `on_device` asks for a `DeviceLoader`, where the device is a GPU and the split fits.
     Images come normalised in the memory format, scaled up to `image_px`, as `dtype` from a `DeviceLoader` and as
-    float32 from the others. `shard` says which of several ranks this one is. Raises UserError as `Loader` does.
+    float32 from the others. `shard` says which of several ranks this one is. Raises UserError for a batch under 1, an
+    `image_px` under the images' own side, or another memory format.
     """
+    check_sizes(split, batch=batch, image_px=image_px)
     where = torch.device(device)
     if free_bytes is None and where.type == "cuda":
         free_bytes, _total = torch.cuda.mem_get_info(where)
     fits = free_bytes is None or resident_bytes(split) <= RESIDENT_SHARE * free_bytes
-    shared: dict[str, Any] = {
-        "batch": batch,
-        "device": where,
-        "mean": mean,
-        "std": std,
-        "seed": seed,
-        "augment": augment,
-        "image_px": image_px,
-        "memory_format": memory_format,
-        "shard": shard,
-    }
+    about: dict[str, Any] = {"image_px": image_px, "memory_format": memory_format}
+    prepare = Preparation(device=where, mean=mean, std=std, seed=seed, augment=augment, **about)
+    shared: dict[str, Any] = {"batch": batch, "prepare": prepare, "seed": seed, "shard": shard}
     if not fits:
         return StreamingLoader(split, **shared)
     if on_device and where.type == "cuda":

@@ -9,9 +9,9 @@ import torch
 
 from labkit.data import DataSet
 from labkit.data.augment import Augment
-from labkit.data.documents import DocumentLoader, documents_in_order
+from labkit.data.documents import Unpacked, documents_in_order
 from labkit.data.in_order import batches_in_order
-from labkit.data.loader import Batch
+from labkit.data.loader import Batch, ResidentLoader
 from labkit.data.loaders import AnyLoader, make_loader
 from labkit.data.order import Shard
 from labkit.errors import Unsupported
@@ -83,8 +83,10 @@ class DocumentInputs:
         """Training batches without end, on the trial's device."""
         assert dtype == torch.float32, "only captured steps take another type"
         trial = self._trial
-        batch = trial.batch_of_process
-        return DocumentLoader(self._data.train, batch=batch, seed=trial.seed, shard=shard, **self._shared)
+        prepare = Unpacked(**self._shared)
+        return ResidentLoader(
+            self._data.train, batch=trial.batch_of_process, prepare=prepare, seed=trial.seed, shard=shard
+        )
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
         """The validation documents once."""

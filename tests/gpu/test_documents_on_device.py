@@ -10,7 +10,8 @@ import torch
 
 from labkit.data import DataSet, open_documents
 from labkit.data.bag_of_words import WORDS
-from labkit.data.documents import DocumentLoader, documents_in_order
+from labkit.data.documents import Unpacked, documents_in_order
+from labkit.data.loader import ResidentLoader
 from labkit.hardware.host import this_host
 from labkit.models import count
 from labkit.records import Epochs
@@ -28,7 +29,7 @@ def documents() -> DataSet:
 
 def test_a_gpu_gets_the_rows_that_a_cpu_gets(documents: DataSet) -> None:
     on_cpu, on_gpu = (
-        DocumentLoader(documents.train, words=WORDS, batch=1000, device=where, seed=3) for where in ("cpu", "cuda")
+        ResidentLoader(documents.train, batch=1000, prepare=Unpacked(WORDS, where), seed=3) for where in ("cpu", "cuda")
     )
     for _ in range(10):  # over the end of an epoch
         (expected, labels), (rows, labels_there) = on_cpu.next_batch(), on_gpu.next_batch()

@@ -19,7 +19,7 @@ from labkit.trial import Trial  # noqa: E402
 from labkit.workloads import build_workload  # noqa: E402
 from labkit.workloads.train import TrainWorkload  # noqa: E402
 from tests.gpu.slow import slow  # noqa: E402
-from tests.prepared import prepared  # noqa: E402
+from tests.prepared import loading, prepared  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -40,16 +40,13 @@ def data() -> DataSet:
 def loader_of(data: DataSet, **options: Any) -> DeviceLoader:
     usual: dict[str, Any] = {
         "batch": 64,
-        "device": torch.device("cuda"),
+        "device": "cuda",
         "mean": data.mean,
         "std": data.std,
         "seed": 3,
-        "augment": Augment(),
-        "image_px": 32,
         "dtype": torch.float32,
-        "memory_format": "contiguous",
     }
-    return DeviceLoader(data.train, **(usual | options))
+    return loading(DeviceLoader, data.train, **(usual | options))
 
 
 @pytest.mark.parametrize("one_kernel", [True, False])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from labkit.data.dataset import Split
 from labkit.data.order import EpochOrder, Shard, make_order
 from labkit.errors import UserError
+from tests.prepared import loading
 
 torch = pytest.importorskip("torch")
 
@@ -53,8 +54,7 @@ def make() -> Iterator[Make]:
     made: list[Loader] = []
 
     def make(kind: type[Loader], split: Split, **options: Any) -> Loader:
-        plain = {"device": "cpu", "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-        made.append(kind(split, **(plain | options)))
+        made.append(loading(kind, split, **options))
         return made[-1]
 
     yield make
@@ -236,7 +236,7 @@ def test_augmentation_follows_the_seed(make: Make) -> None:
     assert torch.equal(first, same) and not torch.equal(first, other)
 
 
-def test_options_that_make_no_sense_are_refused(make: Make) -> None:
+def test_options_that_make_no_sense_are_refused() -> None:
     refused: list[dict[str, Any]] = [
         {"batch": 0},
         {"batch": 1, "image_px": 31},
@@ -245,7 +245,7 @@ def test_options_that_make_no_sense_are_refused(make: Make) -> None:
     plain = {"device": "cpu", "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     for options in refused:
         with pytest.raises(UserError):
-            make(ResidentLoader, numbered(3), **options)
+            make_loader(numbered(3), **plain, **options)
         with pytest.raises(UserError):
             batches_in_order(numbered(3), **plain, **options)  # refused at once, not when the first batch is taken
     with pytest.raises(UserError, match="uint8"):

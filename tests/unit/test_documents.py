@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ import torch
 from labkit import data
 from labkit.data import DataSet, open_documents, reuters_shaped
 from labkit.data.bag_of_words import CLASSES, WORDS
-from labkit.data.documents import DocumentLoader, Unpacked, documents_in_order
+from labkit.data.documents import Unpacked, documents_in_order
+from labkit.data.loader import ResidentLoader
 from labkit.data.order import Shard
 from labkit.errors import UserError
 
@@ -96,6 +98,10 @@ def test_documents_are_drawn_once_and_found_by_their_checksum(tmp_path: Path, mo
 # ---- loading --------------------------------------------------------------------------------------------------------
 
 
+def loader_of(documents: DataSet, **options: Any) -> ResidentLoader:
+    return ResidentLoader(documents.train, prepare=Unpacked(WORDS, "cpu"), **options)
+
+
 def test_a_row_is_one_where_the_document_has_the_word(documents: DataSet) -> None:
     bits = documents.val.images[:5]
     rows = Unpacked(WORDS, "cpu")(torch.from_numpy(np.array(bits)))
@@ -112,7 +118,7 @@ def test_a_gpus_operators_make_the_same_rows(words: int) -> None:
 
 
 def test_every_document_comes_once_an_epoch_in_full_batches_in_another_order(documents: DataSet) -> None:
-    loader = DocumentLoader(documents.train, words=WORDS, batch=75, device="cpu", seed=1)
+    loader = loader_of(documents, batch=75, seed=1)
     epochs = [[loader.next_batch() for _ in range(4)] for _ in range(2)]
     expected = sorted(tuple(sorted(words)) for words in words_of(documents.train.images))
     for batches in epochs:
@@ -126,16 +132,14 @@ def test_every_document_comes_once_an_epoch_in_full_batches_in_another_order(doc
 
 def test_labels_stay_with_their_documents(documents: DataSet) -> None:
     of = {row.tobytes(): int(label) for row, label in zip(documents.train.images, documents.train.labels, strict=True)}
-    rows, labels = DocumentLoader(documents.train, words=WORDS, batch=300, device="cpu").next_batch()
+    rows, labels = loader_of(documents, batch=300).next_batch()
     packed = np.packbits(rows.numpy().astype(bool), axis=1, bitorder="little")
     assert [of[row.tobytes()] for row in packed] == labels.tolist()
 
 
 def test_ranks_together_take_what_one_device_would(documents: DataSet) -> None:
-    whole = DocumentLoader(documents.train, words=WORDS, batch=20, device="cpu")
-    parts = [
-        DocumentLoader(documents.train, words=WORDS, batch=10, device="cpu", shard=Shard(rank, 2)) for rank in range(2)
-    ]
+    whole = loader_of(documents, batch=20)
+    parts = [loader_of(documents, batch=10, shard=Shard(rank, 2)) for rank in range(2)]
     for _ in range(5):
         rows, labels = zip(*(part.next_batch() for part in parts), strict=True)
         expected = whole.next_batch()
