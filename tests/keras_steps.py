@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import keras
@@ -17,6 +18,7 @@ import torch
 from labkit.data import DataSet, open_data
 from labkit.data.host_batches import HostBatch
 from labkit.engines.damping import damp
+from labkit.engines.in_keras import reference
 from labkit.engines.in_keras.choice import make_training
 from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.engines.training import plain_sgd
@@ -30,7 +32,7 @@ from tests.keras_beside_torch import settle
 FRAMEWORK = f"keras-{keras.backend.backend()}"
 BATCH, RATE = 16, 1e-3  # small steps: at a larger rate three would compare rounding (`keras_beside_torch`)
 ORDER = (0, 0, 1, 0)  # batches of the steps that are compared: one again, whose loss says what steps did, and another
-MORE = 5  # steps after those, each on another batch
+MORE = 2  # steps after those, each on another batch
 PIXELS = Pixels(32, (127.0, 126.0, 128.0), (74.0, 73.0, 75.0))
 
 
@@ -44,43 +46,31 @@ def images() -> DataSet:
 
 
 def steps(job: str) -> dict[str, Any]:
-    """Losses of three steps beside PyTorch's on the same weights and batches, and how often the step was traced.
+    """Losses of the steps beside PyTorch's on the same weights and batches, and how often the step was traced.
 
     `xla:2` is on two devices, each of which normalises its own half of the images.
     """
     engine, _, number_of_devices = job.partition(":")
     devices = int(number_of_devices or 1)
     training = make_training(trial(engine, batch=BATCH // devices, devices=devices), PIXELS)
-    batches = [noise(number) for number in range(2 + MORE)]
-    first = batches[0]
-    torch.manual_seed(0)
-    model = build("resnet50", classes=10)
-    damp(model)
-    settle(model, as_torch(first[0]))
-    carry_to_keras(model.state_dict(), training.model)
-    optimizer = plain_sgd(model.parameters(), RATE)
-    losses, expected, phases = [], [], []
-    for name, prepare in training.preparations(first):
+    initial, expected, state = in_pytorch(devices)
+    carry_to_keras(initial, training.model)
+    losses, phases = [], []
+    for name, prepare in training.preparations(noise(0)):
         prepare()
         phases.append(name)
     for number in ORDER:
-        batch = batches[number]
-        optimizer.zero_grad()
-        parts = zip(as_torch(batch[0]).chunk(devices), torch.from_numpy(batch[1]).long().chunk(devices), strict=True)
-        loss = torch.stack([torch.nn.functional.cross_entropy(model(some), right) for some, right in parts]).mean()
-        loss.backward()
-        optimizer.step()
-        expected.append(loss.item())
         if not training.steps:  # preparing may have taken the first one
-            training.update(batch)
+            training.update(noise(number))
         losses.append(training.take_loss())
     after_three = training.traces
-    for batch in batches[2:]:
-        training.update(batch)
+    for number in range(2, 2 + MORE):
+        training.update(noise(number))
     training.wait()
     mean = training.take_loss()
     training.store()
-    now, state = carry_to_torch(training.model), model.state_dict()
+    now = carry_to_torch(training.model)
+    weights = [name for name in now if "running" not in name]
     return {
         "losses": losses,
         "torch": expected,
@@ -88,10 +78,30 @@ def steps(job: str) -> dict[str, Any]:
         "traces": training.traces,
         "traces_after_three": after_three,
         "finite": bool(np.isfinite(mean)),
-        "moved": sum(not np.array_equal(now[name], state[name].numpy()) for name, _ in model.named_parameters()),
-        "weights": sum(1 for _ in model.parameters()),
+        "moved": sum(not np.array_equal(now[name], state[name]) for name in weights),
+        "weights": len(weights),
         "none_after": bool(np.isnan(training.take_loss())),
     }
+
+
+@cache
+def in_pytorch(devices: int) -> tuple[dict[str, Any], list[float], dict[str, Any]]:
+    """The weights that all begin with, the losses of the steps in `ORDER`, and the weights after those."""
+    torch.manual_seed(0)
+    model = build("resnet50", classes=10)
+    damp(model)
+    settle(model, as_torch(noise(0)[0]))
+    initial = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = plain_sgd(model.parameters(), RATE)
+    losses = []
+    for images, labels in map(noise, ORDER):
+        optimizer.zero_grad()
+        parts = zip(as_torch(images).chunk(devices), torch.from_numpy(labels).long().chunk(devices), strict=True)
+        loss = torch.stack([torch.nn.functional.cross_entropy(model(some), right) for some, right in parts]).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return initial, losses, {name: value.numpy() for name, value in model.state_dict().items()}
 
 
 def noise(seed: int) -> HostBatch:
@@ -150,5 +160,6 @@ def dropout() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    reference._in_a_process = reference._compute  # PyTorch is in this one
     jobs = {"gate": gate, "dropout": dropout}
     print(json.dumps({job: jobs[job]() if job in jobs else steps(job) for job in sys.argv[1:]}))

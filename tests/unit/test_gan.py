@@ -18,13 +18,13 @@ from labkit.models import MODELS, build, count
 from labkit.recipes import CLIP, CRITIC_STEPS, PENALTY, adversarial
 from labkit.trial import ENGINES, Trial, grid
 from labkit.workloads import DrawsSamples, build_workload
+from tests.prepared import loading
 from tests.unit.conftest import Measured
 
 torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from labkit.data.augment import Augment  # noqa: E402
 from labkit.data.device_loader import DeviceLoader  # noqa: E402
 from labkit.engines.adversarial import gate  # noqa: E402
 from labkit.engines.adversarial.iterations import LARGEST_CAPTURED, CapturedIteration, Draws  # noqa: E402
@@ -36,6 +36,12 @@ from labkit.workloads.gan import MIDDLE  # noqa: E402
 pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
 
 CONSTRAINTS = ("clipping", "gradient_penalty")
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of a quarter of the width, for tests in which nothing is counted."""
+    monkeypatch.setattr("labkit.models.wgan.WIDTH", 32)
 
 
 def trial_of(constraint: str = "clipping", **fields: Any) -> Trial:
@@ -188,6 +194,7 @@ def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatc
     assert not all(torch.equal(one, other) for one, other in zip(*changes, strict=True))
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_a_restart_undoes_weights_statistics_and_moments(constraint: str) -> None:
     training = training_of(constraint, restarts=True)
@@ -226,6 +233,7 @@ def test_a_step_takes_five_fresh_batches_and_says_so(constraint: str, digits: Da
     assert labels.tolist() == digits.train.labels[order.take(4)].tolist(), "two iterations have taken ten batches"
 
 
+@pytest.mark.usefixtures("narrow")
 def test_a_trials_seed_decides_its_estimates_and_reading_them_forgets_them(digits: DataSet) -> None:
     def estimates(seed: int) -> list[float | None]:
         workload: Any = build_workload(trial_of(seed=seed, batch=2), digits)
@@ -240,6 +248,7 @@ def test_a_trials_seed_decides_its_estimates_and_reading_them_forgets_them(digit
     assert first == estimates(0) and first != estimates(1)
 
 
+@pytest.mark.usefixtures("narrow")
 def test_the_gate_refuses_what_is_no_training(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: Any = build_workload(trial_of(batch=2), digits)
     with torch.no_grad():
@@ -301,6 +310,7 @@ def test_a_gan_is_neither_trained_as_a_classifier_nor_asked_for_classes(digits: 
         build_workload(trial_of(image_px=64), digits)
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint: str, digits: DataSet) -> None:
     found = {}
@@ -322,9 +332,8 @@ def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> Ca
     """Driven as a captured one, its launches standing for a graph's."""
     trial = trial_of(constraint, **fields)
     training = training_of(constraint, captured=False, restarts=True)
-    about: dict[str, Any] = {"dtype": torch.float32, "memory_format": "contiguous", "one_kernel": False, "image_px": 32}
-    about |= {"device": torch.device("cpu"), "mean": MIDDLE, "std": MIDDLE, "augment": Augment(), "seed": 0}
-    loader = DeviceLoader(digits.train, batch=trial.batch, **about)
+    about: dict[str, Any] = {"dtype": torch.float32, "one_kernel": False, "mean": MIDDLE, "std": MIDDLE}
+    loader = loading(DeviceLoader, digits.train, batch=trial.batch, **about)
     run = CapturedIteration(training, [loader] * CRITIC_STEPS, Draws(trial))
     run._graph = SimpleNamespace(replay=run._body)
     return run
@@ -346,6 +355,7 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
     return gate.compare(expected, gate.trace(tuned, one_iteration, read), precision)
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_the_gate_passes_iterations_that_do_what_the_eager_ones_do(constraint: str, digits: DataSet) -> None:
     found = gated(captured(digits, constraint))
@@ -372,6 +382,7 @@ def no_generator(run: CapturedIteration) -> None:
     run._training.generator_step = lambda noise: None
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -409,6 +420,7 @@ def test_the_gate_finds_each_difference_of_either_network(tuned: gate.Trace, sai
         gate.compare(trace(), tuned, "fp32")
 
 
+@pytest.mark.usefixtures("narrow")
 def test_a_captured_iterations_mean_estimate_is_of_those_since_it_was_last_read(digits: DataSet) -> None:
     run = captured(digits)
     each = []
@@ -428,6 +440,7 @@ def pixels(text: str) -> Any:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
 
 
+@pytest.mark.usefixtures("narrow")
 def test_samples_are_of_the_same_noise_before_and_after_and_leave_the_training_as_it_is(digits: DataSet) -> None:
     workload: Any = build_workload(trial_of(samples=32), digits)
     assert isinstance(workload, DrawsSamples)
@@ -445,6 +458,7 @@ def test_samples_are_of_the_same_noise_before_and_after_and_leave_the_training_a
         assert pixels(text).shape == (4 * 34 - 2, 8 * 34 - 2, 3)
 
 
+@pytest.mark.usefixtures("narrow")
 def test_asking_for_samples_changes_nothing_of_the_training(digits: DataSet) -> None:
     losses = []
     for samples in (0, 8):

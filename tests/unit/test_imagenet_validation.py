@@ -44,12 +44,12 @@ from labkit.models.torchvision_import import import_torchvision  # noqa: E402
 from labkit.workloads._weights import make_network  # noqa: E402
 
 PER_CLASS, CALIBRATING = 2, 1250
-SCORED = 24
+SCORED = 12
 TRIAL = Trial(
     workload="infer",
     model="resnet18",
     image_px=224,
-    batch=8,
+    batch=4,
     device="cpu",
     data="ilsvrc2012",
     weights="trained",
@@ -410,7 +410,7 @@ def test_scores_are_those_of_torchvisions_own_model_and_transforms(
 
     trial = replace(TRIAL, model=model, engine="openvino")
     workload = checked(trial, images)
-    pixels = [torch.from_numpy(np.array(images.val.images[first : first + 8])) for first in range(0, SCORED, 8)]
+    pixels = [torch.from_numpy(np.array(images.val.images[first : first + 4])) for first in range(0, SCORED, 4)]
     logits = torch.cat([workload._predict(batch) for batch in pixels])
     torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.std()))
     scored = workload.score(lambda _: None)

@@ -47,7 +47,7 @@ from labkit.run.plan import (
 )
 from labkit.run.protocol import CEILING_SHARE
 from tests.commands import apart
-from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, sound, tiny_profile, trial
+from tests.faulty.campaign import HOST, STUDY, between_sound_ones, listed_for, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
 
 pytestmark = pytest.mark.usefixtures("_nothing_is_left_running")
@@ -71,27 +71,26 @@ def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monk
     counters.write_text("oom_kill 7\n")
     monkeypatch.setattr(process, "VMSTAT", counters)
     monkeypatch.setenv("LABKIT_TEST_VMSTAT", str(counters))
-    outcome = run(between_sound_ones(*FAULTS, "noisy"), report)
+    first, last, between = *sound(2), [trial(name) for name in (*FAULTS, "noisy")]
+    outcome = run(listed_for([first, *between, last]), report)
     made = records(report)
-    noisy = made[-2]
-    assert noisy.status == "ok" and noisy.result and noisy.process.id == made[-1].process.id
+    assert [record.key for record in made] == [one.key for one in (first, *between, last)]
     assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, "what it prints is never taken for a result"
-    assert [record.status for record in made[::2]] == ["ok"] * (len(FAULTS) + 2)
-    assert all(record.result and record.reason is None for record in made[::2])
-    for before, failed, after in zip(made[:-2:2], made[1:-2:2], made[2::2], strict=False):
-        status, reason = FAULTS[failed.as_trial.workload.removeprefix("tests.faulty.")]
-        assert failed.status == status, failed
-        assert reason in (failed.reason or "")
-        assert failed.result is None
-        assert failed.process.id == before.process.id
-        assert failed.process.position == before.process.position + 1
-        if status == "unsupported":  # leaves nothing behind: the same process goes on
-            assert after.process.id == failed.process.id
-            assert after.process.position == failed.process.position + 1
+    for record in made:
+        status, reason = FAULTS.get(record.as_trial.workload.removeprefix("tests.faulty."), ("ok", None))
+        assert record.status == status, record
+        assert record.reason is None if reason is None else reason in (record.reason or "")
+        assert (record.result is not None) == (status == "ok")
+    processes = set()
+    for before, after in itertools.pairwise(made):
+        processes.add(before.process.id)
+        if before.status in ("ok", "unsupported"):  # leaves nothing behind: the same process goes on
+            assert after.process.id == before.process.id
+            assert after.process.position == before.process.position + 1
         else:
-            assert after.process.id not in {record.process.id for record in made[: made.index(after)]}
+            assert after.process.id not in processes
             assert after.process.position == 0
-    assert outcome.measured == 2 * len(FAULTS) + 3
+    assert outcome.measured == len(made)
     assert outcome.failed == sum(status == "crashed" for status, _ in FAULTS.values())
 
 

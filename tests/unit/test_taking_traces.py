@@ -448,13 +448,13 @@ def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             patch.setenv(name, value)
         patch.setenv("KEEP_TRACES", "1")
         digits = open_data("digits")
-        plain = Trial(
-            model="resnet18", batch=4, classes=10, device="cpu", data=digits.name, data_checksum=digits.checksum
+        trained = Trial(
+            model="resnet18", batch=2, classes=10, device="cpu", data=digits.name, data_checksum=digits.checksum
         )
         wanted = {
-            "plain": plain,
-            "traced": replace(plain, traced_iterations=6, steps_before=40),
-            "without operators": replace(workload_trial("ok", size=1), traced_iterations=2),
+            "plain": workload_trial("ok"),
+            "traced": replace(trained, traced_iterations=6, steps_before=40),
+            "without operators": replace(workload_trial("ok"), traced_iterations=2),
         }
         run(list(wanted.values()), folder / "cpu", limit_s=120)
         found = {one.key: one for one in records(folder / "cpu")}
