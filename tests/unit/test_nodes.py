@@ -24,7 +24,7 @@ from labkit.run.process import Work
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
-from tests.faulty.campaign import TIMING
+from tests.faulty.campaign import TIMING, listed_for
 from tests.several_nodes import Beside
 from tests.unit.conftest import Measured
 from tests.unit.made_records import record_of
@@ -235,8 +235,8 @@ BOTH, ALONE, KILLED = over_two("together_where"), over_two(devices=1, nodes=1), 
 
 @pytest.fixture(scope="module")
 def beside(_torch_is_here: None, measured: Measured) -> dict[str, Record]:
-    """Of one pass, by key."""
-    return measured([BOTH, ALONE, KILLED], nodes=Beside())
+    """Of one pass, by key. The rank is killed last, since its like are started anew for what comes after."""
+    return measured(listed_for([ALONE, BOTH, KILLED]), nodes=Beside())
 
 
 def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: dict[str, Record]) -> None:

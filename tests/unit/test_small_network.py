@@ -1,9 +1,10 @@
-"""The 512-unit network of the Reuters newswires is counted, trained and gated as networks of images are."""
+"""The 512-unit network of the Reuters newswires is counted, trained and gated as networks of images are.
+
+On several ranks it trains in `test_ranks`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,10 @@ import torch
 
 from labkit.data import DataSet, open_data, open_documents
 from labkit.errors import GateError, Unsupported, UserError
-from labkit.hardware.cpu_limits import usable_threads
 from labkit.models import MODELS, build, check_data, count, input_bytes, input_sizes
-from labkit.records import Epochs
 from labkit.results import roofline
 from labkit.trial import Trial
 from labkit.workloads import build_workload
-from tests.faulty.campaign import records, run
 
 WEIGHTS = 10_000 * 512 + 512 + 512 * 46 + 46
 
@@ -121,25 +119,3 @@ def test_a_network_and_data_that_do_not_fit_are_refused(documents: DataSet) -> N
     for model, data in (("mlp512", documents), ("resnet18", documents), ("mlp512", digits)):
         with pytest.raises(Unsupported, match="networks that take images"):
             build_workload(training(data, model=model, workload="infer"), data)
-
-
-@pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores")
-def test_two_of_them_train_at_once_or_in_turns_on_two_ranks(documents: DataSet, tmp_path: Path) -> None:
-    whole = training(documents, devices=2)
-    halves, turns = replace(whole, arrangement="at_once"), replace(whole, arrangement="in_sequence")
-    epochs = replace(whole, epochs=1)
-    run([whole, halves, turns, epochs], tmp_path / "cpu", limit_s=120)
-    made = {one.key: one for one in records(tmp_path / "cpu")}
-    for trial, images in ((whole, 32), (halves, 32), (turns, 64)):
-        one = made[trial.key]
-        assert one.status == "ok", one.reason
-        assert one.blocks is not None and one.blocks.images_per_step == images
-        assert one.blocks.flop_per_step == images * count("mlp512").flop_training
-        assert one.facts["parameters"] == WEIGHTS
-    assert made[halves.key].facts["jobs"] == made[turns.key].facts["jobs"] == 2
-    for trial in (whole, turns, epochs):  # held against gradients that are averaged by hand
-        gate = made[trial.key].facts["gate"]
-        assert gate["change_difference"] < 1e-5 < gate["change_tolerance"]
-    result = made[epochs.key].result
-    assert isinstance(result, Epochs)
-    assert (result.epochs[0].images, result.epochs[0].val_images) == (320, 60)

@@ -39,19 +39,25 @@ TRAINED = Trial(
 def trained_here(patch: pytest.MonkeyPatch, folder: Path, **schedules: _weights.Schedule) -> None:
     patch.setenv(weights_files.VARIABLE, str(folder))
     patch.setattr(_weights, "can_train", lambda _: True)
-    patch.setattr(_weights, "RECIPE", {"batch": 64, "schedule": "one_cycle", "optimizer": "sgd_fused"})
+    patch.setattr(_weights, "RECIPE", {"batch": 16, "schedule": "one_cycle", "optimizer": "sgd_fused"})
     patch.setattr(_weights, "SCHEDULES", schedules)
 
 
 @pytest.fixture(scope="module")
+def digits(shared_cache: Path) -> DataSet:
+    """Fewer of them, and all that are scored."""
+    return open_data("digits", train_images=500)
+
+
+@pytest.fixture(scope="module")
 def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ResNet-18 as five epochs of digits leave it, trained as a GPU would, by the plain loop.
+    """A folder with ResNet-18 as three epochs of digits leave it, trained as a GPU would, by the plain loop.
 
     Sooner, many images lie so near an edge that INT8 answers them otherwise, though no worse.
     """
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
-        trained_here(patch, folder, resnet18=_weights.Schedule(5, 0.01))
+        trained_here(patch, folder, resnet18=_weights.Schedule(3, 0.02))
         workload = build_workload(TRAINED, digits)
         assert isinstance(workload, BuildsInPhases) and workload.build_phases["weights"] > 0
     return folder
@@ -67,7 +73,7 @@ def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> No
     network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
     assert network.weights is not None
     facts = network.weights.facts
-    assert facts["epochs"] == 5 and facts["learning_rate"] == 0.01 and facts["took_s"] > 0
+    assert facts["epochs"] == 3 and facts["learning_rate"] == 0.02 and facts["took_s"] > 0
     assert facts["top1"] > 0.5, "a network that learned nothing has nothing to lose"
     assert all(value.dtype == torch.float32 for value in network.weights.state.values() if value.is_floating_point())
     assert not network.model.training
@@ -255,7 +261,7 @@ def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -
 def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = open_data("digits", train_images=256)
+    few = open_data("digits", train_images=32, val_images=32)
     trained_here(monkeypatch, tmp_path, alexnet=_weights.Schedule(1, 0.01))
     trial = replace(TRAINED, model="alexnet")
     network = _weights.make_network(trial, few)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.data import open_data
+from labkit.data import open_documents
 from labkit.records import Epochs, parse_line
 from labkit.records.store import Store
 from labkit.run import measure
@@ -77,14 +77,14 @@ def test_a_preparation_that_raises_costs_its_own_trial_only(report: Path) -> Non
 
 def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> None:
     pytest.importorskip("torch")
-    digits = open_data("digits", train_images=375)
+    documents = open_documents(train_documents=94, val_documents=60)
     training = Trial(
-        model="resnet18",
-        classes=digits.classes,
-        batch=64,
+        model="mlp512",
+        classes=documents.classes,
+        batch=16,
         device="cpu",
-        data="digits",
-        data_checksum=digits.checksum,
+        data=documents.name,
+        data_checksum=documents.checksum,
         epochs=2,
         learning_rate=0.02,
         schedule="one_cycle",
@@ -101,10 +101,10 @@ def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> N
     runs = [one.epochs for one in made if one.epochs]
     assert [one.seed for one in runs] == [11, 12]
     for one in runs:
-        assert [epoch.steps for epoch in one.epochs] == [6, 6], "375 images twice are 11.7 batches of 64"
+        assert [epoch.steps for epoch in one.epochs] == [6, 6], "94 documents twice are 11.75 batches of 16"
         losses = [epoch.train_loss for epoch in one.epochs]
         assert None not in losses and losses[1] < losses[0]  # type: ignore[operator]
-        assert all(epoch.val_images == 297 and epoch.top1 <= epoch.top5 for epoch in one.epochs)
+        assert all(epoch.val_images == 60 and epoch.top1 <= epoch.top5 for epoch in one.epochs)
         assert one.epochs[0].learning_rate > one.epochs[1].learning_rate > 0
     assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "other weights and another order"
-    assert all(one.facts["train_images"] == 375 for one in made)
+    assert all(one.facts["train_images"] == 94 for one in made)
