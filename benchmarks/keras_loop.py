@@ -26,7 +26,7 @@ import numpy as np
 from labkit.data import DataSet, open_data
 from labkit.engines.in_keras import process
 from labkit.hardware.frameworks import title_of
-from labkit.measure import AwaitedClock, quiet_collector
+from labkit.measure import HostClock, quiet_collector
 from labkit.recipes import MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import Interval, log_interval
 from labkit.trial import Trial
@@ -74,7 +74,7 @@ def compare(trial: Trial, peer: str, pairs: int) -> tuple[Interval, float]:
     for _, prepare in workload.preparations():
         prepare()
     workload.check()
-    clock = AwaitedClock(workload.wait)
+    clock = HostClock(workload.wait)
     clock.time_block(workload.step, 2)
     first, _ = clock.time_block(workload.step, 2)
     steps = max(LEAST_STEPS, round(LEG_S / (first / 2)))

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from labkit.data import open_data
 from labkit.engines.precision import AUTOCAST, set_modes
-from labkit.measure import AwaitedClock, quiet_collector
+from labkit.measure import HostClock, quiet_collector
 from labkit.models import build
 from labkit.recipes import COMPILED, MOMENTUM, WEIGHT_DECAY
 from labkit.statistics import log_interval
@@ -67,7 +67,7 @@ def compare(trial: Trial, pairs: int) -> bool:
     for _, prepare in workload.preparations():
         prepare()
     workload.check()
-    clock = AwaitedClock(torch.cuda.synchronize if trial.device == "cuda" else lambda: None)
+    clock = HostClock(torch.cuda.synchronize if trial.device == "cuda" else lambda: None)
     legs = {"ours": workload.step, "peer": published(trial)}
     for step in legs.values():
         clock.time_block(step, LEAST_STEPS)

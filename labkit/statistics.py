@@ -27,18 +27,6 @@ class Interval:
     high: float | None
     n: int
 
-    def scaled(self, factor: float) -> Interval:
-        """The same in another unit: point and ends times a positive factor."""
-        low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Interval(self.point * factor, low, high, self.n)
-
-    @property
-    def half_width(self) -> float | None:
-        """Half the interval relative to the point (0.02 = ±2 %), None without an interval or around 0."""
-        if self.low is None or self.high is None or self.point == 0:
-            return None
-        return (self.high - self.low) / 2 / abs(self.point)
-
 
 def log_interval(values: Sequence[float]) -> Interval:
     """Geometric mean of positive `values` with Student's t interval on the logarithm.

@@ -32,10 +32,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _side_by_side() -> list[str]:
-    """Options for as many processes as the machine's processors and free memory are enough for."""
+    """Options for a process more than there are processors, since tests wait too, as far as memory goes."""
     if importlib.util.find_spec("xdist") is None:
         return []
-    number = max(1, min(MOST_PROCESSES, usable_threads(), psutil.virtual_memory().available // PROCESS_BYTES))
+    number = max(1, min(MOST_PROCESSES, usable_threads() + 1, psutil.virtual_memory().available // PROCESS_BYTES))
     return ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 

@@ -90,13 +90,12 @@ class Weighed(NamedTuple):
         return self.bounds.verdict(self.effect)
 
 
-def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[Side, ...], reason: str = "") -> Case:
+def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[Side, ...]) -> Case:
     """One case of several effects that must all lie in their bounds; the first one that decides is shown, and named."""
     verdict = worst([one.verdict for one in effects])
     effect, bounds, of = next(one for one in effects if one.verdict == verdict)
     label = f"{label}: {of}" if of else label
-    if verdict == "inconclusive":
-        reason = NO_INTERVAL if effect.low is None else STRADDLES
+    reason = "" if verdict != "inconclusive" else NO_INTERVAL if effect.low is None else STRADDLES
     return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
 
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
-from labkit.registry import find_metric
 from labkit.results import from_trace as traced
 from labkit.results.estimates import difference_of_passes, interval_of, ratio_of_passes
 from labkit.results.metrics import metric_of
@@ -199,7 +198,6 @@ def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
 
 def level(side: Side, metric: str) -> Interval | None:
     """A metric of one trial over its passes."""
-    find_metric(metric)
     return interval_of(side.values(metric).values(), metric)
 
 

@@ -134,17 +134,6 @@ class PublishedTable(_Part):
         return self.rows[row][self.columns.index(column)] * self.to_si
 
 
-class PublishedOrder(_Part):
-    """An ordering that the paper states, best first, where it prints no numbers."""
-
-    metric: str
-    study: str
-    workload: Literal["train", "infer"]
-    order: list[str]
-    statement: str
-    where: Annotated[str, Field(min_length=1)]
-
-
 class Paper(_Part):
     """One paper: `name` is what pages call it in a word or two."""
 
@@ -156,7 +145,6 @@ class Paper(_Part):
     printed: list[PrintedTable] = []
     tables: list[PublishedTable] = []
     runs: list[PublishedRun] = []
-    orders: list[PublishedOrder] = []
     claims: list[Claim] = []
 
     @model_validator(mode="after")

@@ -12,8 +12,9 @@ from dataclasses import replace
 from labkit.claims.evidence import Side
 from labkit.claims.verdict import Bounds, Case
 from labkit.records import Record
+from labkit.results.estimates import ratio_of_passes
 from labkit.results.from_result import epochs_to_target
-from labkit.statistics import Interval, ratio_interval, unpaired_ratio
+from labkit.statistics import Interval
 
 METRIC = "epochs_to_target"
 
@@ -32,12 +33,7 @@ def is_one_sided(over: Side, under: Side, metric: str) -> bool:
 
 def least_ratio(over: Side, under: Side) -> Interval | None:
     """The ratio of epochs to the target, where a run that does not reach it counts as all its epochs."""
-    above, below = least(over), least(under)
-    if not above or not below:
-        return None
-    if over.same_records(under):
-        return ratio_interval(above, below)
-    return unpaired_ratio(list(above.values()), list(below.values()))
+    return ratio_of_passes(least(over), least(under), paired=over.same_records(under))
 
 
 def least(side: Side) -> dict[int, float]:

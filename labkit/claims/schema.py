@@ -63,7 +63,7 @@ class Test(_Part):
     - `ratio`, `difference`: of each trial that fits `over` to the one that fits `under` and is the same otherwise;
       with `metric_under` of two metrics of the same trial.
     - `trend`: the metric along a field (`rises`, `falls`, `constant`, `diminishing`: each step adds less than the one
-      before, `tapers`: the last step adds less than the first, `peaks`: rises, then falls).
+      before, `peaks`: rises, then falls).
     - `order`: each value of `along` in `order` against the next, which must be lower.
     - `alike`: the order along a field is the same for every value of `among`.
     - `differs`: a label (not a number) is not the same for all values of the field.
@@ -78,7 +78,7 @@ class Test(_Part):
     under: dict[str, Value] = {}
     along: str | None = None
     among: str | None = None
-    trend: Literal["rises", "falls", "constant", "diminishing", "tapers", "peaks"] | None = None
+    trend: Literal["rises", "falls", "constant", "diminishing", "peaks"] | None = None
     order: list[Value] = []
     at_least: float | None = None
     at_most: float | None = None
@@ -114,7 +114,7 @@ class Test(_Part):
             raise ValueError("`over` and `under` give the same fields different values")
         if self.order and len(set(self.order)) < max(2, len(self.order)):
             raise ValueError("`order` gives at least two values, each once")
-        if self.trend in ("diminishing", "tapers") and self.along not in _SIZES:
+        if self.trend == "diminishing" and self.along not in _SIZES:
             raise ValueError(
                 f"a gain a unit needs sizes in `along`; {unknown('field of sizes', self.along or '', _SIZES)}"
             )

@@ -48,7 +48,7 @@ def _compared(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None and test.trend is not None
-    needed = 3 if test.trend in ("diminishing", "tapers", "peaks") else 2
+    needed = 3 if test.trend in ("diminishing", "peaks") else 2
     for family in ordered_families(chosen, test.along):
         known = [side for side in family if side.values(test.metric)]
         if len(family) < needed:

@@ -59,13 +59,6 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
     return deciding_case(test, label, effects, tuple(family))
 
 
-def _tapers(test: Test, family: list[Side], label: str) -> Case:
-    """The last step adds less, a unit of the field, than the first."""
-    steps = list(pairwise(family))
-    effect = _gain_ratio(test, steps[0], steps[-1])
-    return make_case(test, label, "ratio", effect, LESS, tuple(family)) if effect else _no_gain(test, label, family)
-
-
 def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
     """The second step's gain over the first's, both a unit of the field; None when the first is no gain in a pass."""
     along = test.along or ""
@@ -111,6 +104,5 @@ TRENDS: dict[str, Callable[[Test, list[Side], str], Case]] = {
     "falls": _monotone,
     "constant": _constant,
     "diminishing": _diminishing,
-    "tapers": _tapers,
     "peaks": _peaks,
 }

@@ -90,7 +90,6 @@ _TREND_WORDS = {
     "falls": "falls",
     "constant": "stays within ±10 %",
     "diminishing": "each step adds less",
-    "tapers": "the last step adds less than the first",
     "peaks": "rises, then falls",
 }
 

@@ -5,14 +5,8 @@ A resident loader feeds them as it feeds images; 14 MB of bits always fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
-
-from labkit.data.dataset import Split
-from labkit.data.in_order import prepared_in_order
-from labkit.data.loader import Batch, check_sizes
 
 
 class Unpacked:
@@ -35,12 +29,3 @@ class Unpacked:
 
     def _on_device(self, bits: torch.Tensor) -> torch.Tensor:
         return ((bits[:, :, None] >> self._places) & 1).flatten(1)[:, : self._words].to(torch.float32)
-
-
-def documents_in_order(split: Split, *, words: int, batch: int, device: torch.device | str) -> Iterator[Batch]:
-    """All documents once, in order: float32 (B, words) and labels int64 (B,), the last B what remains.
-
-    Raises UserError, before the first batch is asked for, for a batch under 1.
-    """
-    check_sizes(split, batch=batch, image_px=None)
-    return prepared_in_order(split, batch=batch, device=torch.device(device), prepare=Unpacked(words, device))

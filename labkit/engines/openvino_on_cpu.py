@@ -68,19 +68,12 @@ class CompiledNetwork:
         self._request = compiled.create_infer_request()
 
     def __call__(self, images: torch.Tensor | NDArray[np.float32]) -> torch.Tensor:
-        """Logits (N, classes) in FP32, memory of their own, of float32 images (N, 3, H, W), N from 1 to `batch`.
-
-        Fewer than `batch` take as long as all: the rest is zeros. ValueError for another shape or type.
-        """
+        """Logits (batch, classes) in FP32, memory of their own, of float32 images (batch, 3, H, W); else ValueError."""
         pixels = images.numpy() if isinstance(images, torch.Tensor) else images
-        if pixels.dtype != np.float32 or pixels.shape[1:] != self.image_shape or not 1 <= len(pixels) <= self.batch:
-            wanted = f"1..{self.batch}, {', '.join(map(str, self.image_shape))}"
-            raise ValueError(f"wanted float32 images ({wanted}), not {pixels.dtype} {tuple(pixels.shape)}")
-        count = len(pixels)
-        if count < self.batch:
-            pixels = np.concatenate([pixels, np.zeros((self.batch - count, *self.image_shape), np.float32)])
-        logits = self._request.infer([np.ascontiguousarray(pixels)], share_inputs=True)[0]
-        return torch.from_numpy(logits[:count])
+        wanted = (self.batch, *self.image_shape)
+        if pixels.dtype != np.float32 or pixels.shape != wanted:
+            raise ValueError(f"wanted float32 images {wanted}, not {pixels.dtype} {tuple(pixels.shape)}")
+        return torch.from_numpy(self._request.infer([np.ascontiguousarray(pixels)], share_inputs=True)[0])
 
     def layers(self) -> dict[str, Counter[str]]:
         """How many layers of each kind that can be quantised multiply in which type, as the plugin compiled them.

@@ -100,7 +100,7 @@ def time_step(
     `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
     four blocks agree within 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it where the mean is
     precise by then. `device` None is CUDA where there is a device, else the CPU, whose device times are NaN.
-    `clock` replaces the device's: `labkit.measure.AwaitedClock(wait)` waits for a framework with a queue of its own.
+    `clock` replaces the device's: `labkit.measure.HostClock(wait)` waits for a framework with a queue of its own.
 
     Raises UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
 

@@ -1,7 +1,7 @@
 """How a number is timed: clocks, warm-up to a steady state, and blocks. Knows nothing of models or workloads."""
 
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
-from labkit.measure.clocks import AwaitedClock, Clock, CudaClock, HostClock
+from labkit.measure.clocks import Clock, CudaClock, HostClock
 from labkit.measure.keras_state import free_keras, peak_memory_of_keras, reset_peak_of_keras
 from labkit.measure.queries import time_queries
 from labkit.measure.state import (
@@ -28,7 +28,6 @@ __all__ = [
     "TRACE_LIMIT_S",
     "WARM_UP_STEPS",
     "Analysis",
-    "AwaitedClock",
     "Clock",
     "CudaClock",
     "Held",

@@ -27,31 +27,18 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """For work that is done when the call returns: the host's monotonic clock, and no events.
+    """The host's monotonic clock, and no events: frameworks that have none, or other ones, are timed alike.
 
-    It is the clock of the telemetry process too: one for all processes of a machine.
+    `wait` is called at both ends of a block; it waits for a framework with a queue of its own. This is the clock of
+    the telemetry process too: one for all processes of a machine.
     """
+
+    def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
+        self._wait = wait
 
     def now_s(self) -> float:
         """Seconds on the host's monotonic clock."""
         return time.monotonic_ns() / 1e9
-
-    def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Host seconds of `steps` steps."""
-        start = time.perf_counter_ns()
-        for _ in range(steps):
-            step()
-        return (time.perf_counter_ns() - start) / 1e9, None
-
-
-class AwaitedClock(HostClock):
-    """For a framework with a queue of its own: the host's clock, and the framework's own wait at both ends of a block.
-
-    There are no events: frameworks that have none, or other ones, are timed alike.
-    """
-
-    def __init__(self, wait: Callable[[], object]) -> None:
-        self._wait = wait
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
         """Host seconds of `steps` steps; the block starts with nothing queued and ends with everything done."""
@@ -69,6 +56,7 @@ class CudaClock(HostClock):
     def __init__(self, device: Any = None) -> None:
         import torch
 
+        super().__init__()
         self._torch = torch
         self._device = device
 

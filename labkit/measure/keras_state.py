@@ -51,11 +51,7 @@ def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
     framework counts a CPU's memory; there it is the process's resident set, with the framework in it.
     """
     if device != "cuda":
-        return {
-            **peak_memory(device),
-            "framework_memory_bytes": None,
-            "framework_memory_reason": "frameworks count the memory of a GPU, not that of a CPU",
-        }
+        return peak_memory(device)
     if framework == "keras-torch":
         return peak_memory(device)
     if framework == "keras-tensorflow":

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-# windows in the order of time; `unattached` is before any process of a pass uses the device
+# windows in the order of time; older records have `unattached`, before any process of a pass uses the device
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 

@@ -105,7 +105,7 @@ def _framework_peak_bytes(record: Record) -> float | None:
     """What the framework's own counter of a GPU's memory came to; a CPU has none."""
     if record.trial["device"] != "cuda":
         return None
-    said = record.facts.get("framework_peak_bytes", record.facts.get("memory_bytes"))
+    said = record.facts.get("memory_bytes")
     return None if said is None else float(said)
 
 

@@ -24,7 +24,6 @@ from labkit.errors import UserError
 from labkit.recipes import mode_name
 from labkit.records import Epoch, Record, short_hash
 from labkit.records.scored import Accuracy
-from labkit.records.series_store import COLUMNS as SERIES
 from labkit.records.series_store import SeriesStore
 from labkit.registry import LABELS, METRICS
 from labkit.results.columns import HOW_IT_ENDED, RECORDS, WHAT_RAN, WHERE_AND_WHEN
@@ -158,7 +157,7 @@ class Results:
     def readings(self) -> pd.DataFrame:
         """One row per metric of telemetry and window: `window`, `metric`, `mean`, `lowest`, `highest`.
 
-        Windows are `unattached` (before any process uses the device), `idle_before`, `warmup`, `timed`, `after`, and
+        Windows are `idle_before`, `warmup`, `timed`, `after`, and
         `polled`: the timed part as reading once a second sees it.
         """
         return self._long(["window", "metric", "mean", "lowest", "highest"], _readings)
@@ -330,6 +329,3 @@ def _field(trial: Trial, name: str) -> Any:
     """A field of a trial; None of a ceiling's or an idle trial's, which have no network and no images."""
     has_network = trial.workload in OF_NETWORKS or trial.data != NO_DATA
     return getattr(trial, name) if has_network or name not in _OF_NETWORKS else None
-
-
-__all__ = ["COLUMNS", "SERIES", "Results"]

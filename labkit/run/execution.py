@@ -12,7 +12,6 @@ from labkit.errors import GateError, LabkitError, Unsupported, is_out_of_memory
 from labkit.hardware.frameworks import is_keras
 from labkit.hardware.profile import Timing
 from labkit.measure import (
-    AwaitedClock,
     Clock,
     CudaClock,
     HostClock,
@@ -177,7 +176,7 @@ def _peak_memory(trial: Trial) -> dict[str, Any]:
 def _clock(trial: Trial, workload: Workload) -> Clock:
     """The clock of the trial's device or framework; in a team one whose blocks begin at all ranks at once."""
     if isinstance(workload, AwaitedByItself):
-        return AwaitedClock(workload.wait)
+        return HostClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     team = ranks.team()
     return clock if team is None else TeamClock(clock, team)

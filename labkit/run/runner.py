@@ -120,7 +120,7 @@ class _Run:
         before = self.store.read(self.study, self.host.id)
         self.expected_s, self.clock = expected_s(order, self.timing, before, self.scale), Stopwatch()
         self.whole_pass_s = together_s(order, self.expected_s)
-        self.watch.begin_pass(pending)
+        self.watch.begin_pass()
         while pending:
             wanted = processes_of(pending[0])
             together = [trial for trial in pending if processes_of(trial) == wanted]

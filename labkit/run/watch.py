@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Iterable
 
 from labkit.hardware.host import Host
 from labkit.hardware.matching import device_indices
@@ -20,9 +19,6 @@ from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
-
-# Before a pass whose energy counts: the devices without any process of ours, after the last one's context is gone.
-SETTLE_S, UNATTACHED_S = 3.0, 3.0
 
 
 class Watch:
@@ -37,8 +33,6 @@ class Watch:
         log = store.report / "logs" / f"{study}-telemetry.log"
         self._process = TelemetryProcess(self._gpus, log=log, one_device=one_device)
         self._series = SeriesStore(store.report, host.id, study)
-        self._unattached: Span | None = None
-        self._alone: observed.Window | None = None
         self._last: tuple[Recording, float] | None = None  # of the trial that has just ended, not kept yet
 
     def __enter__(self) -> Watch:
@@ -49,16 +43,9 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._process.end()
 
-    def begin_pass(self, pending: Iterable[Trial]) -> None:
-        """Before the pass's first process: telemetry lives, and where energy counts it sees the devices left alone."""
+    def begin_pass(self) -> None:
+        """Before the pass's first process: telemetry lives."""
         self._process.revive()
-        self._unattached = None
-        if self._gpus and any(trial.energy_windows and trial.device == "cuda" for trial in pending):
-            time.sleep(SETTLE_S)
-            began = time.monotonic()
-            time.sleep(UNATTACHED_S)
-            self._unattached = (began, time.monotonic())
-            self._alone = self._process.window(self._unattached)
 
     def of_trial(self, trial: Trial, *, result: Blocks | None, windows: dict[str, Span]) -> observed.Telemetry | None:
         """The telemetry of a trial that has just ended; None for one without blocks, which has no windows."""
@@ -77,11 +64,7 @@ class Watch:
         used = [f"gpu{index}" for index in self._gpus[: trial.devices_of_node]] if trial.device == "cuda" else []
         telemetry, recording = self._process.cut(Marks.of(result, spans), gpus=used)
         self._last = (recording, began_s)
-        if self._unattached is None or self._alone is None or telemetry.status == "lost":
-            return telemetry
-        sources = {name: one for name, one in self._alone.sources.items() if name in used or not name.startswith("gpu")}
-        alone = self._alone.model_copy(update={"start_s": self._unattached[0] - began_s, "sources": sources})
-        return telemetry.model_copy(update={"windows": {"unattached": alone, **telemetry.windows}})
+        return telemetry
 
     def keep(self, trial: Trial, *, scale: str, pass_number: int) -> None:
         """Once the trial's record is written: keep its series, and see that telemetry lives for the next."""

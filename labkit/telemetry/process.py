@@ -18,7 +18,7 @@ from labkit.places import ROOT
 from labkit.records import observed
 from labkit.records.series import Series, Span
 from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
-from labkit.telemetry.windows import Marks, Recording, summarise, window_of
+from labkit.telemetry.windows import Marks, Recording, summarise
 
 KEEP_S = 30.0  # readings before a trial that are kept for it
 CATCH_UP_S = 1.5  # how long a trial's end waits for the readings of its last moment
@@ -183,11 +183,6 @@ class TelemetryProcess:
         if reason is not None:
             return observed.Telemetry(status="lost", reason=reason, missing=recording.missing), recording
         return summarise(recording, marks), recording
-
-    def window(self, span: Span) -> observed.Window | None:
-        """The statistics of one stretch of time; None when the process was not there for it."""
-        recording = self.recording(*span)
-        return None if self._why_lost(*span) is not None else window_of(recording, span, zero=span[0])
 
     def recording(self, start_s: float, end_s: float) -> Recording:
         """Everything read in a stretch of time, waiting a moment for its end to be read."""

@@ -113,9 +113,7 @@ def _statistic(found: series.Statistic) -> observed.Statistic:
     return observed.Statistic(mean=_shorten(found.mean), low=_shorten(found.low), high=_shorten(found.high), n=found.n)
 
 
-def window_of(
-    recording: Recording, span: Span, zero: float, kept: frozenset[str] | None = KEPT_OUTSIDE
-) -> observed.Window:
+def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str] | None) -> observed.Window:
     """The statistics of one stretch of time, `zero` being the moment that its start counts from; None keeps all."""
     sources: dict[str, dict[str, observed.Statistic]] = {}
     gaps: dict[str, float] = {}

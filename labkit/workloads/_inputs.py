@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from labkit.data import DataSet
-from labkit.data.augment import Augment
-from labkit.data.documents import Unpacked, documents_in_order
-from labkit.data.in_order import batches_in_order
+from labkit.data.augment import Augment, Preparation
+from labkit.data.documents import Unpacked
+from labkit.data.in_order import in_order
 from labkit.data.loader import Batch, ResidentLoader
 from labkit.data.loaders import AnyLoader, make_loader
 from labkit.data.order import Shard
@@ -38,7 +38,7 @@ class ImageInputs:
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self._trial, self._data = trial, data
         self._shared: dict[str, Any] = {
-            "device": trial.device,
+            "device": torch.device(trial.device),
             "mean": data.mean,
             "std": data.std,
             "image_px": trial.image_px,
@@ -62,7 +62,7 @@ class ImageInputs:
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
         """The validation images once."""
-        return batches_in_order(self._data.val, batch=batch, dtype=dtype, **self._shared)
+        return in_order(self._data.val, batch=batch, prepare=Preparation(**self._shared), dtype=dtype)
 
 
 class DocumentInputs:
@@ -76,19 +76,17 @@ class DocumentInputs:
                 raise Unsupported(f"{name} is of networks that take images; {trial.model} takes bags of words")
         if "graph" in trial.engine:
             raise Unsupported(f"captured steps load images; {trial.model} takes bags of words")
-        self._shared: dict[str, Any] = {"words": data.words, "device": trial.device}
+        self._prepare = Unpacked(data.words, trial.device)
         self.facts: dict[str, Any] = {"document_bytes": input_bytes(trial.model, trial.image_px), "words": data.words}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
         """Training batches without end, on the trial's device."""
         assert dtype == torch.float32, "only captured steps take another type"
         trial = self._trial
-        prepare = Unpacked(**self._shared)
-        return ResidentLoader(
-            self._data.train, batch=trial.batch_of_process, prepare=prepare, seed=trial.seed, shard=shard
-        )
+        batch = trial.batch_of_process
+        return ResidentLoader(self._data.train, batch=batch, prepare=self._prepare, seed=trial.seed, shard=shard)
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
         """The validation documents once."""
         assert dtype == torch.float32, "only captured steps take another type"
-        return documents_in_order(self._data.val, batch=batch, **self._shared)
+        return in_order(self._data.val, batch=batch, prepare=self._prepare)

@@ -79,12 +79,8 @@ class GanWorkload(Prepared):
             "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
             **self._inputs.facts,
             "images_per_step": self.images_per_step,
-            "generated_images_per_step": (CRITIC_STEPS + 1) * trial.batch,
-            "critic_steps": CRITIC_STEPS,
             "flop_training": cost.flop_training,  # of a real image
             "flop_forward": cost.flop_forward,
-            "flop_critic_step": work.critic_step,
-            "flop_generator_step": work.generator_step,
             "loader": self.run.kind,
             "threads": torch.get_num_threads(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,

@@ -84,7 +84,6 @@ class InferWorkload(Prepared):
             "weight_traffic_bytes_per_step": cost.parameters * self._predictor.weight_bytes,  # read once
             "image_bytes": 3 * trial.image_px**2 * self._predictor.dtype.itemsize,
             "folded": self._predictor.folded,
-            "different_batches": len(self._pool.batches),
             **({"weights": {"sha256": self._weights.sha256, **self._weights.facts}} if self._weights else {}),
             **self._predictor.facts,
             "build_s": build_s,

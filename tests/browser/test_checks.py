@@ -36,6 +36,8 @@ STYLE = """
 """
 Check = Callable[..., list[str]]
 
+pytestmark = pytest.mark.slow  # they change with `checks.py` only
+
 
 @pytest.fixture
 def page(tmp_path: Path) -> Callable[..., Path]:

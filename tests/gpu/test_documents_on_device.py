@@ -10,7 +10,8 @@ import torch
 
 from labkit.data import DataSet, open_documents
 from labkit.data.bag_of_words import WORDS
-from labkit.data.documents import Unpacked, documents_in_order
+from labkit.data.documents import Unpacked
+from labkit.data.in_order import in_order
 from labkit.data.loader import ResidentLoader
 from labkit.hardware.host import this_host
 from labkit.models import count
@@ -35,7 +36,7 @@ def test_a_gpu_gets_the_rows_that_a_cpu_gets(documents: DataSet) -> None:
         (expected, labels), (rows, labels_there) = on_cpu.next_batch(), on_gpu.next_batch()
         assert rows.is_cuda and rows.dtype == torch.float32 and rows.is_contiguous()
         assert torch.equal(rows.cpu(), expected) and torch.equal(labels_there.cpu(), labels)
-    rows = torch.cat([one.cpu() for one, _ in documents_in_order(documents.val, words=WORDS, batch=500, device="cuda")])
+    rows = torch.cat([one.cpu() for one, _ in in_order(documents.val, batch=500, prepare=Unpacked(WORDS, "cuda"))])
     assert np.array_equal(np.packbits(rows.numpy().astype(bool), axis=1, bitorder="little"), documents.val.images)
 
 

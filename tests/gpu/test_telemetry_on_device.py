@@ -52,7 +52,7 @@ def test_an_energy_trial_says_what_the_device_did_in_each_of_its_windows(tmp_pat
     by_workload = {record.trial["workload"]: record for record in store.read("04_power", host.id)}
     busy, idle = by_workload["train"].telemetry, by_workload["idle"].telemetry
     assert busy is not None and idle is not None and busy.status == idle.status == "ok"
-    assert set(busy.windows) == {"unattached", "idle_before", "warmup", "timed", "after"}
+    assert set(busy.windows) == {"idle_before", "warmup", "timed", "after"}
     source = next(name for name in busy.windows["timed"].sources if name.startswith("gpu"))
     power = {name: one.mean("timed", source, "power_w") for name, one in (("busy", busy), ("idle", idle))}
     assert power["busy"] is not None and power["idle"] is not None and power["busy"] > 1.2 * power["idle"]

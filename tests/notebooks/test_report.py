@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -47,8 +46,8 @@ from tests.unit.test_site import (
 pytestmark = pytest.mark.timeout(900)
 
 # `make report` goes through all; these differ most in what they measure. The others are asked for with LABKIT_SLOW=1.
-FEW = ("03_multi_gpu", "07_precision", "09_profile")
-MORE = ("05_inference", "06_cpu_vs_gpu", "08_quantization")
+FEW = ("07_precision", "09_profile")
+MORE = ("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "08_quantization")
 STUDIES_GONE_THROUGH = FEW + (MORE if os.environ.get("LABKIT_SLOW") == "1" else ())
 
 
@@ -62,35 +61,15 @@ def assert_has_figures(page: Path) -> None:
     assert parsed(page).select("figure.lk-figure svg")
 
 
-def test_a_users_imagenet32_in_both_forms_gives_one_report(tmp_path: Path, report: Path) -> None:
-    write_pickled(tmp_path / "pickled", per_batch=16, val=16, seed=1)
-    write_npz(tmp_path / "npz", per_batch=16, val=16, seed=1)
-    said = finish(start(*SMOKE, TRAINING, "--data", str(tmp_path / "pickled")))
-    assert "Plan at scale smoke" in said and "subset" in said
-    measured = lines(report)
-    assert {parse_line(line).status for line in measured} == {"ok"}
-    training = [parse_line(line) for line in measured if parse_line(line).trial["workload"] == "train"]
-    assert {record.trial["data"] for record in training} == {"imagenet32"}
-    assert all(str(tmp_path) not in line for line in measured), "no path of the user's in a record"
-
-    assert_has_figures(report / "01_training.html")
-    assert_sound(report / "index.html")
-    run = json.loads((report / "run.json").read_text())["studies"]["01_training"]
-    assert run["status"] == "ok" and run["command"].startswith("make report HW=cpu")
-
-    # The other form holds the same images, so it has the same checksum, and nothing is left to measure.
-    again = finish(start("plan", *SMOKE[1:], TRAINING, "--data", str(tmp_path / "npz")))
-    assert f"{len(measured)} of them measured before" in again
-
-
-# ---- one report of many studies, killed in the middle of the first --------------------------------------------------
+# ---- one report of many studies on a user's images, killed in the middle of the first ------------------------------
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where it is, what stood in it when it was killed, and how the same command ended."""
+    """Where it and its environment are, what stood in it when it was killed, and how the same command ended."""
 
     folder: Path
+    environment: dict[str, str]
     kept: list[str]
     said: str
     code: int
@@ -111,7 +90,8 @@ class Report:
 def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     own = tmp_path_factory.mktemp("smoke")
     environment, folder = apart(own, shared_cache), own / "reports" / "cpu"
-    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH))
+    write_pickled(own / "pickled", per_batch=16, val=16, seed=1)
+    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH), "--data", str(own / "pickled"))
     first = start(*command, environment=environment)
     deadline = time.monotonic() + 200
     while len(lines(folder)) < 2 and time.monotonic() < deadline:
@@ -126,7 +106,7 @@ def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Repor
     assert not alive
     second = start(*command, environment=environment)
     said, _ = second.communicate(timeout=500)
-    return Report(folder, kept, said, second.returncode)
+    return Report(folder, environment, kept, said, second.returncode)
 
 
 def test_killed_in_the_middle_the_same_command_goes_on(smoke: Report) -> None:
@@ -139,13 +119,27 @@ def test_killed_in_the_middle_the_same_command_goes_on(smoke: Report) -> None:
     assert len(set(pairs)) == len(pairs), "nothing is measured twice"
 
 
+def test_a_users_imagenet32_in_both_forms_gives_one_report(smoke: Report, tmp_path: Path) -> None:
+    assert "Plan at scale smoke" in smoke.said and "subset" in smoke.said
+    first = STUDIES_GONE_THROUGH[0]
+    measured = lines(smoke.folder, first)
+    assert all(str(smoke.folder.parents[1]) not in line for line in measured), "no path of the user's in a record"
+    assert_sound(smoke.folder / "index.html")
+    assert read_runs(smoke.folder)[first].command.startswith("make report HW=cpu")
+
+    # The other form holds the same images, so it has the same checksum, and nothing is left to measure.
+    write_npz(tmp_path / "npz", per_batch=16, val=16, seed=1)
+    asked = ("plan", *SMOKE[1:], first, "--data", str(tmp_path / "npz"))
+    assert f"{len(measured)} of them measured before" in finish(start(*asked, environment=smoke.environment))
+
+
 def test_a_study_with_training_runs_goes_the_whole_way(smoke: Report) -> None:
     """Timed blocks and whole epochs, in FP32 and otherwise, as far as a CPU has them."""
     made = smoke.made("07_precision")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     timed, runs = [one for one in made if one.blocks], [one for one in made if one.epochs]
     assert len(timed) == len(runs) == 2, smoke.said
-    assert {one.trial["data"] for one in runs} == {"digits"} and {one.trial["data"] for one in timed} == {"synthetic32"}
+    assert {one.trial["data"] for one in runs} == {"digits"} and {one.trial["data"] for one in timed} == {"imagenet32"}
     assert any("reference" in one.phases_s and one.facts["gate"]["steps"] for one in runs)
     smoke.page("07_precision")
 
@@ -192,6 +186,7 @@ def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(smoke: Report) -> None
     assert "not testable here" in smoke.page("06_cpu_vs_gpu")
 
 
+@pytest.mark.slow
 def test_several_devices_go_the_whole_way_as_two_processes(smoke: Report) -> None:
     """Scaling, two jobs and messages between two Gloo ranks; the page says what they cannot show."""
     made = smoke.made("03_multi_gpu")

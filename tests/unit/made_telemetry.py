@@ -70,7 +70,6 @@ def told(
 ) -> Telemetry:
     """Telemetry of one trial: what each source did in the timed part, and joules of each of three long windows."""
     gpus = {name: metrics for name, metrics in sources.items() if name.startswith("gpu")}
-    quiet = {name: read(power_w=80.0) for name, metrics in gpus.items() if "power_w" in metrics}
     polled = {
         name: {metric: metrics[metric] for metric in ("utilisation", "power_smi_w") if metric in metrics}
         for name, metrics in gpus.items()
@@ -78,7 +77,6 @@ def told(
     values: dict[str, Any] = {
         "status": "ok",
         "windows": {
-            "unattached": Window(start_s=-20.0, length_s=3.0, sources=quiet),
             "timed": Window(start_s=0.0, length_s=15.0, sources=sources),
         },
         "polled": polled,

@@ -125,7 +125,7 @@ def test_a_consistent_test_is_taken(name: str) -> None:
         ({**LEVEL, "published": [{**HALF, "value": (0.6, 0.4)}]}, "the lower end comes first"),
         # fields that are no sizes
         ({**TREND, "along": "model", "trend": "diminishing"}, "`along`"),
-        ({**TREND, "along": "precision", "trend": "tapers"}, "`along`"),
+        ({**TREND, "along": "precision", "trend": "diminishing"}, "`along`"),
         ({**ORDER, "order": ["resnet50"]}, "`order`"),
         ({**ORDER, "order": ["resnet50", "vgg16", "resnet50"]}, "`order`"),
     ],

@@ -20,7 +20,7 @@ from tests.prepared import loading
 torch = pytest.importorskip("torch")
 
 from labkit.data.augment import Augment, Preparation  # noqa: E402 - they need torch
-from labkit.data.in_order import batches_in_order  # noqa: E402
+from labkit.data.in_order import in_order  # noqa: E402
 from labkit.data.loader import Loader, ResidentLoader, StreamingLoader  # noqa: E402
 from labkit.data.loaders import make_loader, resident_bytes  # noqa: E402
 
@@ -208,8 +208,9 @@ def test_a_rewound_loader_hands_out_the_same_batches_bit_for_bit(kind: type[Load
 @given(samples=st.integers(1, 40), batch=st.integers(1, 50))
 @settings(deadline=None)
 def test_a_split_comes_once_in_order_with_its_last_short_batch(samples: int, batch: int) -> None:
-    split, unchanged = numbered(samples), {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    batches = list(batches_in_order(split, batch=batch, device="cpu", **unchanged))  # type: ignore[arg-type]
+    split = numbered(samples)
+    unchanged = Preparation(device=torch.device("cpu"), mean=(0.0,) * 3, std=(1.0,) * 3)
+    batches = list(in_order(split, batch=batch, prepare=unchanged))
     sizes = [len(labels) for _, labels in batches]
     assert sizes[:-1] == [batch] * (len(batches) - 1) and 1 <= sizes[-1] <= batch and sum(sizes) == samples
     labels = torch.cat([labels for _, labels in batches])
@@ -220,10 +221,10 @@ def test_a_split_comes_once_in_order_with_its_last_short_batch(samples: int, bat
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batches_in_order_are_prepared_like_the_loaders(dtype: Any, make: Make) -> None:
     split = scattered(3)
-    options = {"mean": (120.0, 110.0, 100.0), "std": (60.0, 61.0, 62.0), "image_px": 64}
+    options: dict[str, Any] = {"mean": (120.0, 110.0, 100.0), "std": (60.0, 61.0, 62.0), "image_px": 64}
     images_of_loader, labels_of_loader = make(ResidentLoader, split, batch=3, **options).next_batch()
-    formatted = {"memory_format": "channels_last", "dtype": dtype}
-    [(images, labels)] = batches_in_order(split, batch=8, device="cpu", **options, **formatted)  # type: ignore[arg-type]
+    prepare = Preparation(device=torch.device("cpu"), memory_format="channels_last", **options)
+    [(images, labels)] = in_order(split, batch=8, prepare=prepare, dtype=dtype)
     assert torch.equal(images[labels_of_loader], images_of_loader.to(dtype)) and labels.tolist() == [0, 1, 2]
     assert images.dtype == dtype and images.is_contiguous(memory_format=torch.channels_last)
 
@@ -246,10 +247,6 @@ def test_options_that_make_no_sense_are_refused() -> None:
     for options in refused:
         with pytest.raises(UserError):
             make_loader(numbered(3), **plain, **options)
-        with pytest.raises(UserError):
-            batches_in_order(numbered(3), **plain, **options)  # refused at once, not when the first batch is taken
-    with pytest.raises(UserError, match="uint8"):
-        batches_in_order(numbered(3), batch=1, dtype=torch.uint8, **plain)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.51, "streaming"), (0.5, "resident"), (None, "resident")])

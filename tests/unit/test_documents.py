@@ -16,7 +16,8 @@ import torch
 from labkit import data
 from labkit.data import DataSet, open_documents, reuters_shaped
 from labkit.data.bag_of_words import CLASSES, WORDS
-from labkit.data.documents import Unpacked, documents_in_order
+from labkit.data.documents import Unpacked
+from labkit.data.in_order import in_order
 from labkit.data.loader import ResidentLoader
 from labkit.data.order import Shard
 from labkit.errors import UserError
@@ -147,10 +148,8 @@ def test_ranks_together_take_what_one_device_would(documents: DataSet) -> None:
 
 
 def test_validation_goes_through_all_documents_in_order(documents: DataSet) -> None:
-    batches = list(documents_in_order(documents.val, words=WORDS, batch=32, device="cpu"))
+    batches = list(in_order(documents.val, batch=32, prepare=Unpacked(WORDS, "cpu")))
     assert [len(labels) for _, labels in batches] == [32, 32, 6]
     rows = torch.cat([one for one, _ in batches]).numpy().astype(bool)
     assert np.array_equal(np.packbits(rows, axis=1, bitorder="little"), documents.val.images)
     assert torch.cat([labels for _, labels in batches]).tolist() == documents.val.labels.tolist()
-    with pytest.raises(UserError, match="at least 1"):
-        documents_in_order(documents.val, words=WORDS, batch=0, device="cpu")

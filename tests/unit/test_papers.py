@@ -58,8 +58,6 @@ def test_the_devices_of_a_paper_are_profiles_and_say_where_they_are_printed(pape
     for device in paper.devices:
         assert device.profile in profile_names()
         assert device.printed and device.where
-    for order in paper.orders:
-        assert set(order.order) <= set(profile_names())
     for one in paper.tables:
         assert one.columns_are == "precision" or set(one.columns) <= {device.profile for device in paper.devices}
 

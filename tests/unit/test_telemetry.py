@@ -941,7 +941,6 @@ def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path
         telemetry, recording = process.cut(marks_of(time.monotonic(), 1, energy=[]))
         assert (telemetry.status, telemetry.reason) == ("lost", "the telemetry process was ended with exit code 1")
         assert recording.series == {}
-        assert process.window((0.0, 1.0)) is None
     assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
 
 
@@ -980,13 +979,9 @@ def started_watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[watch_mo
 
 
 @pytest.fixture
-def watch(
-    started_watch: watch_module.Watch, devices: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[watch_module.Watch]:
+def watch(started_watch: watch_module.Watch, devices: None) -> Iterator[watch_module.Watch]:
     """The same process for all tests, alive at the start of each."""
-    monkeypatch.setattr(watch_module, "SETTLE_S", 0.0)
-    monkeypatch.setattr(watch_module, "UNATTACHED_S", 0.5)
-    started_watch.begin_pass([])
+    started_watch.begin_pass()
     yield started_watch
 
 
@@ -1014,27 +1009,8 @@ def blocks_until_now() -> Blocks:
     return RESULT.model_copy(update={"began_s": time.monotonic() - 0.25, "host_s": [0.1, 0.1], "at_s": [0.0, 0.1]})
 
 
-def test_before_a_pass_whose_energy_counts_the_devices_are_seen_with_nobody_on_them(watch: watch_module.Watch) -> None:
-    watch.begin_pass([Trial(), Trial(energy_windows=1)])
-    telemetry = ended(watch, blocks_until_now())
-    assert telemetry is not None
-    assert list(telemetry.windows) == ["unattached", "idle_before", "timed"]
-    alone = telemetry.windows["unattached"]
-    assert alone.length_s == pytest.approx(0.5, abs=0.2)
-    assert alone.start_s + alone.length_s < telemetry.windows["idle_before"].start_s + 0.4
-    assert alone.sources["gpu0"]["power_w"].mean == 500
-    watch.begin_pass([Trial()])
-    later = ended(watch, blocks_until_now())
-    assert later is not None
-    assert "unattached" not in later.windows, "a pass without energy does not wait for it"
-
-
 def test_a_trial_on_the_cpu_of_a_gpus_host_gets_nothing_of_the_gpu(watch: watch_module.Watch) -> None:
-    on_cpu = Trial(device="cpu", energy_windows=1)
-    watch.begin_pass([on_cpu])
-    assert watch._unattached is None, "nobody waits to see a GPU that no trial of the pass uses"
-    watch.begin_pass([on_cpu, Trial(energy_windows=1)])
-    telemetry = ended(watch, blocks_until_now(), on_cpu)
+    telemetry = ended(watch, blocks_until_now(), Trial(device="cpu", energy_windows=1))
     assert telemetry is not None and telemetry.status == "ok"
     told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.polled)
     assert "host" in told and not [source for source in told if source.startswith("gpu")]
@@ -1097,7 +1073,7 @@ def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path) -> N
     telemetry = record.telemetry
     assert telemetry is not None
     assert (telemetry.status, telemetry.reason) == ("ok", None)
-    assert list(telemetry.windows) == [name for name in observed.WINDOWS if name != "unattached"]
+    assert list(telemetry.windows) == ["idle_before", "warmup", "timed", "after"]
     assert record.result is not None
     assert telemetry.windows["timed"].start_s == 0
     end = record.result.at_s[-1] + record.result.host_s[-1]

@@ -279,15 +279,6 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
             UNTESTED: {B64: even(100), B128: even(150), B256: OOM},
         },
     ),
-    "trend tapers": (
-        a_test(**ALONG, trend="tapers"),
-        {
-            YES: {B64: even(100), B128: even(164), B256: even(328), B512: even(340)},
-            NO: {B64: even(100), B128: even(164), B256: even(170), B512: even(700)},
-            OPEN: {B64: even(100), B128: even(164), B256: even(200), B512: wide(456)},
-            UNTESTED: {B64: even(100), B128: even(150), B256: OOM},
-        },
-    ),
     "trend peaks": (
         a_test(**ALONG, trend="peaks"),
         {
@@ -328,7 +319,7 @@ def test_every_shape_that_the_schema_has_is_tried() -> None:
     shapes = {test["shape"] for test, _ in SHAPES.values()} | {"alike"}  # that one further down: it takes two profiles
     assert shapes == set(claims._NEEDED)
     trends = {test["trend"] for test, _ in SHAPES.values() if "trend" in test}
-    assert trends == {"rises", "falls", "constant", "diminishing", "tapers", "peaks"}
+    assert trends == {"rises", "falls", "constant", "diminishing", "peaks"}
 
 
 @pytest.mark.parametrize(("name", "verdict"), EACH)
@@ -479,8 +470,6 @@ def test_the_gain_of_a_step_is_that_of_a_unit_of_the_field() -> None:
     data = {B64: near(100), B128: near(228), B512: near(612)}
     # 64 to 128 adds 128 over 64, 2 a unit; 128 to 512 adds 384 over 384, 1 a unit: half of it.
     case = only_case(found_by(a_test(**ALONG, trend="diminishing"), shown(data)))
-    assert case.effect is not None and case.effect.point == pytest.approx(0.5)
-    case = only_case(found_by(a_test(**ALONG, trend="tapers"), shown({**data, B256: near(356)})))
     assert case.effect is not None and case.effect.point == pytest.approx(0.5)
 
 
@@ -756,7 +745,7 @@ def test_a_trend_along_one_value_has_no_case_and_says_why() -> None:
     assert "several values of the batch" in finding.reason and "there is 64" in finding.reason
 
 
-@pytest.mark.parametrize("trend", ["diminishing", "tapers", "peaks"])
+@pytest.mark.parametrize("trend", ["diminishing", "peaks"])
 def test_two_values_are_too_few_to_say_that_gains_shrink(trend: str) -> None:
     finding = found_by(a_test(**ALONG, trend=trend), shown({B64: near(100), B128: near(150)}))
     assert finding.verdict == UNTESTED
