@@ -1,4 +1,4 @@
-"""`make test`: the tests of this machine, as many at a time as it has processors; those on a GPU by themselves.
+"""`make test`: the tests of this machine, several at a time; those on a GPU by themselves.
 
     python -m tests [pytest's arguments]
 

@@ -48,9 +48,10 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
-    rows = []
-    for key, group in _groups(data.dropna(subset=[metric]), by):
-        _check_one_configuration(group, by)
+    rows, known = [], data.dropna(subset=[metric])
+    varying = _varying(known, by)
+    for key, group in _groups(known, by):
+        _check_one_configuration(group, varying)
         rows.append({**key, **_estimated(interval_of(_passes(group, metric).values(), metric), group)})
     return _as_table(rows, data, by)
 
@@ -111,14 +112,15 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
     is_base = pd.Series(True, index=known.index)
     for name, value in over.items():
         is_base &= known[name] == value
+    varying, varying_base = _varying(known, by), _varying(known, [*shared, *over])
     bases = {tuple(key.values()): group for key, group in _groups(known[is_base], shared)}
     rows = []
     for key, group in _groups(known[~is_base], by):
         base = bases.get(tuple(key[name] for name in shared))
         if base is None:
             continue
-        _check_one_configuration(group, by)
-        _check_one_configuration(base, [*shared, *over])
+        _check_one_configuration(group, varying)
+        _check_one_configuration(base, varying_base)
         rows.append({**key, **_estimated(form(group, base, metric), group)})
     return _as_table(rows, data, by)
 
@@ -164,16 +166,21 @@ def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, A
         yield dict(zip(by, key, strict=True)), group
 
 
-def _check_one_configuration(group: pd.DataFrame, by: Sequence[str]) -> None:
-    """UserError where rows of a group are of different configurations, hosts or studies."""
-    mixed = [name for name in IDENTITY if name in group and name not in by and group[name].nunique(dropna=False) > 1]
+def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
+    """The columns that tell configurations, hosts or studies apart and are not in `by`, of which there are several."""
+    return [name for name in IDENTITY if name in data and name not in by and data[name].nunique(dropna=False) > 1]
+
+
+def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:
+    """UserError where rows of a group differ in one of the columns."""
+    mixed = [name for name in varying if group[name].nunique(dropna=False) > 1]
     if mixed:
         values = "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in mixed)
         raise UserError(
             f"the mean would mix configurations that differ in {', '.join(mixed)} ({values}). Add these columns to "
             f"`by`, or choose one value of each with `query`."
         )
-    if "image" not in group and group.duplicated(["host", "pass_number"]).any():
+    if "image" not in group and group[["host", "pass_number"]].duplicated().any():
         raise UserError("the mean would count a pass twice: two trials differ only in what was asked after timing.")
 
 

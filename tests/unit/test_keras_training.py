@@ -59,8 +59,8 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("eager", "function", "gate", "dropout"), "keras-jax": ()}
-SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("xla",), "keras-jax": ("xla", "gate", "dropout")}
+QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
+SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("eager", "xla", "dropout"), "keras-jax": ("xla", "gate", "dropout")}
 ON_TWO = ("xla:2",)
 
 
