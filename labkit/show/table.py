@@ -16,7 +16,20 @@ from labkit.errors import UserError
 from labkit.registry import METRICS
 from labkit.show.frames import INTERVAL, NOT_MEASURED, configuration, estimates, sorted_rows, unique
 from labkit.show.labels import heading, in_order, is_missing, label
-from labkit.show.quantities import MISSING, NAN, WIDE, amount, digits_of, factor, half_width, metric_of, points
+from labkit.show.quantities import (
+    INVERTED_BELOW,
+    MISSING,
+    NAN,
+    VAGUE_DIGITS,
+    WIDE,
+    amount,
+    digits_of,
+    factor,
+    half_width,
+    metric_of,
+    number,
+    points,
+)
 
 NOT_RUN = "not run"
 # What a column shows: a metric, or a table of ratios or of differences of shares (in points), or one of a metric.
@@ -209,10 +222,17 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
         return point
     if not math.isfinite(high - low):
         return f"{point} (one run)"
-    ends = [_amount(end, form, digits).removesuffix(" %").removesuffix("x") for end in (low, high)]
+    ends = [_end(end, value, form, digits) for end in (low, high)]
     if intervals == "all":
         return f"{point} [{ends[0]}, {ends[1]}]"
     return f"{point} ({ends[0]} to {ends[1]})" if form == "points" or low < 0 else f"{point} ({ends[0]}–{ends[1]})"
+
+
+def _end(end: float, value: float, form: str, digits: int) -> str:
+    """An end of a range. An end of a ratio is inverted only beside an inverted ratio: 1.0x (0.37–2.8)."""
+    if form == "ratio" and end < INVERTED_BELOW <= value:
+        return number(end, VAGUE_DIGITS)
+    return _amount(end, form, digits).removesuffix(" %").removesuffix("x")
 
 
 def _amount(value: float, form: str, digits: int) -> str:

@@ -60,7 +60,11 @@ def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
 
 
 QUICK = {"keras-torch": ("eager",), "keras-tensorflow": ("function", "gate"), "keras-jax": ()}
-SLOW = {"keras-torch": ("compile",), "keras-tensorflow": ("eager", "xla", "dropout"), "keras-jax": ("xla", "gate", "dropout")}
+SLOW = {
+    "keras-torch": ("compile",),
+    "keras-tensorflow": ("eager", "xla", "dropout"),
+    "keras-jax": ("xla", "gate", "dropout"),
+}
 ON_TWO = ("xla:2",)
 
 

@@ -128,6 +128,18 @@ def test_a_text_column_is_shown_as_it_is() -> None:
     assert table(data, "model", {"kernel": "kernel"}).frame["kernel"].tolist() == ["implicit_gemm"]
 
 
+def test_a_range_around_1_inverts_no_end() -> None:
+    ratios = pd.DataFrame(
+        {"model": ["resnet50", "vgg16"], "value": [1.02, 0.2], "low": [0.37, 0.1], "high": [2.8, 0.4]}
+    )
+    assert table(pd.DataFrame({"model": ["resnet50", "vgg16"]}), "model", {"ratio": ratios}).frame[
+        "ratio"
+    ].tolist() == [
+        "1.0x (0.37–2.8)",
+        "1/5.0 (1/10–1/2.5)",
+    ]
+
+
 def test_configurations_are_never_mixed() -> None:
     data = made([("vgg16", 64, "baseline", [1000]), ("vgg16", 64, "CUDA graph", [2000])])
     with pytest.raises(UserError, match="mode"):
