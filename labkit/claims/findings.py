@@ -135,19 +135,39 @@ def badge(verdict: Verdict) -> Markup:
     return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
 
 
-def finding_html(finding: Finding) -> Markup:
-    """One claim with its verdict and effects."""
+def finding_html(finding: Finding, committed: str = "") -> Markup:
+    """One claim as a line with its verdict, which opens its tests, their bounds, cases and records.
+
+    `committed` is the day on which a line of its tests was last committed; empty where that is not known.
+    """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
-    scope = f"{finding.scope}." if finding.scope and verdict != "not testable here" else ""
-    says = Markup(" ").join(filter(None, [badge(verdict), scope, finding.reason and _sentence(finding.reason)]))
-    tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
-    note = Markup('<p class="lk-soft">{}</p>').format(claim.note) if claim.note else ""
-    article = Markup(
-        '<article class="lk-claim" id="claim-{}" data-verdict="{}" data-paper="{}" data-study="{}"><h3>{}</h3>'
-        '<p class="lk-soft"><code>{}</code> · {}: {}</p><p>{}</p>{}{}</article>'
+    line, tested = _summary(finding), verdict != "not testable here"
+    scope = finding.scope if tested else ""
+    parts = (
+        *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
+        Markup("{} <small>{}</small>").format(badge(verdict), scope) if scope else badge(verdict),
     )
-    data = claim.id, verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
-    return article.format(*data, claim.statement, claim.id, paper.name, claim.where, says, tests, note)
+    summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
+    tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
+    notes = [
+        f"{paper.name}, {claim.where}. Test last changed: {committed or 'not known here'}. {_measured(finding)}",
+        finding.reason and _sentence(finding.reason),
+        claim.note,
+    ]
+    told = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
+    whole = Markup(
+        '<details class="lk-claim" data-verdict="{}" data-paper="{}" data-study="{}"><summary>{}</summary>'
+        '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
+    )
+    data = verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
+    return whole.format(*data, summary, claim.id, told, tests)
+
+
+def _measured(finding: Finding) -> str:
+    """The days of the records behind a claim's cases."""
+    sides = [side for case in finding.cases for side in case.sides]
+    days = [record.started_at[:10] for side in sides for record in side.results.by_trial.get(side.trial, [])]
+    return f"Records: {' to '.join(dict.fromkeys([min(days), max(days)]))}." if days else "Records: none."
 
 
 def _sentence(text: str) -> str:

@@ -1,75 +1,78 @@
-"""`claims.html`: every claim of every paper for one profile, with its verdict. Filters are radio buttons and CSS."""
+"""`claims.html`: every claim of every paper for one profile, a line each. Filters are links, and CSS's `:target`."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from markupsafe import Markup
-
 from labkit.claims import MARKS, VERDICTS, Finding, Findings, finding_html
-from labkit.claims.papers import Paper
+from labkit.claims.dates import committed
 from labkit.registry import STUDIES
 from labkit.report.html import write_template
 
 
-class Choice(NamedTuple):
-    """One radio button of a filter; `value` stands in the data attribute of the claims that it leaves in sight."""
+class Filter(NamedTuple):
+    """Claims that an address leaves in sight: `claims.html#wisconsin-not-replicated`."""
 
-    value: str
+    id: str
     label: str
+    selector: str  # of these claims, in CSS
     number: int
-
-
-class PaperSection(NamedTuple):
-    """A paper with its claims as HTML."""
-
-    paper: Paper
-    sentence: str
-    claims: list[Markup]
 
 
 def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[tuple[str, str]]) -> None:
     """Write the page whole or not at all. `title` names the hardware; `links` are (address, text) of other pages."""
+    claims = sorted(findings.findings, key=_place(findings.findings))
+    papers = {finding.paper.id: finding.paper for finding in claims}
+    days = committed()
+    rows = [("All papers", _filters(claims, "")), *((one.name, _filters(claims, one.id)) for one in papers.values())]
     write_template(
         page,
         "claims.html.j2",
         title=title,
         links=links,
         sentence=findings.sentence(),
-        counts=[(MARKS[verdict], verdict, count) for verdict, count in findings.counts().items()],
-        filters=_filters(findings.findings),
-        papers=_sections(findings.findings),
+        verdicts=[(MARKS[verdict], verdict) for verdict in VERDICTS],
+        rows=rows,
+        studies=_studies(claims),
+        filters=[one for _, row in rows for one in row if one.number] + _studies(claims),
+        claims=[finding_html(finding, days.get(finding.claim.id, "")) for finding in claims],
+        papers=list(papers.values()),
     )
 
 
-def _sections(findings: Sequence[Finding]) -> list[PaperSection]:
-    """A section a paper: first those of which most claims could be tested, in each of them first the tested claims."""
+def _place(findings: Sequence[Finding]) -> Callable[[Finding], tuple[bool, int, str]]:
+    """What could be tested comes first, of these the paper with most tested claims."""
 
     def untested(finding: Finding) -> bool:
         return finding.verdict == "not testable here"
 
-    papers = [sorted(group, key=untested) for _, group in groupby(findings, key=lambda finding: finding.paper.id)]
-    papers.sort(key=lambda claims: sum(map(untested, claims)) - len(claims))
-    return [
-        PaperSection(claims[0].paper, Findings(claims).sentence(), list(map(finding_html, claims))) for claims in papers
-    ]
+    tested = {finding.paper.id: 0 for finding in findings}
+    for finding in findings:
+        tested[finding.paper.id] += not untested(finding)
+    return lambda finding: (untested(finding), -tested[finding.paper.id], finding.paper.id)
 
 
-def _filters(findings: Sequence[Finding]) -> dict[str, list[Choice]]:
-    """The choices of each filter, by its name."""
-    names = {finding.paper.id: finding.paper.name for finding in findings}
-    of_verdict = Counter(finding.verdict for finding in findings)
-    of_paper = Counter(finding.paper.id for finding in findings)
-    of_study = Counter(study for finding in findings for study in finding.claim.studies)
-    return {
-        "verdict": [
-            Choice(verdict.replace(" ", "-"), f"{MARKS[verdict]} {verdict}", of_verdict[verdict])
-            for verdict in VERDICTS
-        ],
-        "paper": [Choice(paper, names[paper], number) for paper, number in of_paper.items()],
-        "study": [Choice(study, study, of_study[study]) for study in STUDIES if study in of_study],
-    }
+def _filters(findings: Sequence[Finding], paper: str) -> list[Filter]:
+    """A filter a verdict, and one for all verdicts, of a paper or (empty) of all."""
+    of_paper = [finding for finding in findings if paper in ("", finding.paper.id)]
+    name = of_paper[0].paper.name if paper and of_paper else "all papers"
+    chosen = f'[data-paper="{paper}"]' if paper else ""
+    filters = []
+    for verdict in VERDICTS:
+        slug = verdict.replace(" ", "-")
+        count = sum(finding.verdict == verdict for finding in of_paper)
+        selector = f'{chosen}[data-verdict="{slug}"]'
+        filters.append(Filter(f"{paper or 'all'}-{slug}", f"{name}, {verdict}", selector, count))
+    return [*filters, Filter(f"{paper or 'all'}-claims", name, chosen, len(of_paper))]
+
+
+def _studies(findings: Sequence[Finding]) -> list[Filter]:
+    """A filter a study that has claims."""
+    filters = []
+    for study, about in STUDIES.items():
+        count = sum(study in finding.claim.studies for finding in findings)
+        if count:
+            filters.append(Filter(f"study-{study}", about.title, f'[data-study~="{study}"]', count))
+    return filters

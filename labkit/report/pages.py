@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from labkit import __version__
 from labkit.claims import Evidence, Finding, Findings
+from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.claims.verdict import Verdict
 from labkit.hardware.host import Host
@@ -71,7 +72,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     )
 
 
-LINKS = [("claims.html", "Published claims"), ("fingerprint.html", "Fingerprint")]
+LINKS = [("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
 
 
 def write_site(report: Path, profile: Profile, host: Host) -> None:
@@ -146,13 +147,12 @@ def _verdicts(findings: Findings) -> str:
     return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
 
 
-def _papers(findings: Findings) -> list[tuple[str, str, dict[Verdict, int]]]:
-    """Each paper's title, its short name, and how many of its claims have each verdict."""
+def _papers(findings: Findings) -> list[tuple[Paper, dict[Verdict, int]]]:
+    """Each paper, and how many of its claims have each verdict."""
     by_paper: dict[str, list[Finding]] = {}
     for finding in findings.findings:
         by_paper.setdefault(finding.paper.id, []).append(finding)
-    papers = [(claims[0].paper, Findings(claims).counts()) for claims in by_paper.values()]
-    return [(paper.citation.title, paper.name, counts) for paper, counts in papers]
+    return [(claims[0].paper, Findings(claims).counts()) for claims in by_paper.values()]
 
 
 def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -> StudyRow:

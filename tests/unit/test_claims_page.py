@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup, Tag
 
+from labkit.claims.dates import committed
 from labkit.claims.findings import Findings
 from labkit.claims.judge import judge_all
 from labkit.claims.papers import Paper
@@ -16,7 +20,6 @@ from labkit.claims.verdict import VERDICTS, Finding
 from labkit.records import Record, parse_line
 from labkit.records.observed import Statistic
 from labkit.records.store import content_of
-from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
 from tests.unit.made_telemetry import PAPERS
 from tests.unit.test_site import (
@@ -108,9 +111,9 @@ def soup(made: Made) -> BeautifulSoup:
     return parsed(made[0])
 
 
-def articles(soup: BeautifulSoup) -> dict[str, Tag]:
+def shown(soup: BeautifulSoup) -> dict[str, Tag]:
     """Claim -> its part of the page."""
-    return {str(article["id"]).removeprefix("claim-"): article for article in soup.select("article.lk-claim")}
+    return {str(claim.div["id"]).removeprefix("claim-"): claim for claim in soup.select(".lk-claim") if claim.div}
 
 
 # ---- every claim with its verdict -----------------------------------------------------------------------------------
@@ -119,23 +122,52 @@ def articles(soup: BeautifulSoup) -> dict[str, Tag]:
 def test_every_claim_stands_there_once_with_its_words_its_verdict_and_its_scope_or_reason(
     made: Made, soup: BeautifulSoup
 ) -> None:
-    published, found = [claim.id for paper in PAPERS for claim in paper.claims], articles(soup)
-    assert len(soup.select("article")) == len(published) and sorted(found) == sorted(published)
+    published, found = [claim.id for paper in PAPERS for claim in paper.claims], shown(soup)
+    assert len(soup.select(".lk-claim")) == len(published) and sorted(found) == sorted(published)
     assert {finding.verdict for finding in made[1]} == set(VERDICTS), "these records give every verdict"
     for finding in made[1]:
-        article = found[finding.claim.id]
-        assert said_in(article.h3) == " ".join(finding.claim.statement.split())
-        assert article["data-verdict"] == finding.verdict.replace(" ", "-")
-        assert f"{finding.paper.name}: {' '.join(finding.claim.where.split())}" in said_in(article)
-        line = said_in(article.select_one("p:has(> .lk-verdict)")).split(finding.verdict, 1)[1].strip()
+        claim = found[finding.claim.id]
+        paper, statement, _, here, verdict = [said_in(part) for part in claim.summary.find_all("span", recursive=False)]
+        assert (paper, statement) == (finding.paper.name, " ".join(finding.claim.statement.split()))
+        assert claim["data-verdict"] == finding.verdict.replace(" ", "-") and finding.verdict in verdict
+        assert " ".join(finding.claim.where.split()) in said_in(claim.div)
         if finding.verdict == "not testable here":
-            assert finding.reason and line.lower() == f"{finding.reason}.".lower()
-        elif finding.scope:
-            assert line.startswith(f"{finding.scope}.")
+            assert here == "–" and finding.reason and finding.reason[1:] in said_in(claim.div)
+        else:
+            assert here != "–" and verdict.endswith(finding.scope)
+
+
+def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
+    made: Made, soup: BeautifulSoup, tmp_path: Path
+) -> None:
+    for finding in made[1]:
+        said = said_in(shown(soup)[finding.claim.id].div)
+        days = {
+            record.started_at[:10]
+            for case in finding.cases
+            for side in case.sides
+            for record in side.results.by_trial.get(side.trial, [])
+        }
+        assert f"Records: {' to '.join(dict.fromkeys([min(days), max(days)])) if days else 'none'}." in said
+    if shutil.which("git") is None:
+        pytest.skip("needs git to know when a line was committed")
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
+    test = "  - id: a-{}\n    tests:\n      - at_least: {}\n        because: x\n"
+    paper = "claims:\n" + test.format("one", 1) + test.format("two", 2)
+    for day, text in (("2026-01-02", paper), ("2026-03-04", paper.replace("at_least: 2", "at_least: 3"))):
+        (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+        for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
+            environment = {**os.environ, "GIT_COMMITTER_DATE": f"{day}T12:00:00Z"}
+            subprocess.run([*git, *command], check=True, env=environment)
+    assert committed(tmp_path) == {"a-one": "2026-01-02", "a-two": "2026-03-04"}
+    (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
+    assert committed(tmp_path) == {"a-one": "2026-01-02"}, "a bound that is not committed has no day"
+    shutil.rmtree(tmp_path / ".git")
+    assert committed(tmp_path) == {}
 
 
 def test_every_effect_stands_beside_its_bound_its_n_and_its_verdict(made: Made, soup: BeautifulSoup) -> None:
-    found, effects = articles(soup), 0
+    found, effects = shown(soup), 0
     for finding in made[1]:
         rows = found[finding.claim.id].select("tbody tr")
         assert len(rows) == len(finding.cases)
@@ -164,94 +196,45 @@ def test_a_network_that_ran_out_of_memory_is_a_row_with_its_reason(tmp_path: Pat
 def test_a_profile_without_records_has_every_claim_and_tests_none(tmp_path: Path) -> None:
     path, findings = page_for(tmp_path, "k40m", PAPERS)
     page = parsed(path)
-    assert [article["data-verdict"] for article in articles(page).values()] == ["not-testable-here"] * len(findings)
+    assert [claim["data-verdict"] for claim in shown(page).values()] == ["not-testable-here"] * len(findings)
     assert f"Of {len(findings)} published claims none could be tested here." in said_in(page.header)
 
 
 def test_what_could_be_tested_comes_first(made: Made, soup: BeautifulSoup) -> None:
-    shares = []
-    for section in soup.select("section.lk-paper"):
-        untested = [article["data-verdict"] == "not-testable-here" for article in section.select("article")]
-        assert untested == sorted(untested)
-        shares.append(untested.count(False))
-        whole, tested = len(untested), untested.count(False)
-        count = f"Of {whole} published claims {tested or 'none'} could be tested here"
-        assert count in said_in(section.select_one("h2 + p"))
-    assert shares == sorted(shares, reverse=True) and shares[0] > 0
-    assert len(shares) == len(PAPERS)
+    untested = [claim["data-verdict"] == "not-testable-here" for claim in soup.select(".lk-claim")]
+    assert untested == sorted(untested) and not untested[0]
 
 
 # ---- filters --------------------------------------------------------------------------------------------------------
 
-RULE = re.compile(
-    r"body:has\(#(?P<choice>[\w-]+):checked\) \.(?P<kind>lk-[a-z]+)"
-    r':not\(\[(?P<name>data-[a-z]+)(?P<how>~?=)"(?P<value>[^"]+)"\]\) \{ display: none; \}'
-)
+RULE = re.compile(r"#(?P<id>[\w-]+):target ~ \.lk-claims \.lk-claim:not\((?P<kept>[^)]*)\) \{ display: none; \}")
 
 
-@pytest.fixture(scope="module")
-def rules(made: Made) -> list[dict[str, str]]:
-    """The page's own rules. Each is one selector: a browser that does not know :has() drops it and hides nothing."""
-    _, own = re.findall(r"<style>(.*?)</style>", made[0].read_text(encoding="utf-8"), re.DOTALL)
-    found = [RULE.fullmatch(line) for line in own.splitlines() if line.strip()]
-    assert all(found), "every line is such a rule"
-    return [one.groupdict() for one in found if one]
+def fits(finding: Finding, choice: str) -> bool:
+    """Whether the address of a filter means the claim."""
+    if choice.startswith("study-"):
+        return choice.removeprefix("study-") in finding.claim.studies
+    paper, verdict = choice.split("-", 1)
+    return paper in ("all", finding.paper.id) and verdict in ("claims", finding.verdict.replace(" ", "-"))
 
 
-def hides(rule: dict[str, str], element: Tag) -> bool:
-    """Whether the rule's selector fits the element, as CSS has it."""
-    value = str(element.get(rule["name"], ""))
-    has = rule["value"] in value.split() if rule["how"] == "~=" else value == rule["value"]
-    return rule["kind"] in element["class"] and not has
-
-
-def fitting(findings: list[Finding], name: str, value: str) -> set[str]:
-    """The claims that a choice is about, from what was judged."""
-    tells = {
-        "verdict": lambda one: one.verdict.replace(" ", "-") == value,
-        "paper": lambda one: one.paper.id == value,
-        "study": lambda one: value in one.claim.studies,
-    }
-    return {one.claim.id for one in findings if tells[name](one)}
-
-
-def test_every_choice_leaves_just_its_own_claims_and_papers_in_sight(
-    made: Made, soup: BeautifulSoup, rules: list[dict[str, str]]
+def test_every_filter_is_a_link_that_leaves_just_its_claims_in_sight_and_says_how_many(
+    made: Made, soup: BeautifulSoup
 ) -> None:
-    offered: dict[str, list[str]] = {}
-    for button in soup.select("form input[id]"):
-        _, name, value = str(button["id"]).split("-", 2)
-        offered.setdefault(name, []).append(value)
-        active = [rule for rule in rules if rule["choice"] == button["id"]]
-        hidden = {
-            id(element) for rule in active for element in soup.select(".lk-claim, .lk-paper") if hides(rule, element)
-        }
-        left = {claim for claim, article in articles(soup).items() if id(article) not in hidden}
-        assert left == fitting(made[1], name, value), (name, value)
-        assert said_in(button.parent).endswith(f"({len(left)})"), "and its label says how many they are"
-        if name == "paper":
-            sections = [
-                section["data-paper"] for section in soup.select("section.lk-paper") if id(section) not in hidden
-            ]
-            assert sections == [value]
-    with_claims = {study for finding in made[1] for study in finding.claim.studies}
-    assert offered == {
-        "verdict": [verdict.replace(" ", "-") for verdict in VERDICTS],
-        "paper": list(dict.fromkeys(finding.paper.id for finding in made[1])),
-        "study": [study for study in STUDIES if study in with_claims],
-    }
-
-
-def test_each_filter_is_a_group_with_a_legend_where_all_is_chosen(soup: BeautifulSoup) -> None:
-    assert soup.form is not None and soup.form["aria-label"]
-    groups = soup.select("form > fieldset")
-    assert [said_in(group.legend) for group in groups] == ["Verdict", "Paper", "Study"]
-    for group in groups:
-        buttons = group.select("label > input")
-        assert {button["type"] for button in buttons} == {"radio"}
-        assert {button["name"] for button in buttons} == {said_in(group.legend).lower()}
-        assert [button.has_attr("checked") for button in buttons] == [True] + [False] * (len(buttons) - 1)
-        assert said_in(buttons[0].parent) == "all" and not buttons[0].get("id"), "no rule can be about it"
+    _, own = re.findall(r"<style>(.*?)</style>", made[0].read_text(encoding="utf-8"), re.DOTALL)
+    rules = {rule["id"]: rule["kept"] for rule in RULE.finditer(own)}
+    offered = {str(link["href"])[1:]: said_in(link) for link in soup.select(".lk-choose a")}
+    verdicts = [verdict.replace(" ", "-") for verdict in (*VERDICTS, "claims")]
+    papers = ["all", *(paper.id for paper in PAPERS)]
+    studies = {f"study-{study}" for finding in made[1] for study in finding.claim.studies}
+    wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts} | studies
+    assert set(offered) == set(rules) == {one for one in wanted if any(fits(finding, one) for finding in made[1])}
+    for choice, kept in rules.items():
+        left = {str(claim.div["id"]) for claim in soup.select(kept) if claim.div}
+        assert left == {f"claim-{finding.claim.id}" for finding in made[1] if fits(finding, choice)}
+        assert re.search(r"\d+", offered[choice])[0] == str(len(left))  # type: ignore[index]
+        (told,) = soup.select(f"#{choice}")
+        assert said_in(told).startswith(f"{len(left)} of {len(made[1])} shown")
 
 
 # ---- addresses ------------------------------------------------------------------------------------------------------
@@ -260,7 +243,7 @@ def test_each_filter_is_a_group_with_a_legend_where_all_is_chosen(soup: Beautifu
 def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_shown(
     made: Made, soup: BeautifulSoup, reports: Path
 ) -> None:
-    found, looked_at = articles(soup), 0
+    found, looked_at = shown(soup), 0
     for finding in made[1]:
         for row, case in zip(found[finding.claim.id].select("tbody tr"), finding.cases, strict=True):
             passes = {

@@ -12,6 +12,7 @@ import pytest
 from labkit.claims.findings import Findings
 from labkit.claims.judge import judge_all
 from labkit.claims.shown import evidence
+from labkit.claims.verdict import VERDICTS
 from labkit.records import parse_line
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
@@ -220,8 +221,8 @@ def test_claims_csv_has_every_claim_with_the_verdict_of_the_page(
     assert sorted(verdicts) == sorted(claim.id for paper in PAPERS for claim in paper.claims)
     write_claims(tmp_path / "claims.html", findings, title="H200", links=[])
     page = (tmp_path / "claims.html").read_text(encoding="utf-8")
-    said = {text.split(maxsplit=2)[2]: int(text.split()[0]) for text in texts(page, ".lk-counts li")}
-    assert {verdict: list(verdicts.values()).count(verdict) for verdict in said} == said
+    said = [int(text) for text in texts(page, ".lk-choose tbody tr:first-child td")]
+    assert said == [*(list(verdicts.values()).count(verdict) for verdict in VERDICTS), len(verdicts)]
 
 
 def test_claims_csv_has_every_case_with_the_effect_of_the_page_unrounded(folder: Path, findings: Findings) -> None:
