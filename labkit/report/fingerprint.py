@@ -29,6 +29,7 @@ def write_fingerprint(
 ) -> None:
     """Write the page whole or not at all. `rendered` says where, when and by what this page was made."""
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in results.selected}
+    properties = _side_by_side(list(hosts.values()))
     listed = machines.listed(results).drop(columns="device file")
     write_template(
         page,
@@ -36,19 +37,19 @@ def write_fingerprint(
         title=profile.title,
         links=links,
         studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in map(_study, results.selected)],
-        rows=_side_by_side(list(hosts.values())),
+        differing=[(name, values) for name, values in properties if len(set(values)) > 1],
+        alike=[(name, values[0]) for name, values in properties if len(set(values)) == 1],
         hosts=list(hosts),
         machines=Markup(table_html(listed, name="Machines")),  # noqa: S704 - it escapes its cells
         rendered=rendered,
     )
 
 
-def _side_by_side(hosts: list[dict[str, Any]]) -> list[tuple[str, list[str], bool]]:
-    """(property, its value on each host, whether the hosts differ in it)."""
+def _side_by_side(hosts: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """(property, its value on each host)."""
     described = [_host(host) for host in hosts]
     names = list(dict.fromkeys(name for properties in described for name in properties))
-    rows = [(name, [properties.get(name, MISSING) for properties in described]) for name in names]
-    return [(name, values, len(set(values)) > 1) for name, values in rows]
+    return [(name, [properties.get(name, MISSING) for properties in described]) for name in names]
 
 
 def _host(host: dict[str, Any]) -> dict[str, str]:

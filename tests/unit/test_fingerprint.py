@@ -1,4 +1,4 @@
-"""The fingerprint: which machines, which software, which code; hosts side by side, and what differs is marked."""
+"""Machines and software: which machines, software and code; side by side stands only what differs."""
 
 from __future__ import annotations
 
@@ -51,15 +51,12 @@ def page_from(reports: Path, shown: Results, hw: str = "h200", title: str = "H20
 
 
 def hosts_of(page: BeautifulSoup) -> dict[str, tuple[list[str], bool]]:
-    """What -> (its values, host by host; whether it is marked as differing)."""
+    """Property -> (its values, machine by machine, or the value of all; whether it is among those that differ)."""
     found = {}
-    for row in page.select('[aria-label="Hosts"] tbody tr'):
-        marks = row.th.select(".lk-differs")
-        assert [said_in(mark) for mark in marks] in ([], ["differs"])
-        for mark in marks:
-            mark.extract()
-        assert said_in(row.th) not in found, "a row for each thing"
-        found[said_in(row.th)] = ([said_in(cell) for cell in row.select("td")], bool(marks))
+    for label in ("Properties that differ", "Properties"):
+        for row in page.select(f'[aria-label="{label}"] tbody tr'):
+            assert said_in(row.th) not in found, "a row for each property"
+            found[said_in(row.th)] = ([said_in(cell) for cell in row.select("td")], label != "Properties")
     return found
 
 
@@ -92,7 +89,7 @@ def test_every_machine_is_a_row_with_its_software_and_its_studies(tmp_path: Path
 # ---- hosts ----------------------------------------------------------------------------------------------------------
 
 
-def test_hosts_stand_side_by_side_and_just_what_differs_is_marked(tmp_path: Path) -> None:
+def test_what_differs_stands_side_by_side_and_what_is_alike_once(tmp_path: Path) -> None:
     packages = {"labkit": "0.1.0", "torch": "2.11.0"}
     board = described()["gpus"][0]
     page = two_hosts(
@@ -100,25 +97,25 @@ def test_hosts_stand_side_by_side_and_just_what_differs_is_marked(tmp_path: Path
         {"driver": "580.1", "packages": packages | {"jax": "0.11"}, "gpus": [board]},
         {"driver": "575.0", "packages": packages | {"torch": "2.12.0"}, "memory_bytes": 2**36, "gpus": [board, board]},
     )
-    assert [said_in(cell) for cell in page.select('[aria-label="Hosts"] thead th')] == ["What", A, B]
-    assert "not all measured on one host" in said_in(page.main)
+    heads = [said_in(cell) for cell in page.select('[aria-label="Properties that differ"] thead th')]
+    assert heads == ["Property", A, B]
     rows = hosts_of(page)
     assert rows["Driver"] == (["580.1", "575.0"], True)
     assert rows["Package torch"] == (["2.11.0", "2.12.0"], True)
     assert rows["Package jax"] == (["0.11", "–"], True), "one of them has none"
     assert rows["Host memory"] == (["128 GiB", "64.0 GiB"], True)
     assert (rows["GPU 0"][1], rows["GPU 1 memory"]) == (False, (["–", "150 GiB"], True))
-    same = {name for name, (values, _) in rows.items() if len(set(values)) == 1}
-    assert {name for name, (_, marked) in rows.items() if not marked} == same
-    assert {"Package labkit", "CPU", "Python", "System"} <= same
+    alike = {name for name, (_, differs) in rows.items() if not differs}
+    assert {"Package labkit", "CPU", "Python", "System"} <= alike
+    assert f"{len(alike)} properties that are alike on all 2 machines" in said_in(page.main)
 
 
 def test_one_host_differs_from_nobody_and_its_numbers_have_units(tmp_path: Path) -> None:
     put(tmp_path, "h200", passes_of())
     put(tmp_path, "h200", passes_of(POWERED, study=POWER))
     page = page_of(tmp_path)
-    assert "differs" not in said_in(page.main) and "not all measured on one host" not in said_in(page.main)
-    assert not any(marked for _, marked in hosts_of(page).values())
+    assert "differ" not in said_in(page.select_one("#hosts + *"))
+    assert not any(differs for _, differs in hosts_of(page).values())
     rows = {name: values[0] for name, (values, _) in hosts_of(page).items()}
     assert rows["GPU 0 memory"] == "150 GiB"
     assert rows["GPU 0 enforced power limit"] == "700 W"
@@ -220,7 +217,6 @@ def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:
 def test_without_records_the_page_says_so_and_still_says_what_made_it(tmp_path: Path) -> None:
     page = page_from(tmp_path, Results([]))
     assert "No machine has records for this device yet." in said_in(page.main)
-    assert "No host has records for this profile yet." in said_in(page.main)
     assert not page.select("table")
     facts = [said_in(fact) for fact in page.select(".lk-facts div")]
     assert facts == [f"{label} {value}" for label, value in RENDERED.items()]
