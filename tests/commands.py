@@ -19,7 +19,7 @@ SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
 # The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Those
 # studies are rendered whose pages differ most; tests/notebooks runs all of them on such records.
 RENDERS = {
-    "h200": ("render", "--hw", "h200", "--study", "01_training,04_power"),
+    "h200": ("render", "--hw", "h200", "--study", "01_training"),
     "comparison": ("compare", "--baseline", "h200"),
     "cpu": ("render", "--hw", "cpu", "--study", "01_training"),
     "k40m": ("render", "--hw", "k40m", "--study", "01_training,03_multi_gpu"),

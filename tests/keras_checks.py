@@ -17,7 +17,7 @@ from torch import nn
 
 from labkit.engines.in_keras.sgd import TorchSGD
 from labkit.errors import LabkitError
-from labkit.models import in_keras
+from labkit.models import in_keras, input_sizes
 from labkit.models.facts import variants
 from labkit.models.in_keras.carried import carry_to_keras, carry_to_torch, pairs
 from labkit.models.in_keras.layers import Layers
@@ -26,10 +26,12 @@ from tests.keras_beside_torch import apart, compare, predict
 
 @patch.multiple(Layers, _normal=lambda *_: "zeros", _uniform=lambda *_: "zeros")  # drawing them takes longest
 def counts() -> dict[str, list[Any]]:
-    """Trainable values of every variant, in the order of `variants`."""
+    """Trainable values of every variant on the smallest images, in the order of `variants`."""
     found: dict[str, list[Any]] = {}
     for name in in_keras.KERAS_MODELS:
         for image_px, stem, head in variants(name):
+            if image_px != input_sizes(name)[0]:
+                continue
             model = in_keras.build(name, image_px=image_px, stem=stem, head=head)
             found.setdefault(name, []).append(trainable(model))
     return found

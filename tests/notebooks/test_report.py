@@ -223,6 +223,29 @@ def test_a_profile_without_records_still_renders_what_is_known(site: Site) -> No
     assert "This device can't be measured" in index and "CUDA 11.8" in index
 
 
+def words_in_sight(page: Path) -> int:
+    """Words of the main content before anything is unfolded, without those inside figures."""
+    main = parsed(page).main
+    assert main is not None
+    for folded in main.select("details:not([open])"):
+        for part in folded.find_all(recursive=False):
+            if part.name != "summary":
+                part.extract()
+    for unseen in main.select("svg, .lk-shown"):
+        unseen.extract()
+    return len(said_in(main).split())
+
+
+def test_pages_are_short(site: Site) -> None:
+    too_long = {}
+    for page in site.pages("h200", "cpu", UNRECORDED):
+        kind = "study" if page.stem[:2].isdigit() else page.stem
+        most = {"index": 650, "study": 350, "claims": 200 + 30 * len(parsed(page).select(".lk-claim"))}.get(kind)
+        if most is not None and words_in_sight(page) > 1.2 * most:
+            too_long[f"{page.parent.name}/{page.name}"] = words_in_sight(page), most
+    assert not too_long, "page: words, and how many were planned"
+
+
 def test_profiles_are_compared_from_their_records_alone(site: Site) -> None:
     assert "Comparing cpu, h100, h200, h200_x2." in site.said["comparison"]
     page = site.folder / "comparison" / "index.html"

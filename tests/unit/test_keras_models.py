@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from labkit.errors import UserError
-from labkit.models import count, in_keras
+from labkit.models import count, in_keras, input_sizes
 from labkit.models.facts import variants
 from labkit.models.in_keras.padding import padding_of, same_padding
 from labkit.places import ROOT
@@ -80,7 +80,8 @@ NETWORKS = cases([f"float32:{name}" for name in in_keras.KERAS_MODELS])
 
 @pytest.mark.parametrize("name", in_keras.KERAS_MODELS)
 def test_a_keras_network_has_as_many_parameters_as_pytorchs(name: str) -> None:
-    expected = [count(name, image_px=px, stem=stem, head=head).parameters for px, stem, head in variants(name)]
+    small = [variant for variant in variants(name) if variant[0] == input_sizes(name)[0]]
+    expected = [count(name, image_px=px, stem=stem, head=head).parameters for px, stem, head in small]
     assert found("tensorflow", "counts")[name] == expected
 
 
