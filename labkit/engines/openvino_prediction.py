@@ -11,7 +11,7 @@ from torch import nn
 from labkit.data import DataSet
 from labkit.engines.calibration import calibration_batches, facts_of
 from labkit.engines.openvino_on_cpu import CompiledNetwork, compile_converted, convert, quantise, versions
-from labkit.engines.predicting import Predicts
+from labkit.engines.predicts import Predicts
 from labkit.hardware.cpu_limits import usable_cores
 from labkit.trial import Trial
 

@@ -12,8 +12,6 @@ triton+graph    kernels of our own, a layer each, in bytes or half precision, ca
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,41 +21,13 @@ from torch import nn
 from labkit.data import DataSet
 from labkit.data.augment import TORCH_FORMATS
 from labkit.engines.folding import fold_batch_norm
+from labkit.engines.fused.prediction import FusedPredictor
+from labkit.engines.openvino_prediction import OpenVinoPredictor
+from labkit.engines.predicts import Predicts
 from labkit.engines.regions import logits_function
 from labkit.trial import Trial
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-class Predicts(ABC):
-    """Logits of a batch, whatever predicts them.
-
-    `dtype` is that of the images, `weight_bytes` the size of one weight when it is read. `compiles` says whether
-    `compile` has to be called before the first prediction; `has_uncompiled_form` whether the engine predicts before
-    that too: the compiled or captured prediction is then compared with that form.
-    """
-
-    dtype: torch.dtype
-    weight_bytes: int
-    folded = 0
-    compiles = True
-    has_uncompiled_form = False
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-        self.facts: dict[str, Any] = {}
-
-    def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Names and calls of what comes before `compile`, in order."""
-        return ()
-
-    @abstractmethod
-    def compile(self) -> None:
-        """Make what predicts a batch of the trial; at the latest in the first prediction."""
-
-    @abstractmethod
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
 
 
 def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
@@ -66,12 +36,8 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
     `data` has the training images that an engine calibrates with.
     """
     if trial.engine == "openvino":
-        from labkit.engines.openvino_prediction import OpenVinoPredictor
-
         return OpenVinoPredictor(trial, model, data)
     if trial.engine == "triton+graph":
-        from labkit.engines.fused.prediction import FusedPredictor
-
         return FusedPredictor(trial, model, data)
     return Predictor(trial, model)
 

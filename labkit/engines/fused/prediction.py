@@ -11,7 +11,7 @@ from labkit.data import DataSet
 from labkit.engines.calibration import calibration_batches, facts_of
 from labkit.engines.folding import fold_batch_norm
 from labkit.engines.fused.network import FusedNetwork
-from labkit.engines.predicting import Predicts
+from labkit.engines.predicts import Predicts
 from labkit.engines.tolerated import check
 from labkit.trial import Trial
 
