@@ -31,6 +31,7 @@ DEATH_S = 15.0  # in which torchrun notices that a rank has died, and says with 
 HELLO_S, HELLO_BYTES = 10.0, 4096  # of a connection's first line, which shows it to be one of ours
 MORE = 64  # connections that may wait to be accepted, beside one of each rank
 STACKS_S = 3.0  # in which ranks say where they stand
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # of Gloo and NCCL
 SILENT_LEAD_S = 0.1  # by which a rank that is gone may seem to have gone too late
 ALL_THERE_S = 300.0  # in which all nodes must have come
 PARTING_S = 5.0  # in which nodes end after their lines have, and again after they are asked to
@@ -156,8 +157,12 @@ class GroupProcess(Spawned):
         codes = {sign["rank"]: self._exit_code(sign["rank"]) for sign in silent}
         # torchrun ends the others by SIGTERM once one has failed: they are not the ones to name.
         silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not told]
-        # A rank that is killed says nothing: its line ends, a moment before the others fail of its absence.
-        first = min([*told, *silent], key=lambda sign: sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0))
+        # A rank that is killed says nothing: its line ends, a moment before the others fail of its absence. A rank that
+        # lost its connection to another is heard first on a busy machine, and is not the one to name.
+        first = min(
+            [*told, *silent],
+            key=lambda sign: (_lost_another(sign), sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0)),
+        )
         rank = first["rank"]
         outcome: dict[str, Any] = {name: first[name] for name in OUTCOME if name in first}
         if first["event"] == "gone":
@@ -237,3 +242,8 @@ class GroupProcess(Spawned):
             return self._token.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
+
+
+def _lost_another(sign: dict[str, Any]) -> bool:
+    """Whether a rank failed because another one was no longer there."""
+    return any(text in sign.get("reason", "") for text in LOST)

@@ -21,6 +21,7 @@ from labkit.measure.blocks import MIN_BLOCKS
 from labkit.models import count
 from labkit.places import ROOT
 from labkit.records import Epochs, Record
+from labkit.run.group import GroupProcess
 from labkit.trial import Trial
 from tests.faulty.campaign import TIMING, listed_for, records, run
 from tests.faulty.together import SLOW_S
@@ -335,3 +336,11 @@ def test_two_ranks_train_a_compiled_network(trained: dict[str, Record]) -> None:
     made = trained["compiled"]
     assert_ok(made)
     assert difference(made) < 1e-3 and made.facts["gradient_buckets_bytes"]
+
+
+def test_a_rank_that_lost_another_is_not_the_one_to_name() -> None:
+    group = GroupProcess.__new__(GroupProcess)
+    group._ranks = 2
+    lost = {"event": "failed", "rank": 1, "at_s": 1.0, "status": "crashed", "reason": "Connection closed by peer"}
+    raised = {"event": "failed", "rank": 0, "at_s": 1.2, "status": "crashed", "reason": RAISED}
+    assert group._first_failure([lost, raised])["reason"] == f"rank 0 of 2: {RAISED}"
