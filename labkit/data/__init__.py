@@ -43,8 +43,8 @@ def open_data(
     """Open a data set, from the cache or, the first time, through it.
 
     `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
-    set. `train_images` and `val_images` are at most how many to take; None is all, of synthetic32 50,000 and 10,000.
-    Fewer than a folder holds are a sample drawn with `seed`.
+    set. `train_images` and `val_images` limit the splits; None takes all images, and 50,000 and 10,000 of synthetic32.
+    A limit below the size of a folder takes a sample drawn with `seed`.
 
     Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
     for an archive that cannot be used.
@@ -77,7 +77,8 @@ def open_documents(
 ) -> DataSet:
     """Open the documents for networks that take bags of words, from the cache or, the first time, through it.
 
-    `file` is Keras's reuters.npz, used whole; without it so many are drawn in its shape. Raises as `open_data` does.
+    `file` is Keras's reuters.npz, used whole. Without a file `train_documents` and `val_documents` are drawn in its
+    shape. Raises as `open_data` does.
     """
     if file:
         return cached(reuters.source(file))

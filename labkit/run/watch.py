@@ -44,7 +44,7 @@ class Watch:
         self._process.end()
 
     def begin_pass(self) -> None:
-        """Before the pass's first process: telemetry lives."""
+        """See that telemetry runs before the first process of a pass."""
         self._process.revive()
 
     def of_trial(self, trial: Trial, *, result: Blocks | None, windows: dict[str, Span]) -> observed.Telemetry | None:
