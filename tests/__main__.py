@@ -1,9 +1,9 @@
-"""`make test`: the tests of this machine, several at a time; those on a GPU by themselves.
+"""`make test`: the tests of this machine, several at a time.
 
     python -m tests [pytest's arguments]
 
-Tests in `tests/gpu` measure time, energy and memory, so nothing else runs beside them. Without a GPU all run together,
-and those that need one are skipped with the reason.
+A file's tests run in one process. So do all of `tests/gpu`, one after another, since they share the GPU. Without a GPU
+they are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import psutil
 
@@ -24,11 +23,8 @@ MOST_PROCESSES = 8  # the longest file decides how long the tests take, and more
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests; the exit code of the part that failed, else 0."""
-    if not Path("/dev/nvidia0").exists():
-        return _pytest([*_side_by_side(), *arguments])
-    apart = _pytest([*_side_by_side(), "--ignore=tests/gpu", *arguments])
-    return _pytest(["tests/gpu", *arguments]) or apart
+    """Run the tests; pytest's exit code."""
+    return subprocess.run([sys.executable, "-m", "pytest", *_side_by_side(), *arguments], cwd=ROOT).returncode
 
 
 def _side_by_side() -> list[str]:
@@ -37,10 +33,6 @@ def _side_by_side() -> list[str]:
         return []
     number = max(1, min(MOST_PROCESSES, usable_threads() + 1, psutil.virtual_memory().available // PROCESS_BYTES))
     return ["-n", str(number), "--dist", "loadfile", "--no-loadscope-reorder"]
-
-
-def _pytest(arguments: Sequence[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,6 +25,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # else each process of the tests keeps 
 # No test asserts an absolute time, and a deadline would do just that on a busy machine.
 settings.register_profile("labkit", deadline=None)
 settings.load_profile("labkit")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file's tests to one process, and all tests on the GPU to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class FileOrDevice(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/gpu" if nodeid.startswith("tests/gpu/") else super()._split_scope(nodeid)
+
+    return FileOrDevice(config, log)
 
 
 def _no_gpu() -> str | None:
