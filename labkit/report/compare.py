@@ -1,4 +1,7 @@
-"""`make compare`: the comparison of all recorded profiles, as a page of its own in `reports/comparison/`."""
+"""The comparison of all recorded profiles, a page of its own in `reports/comparison/`.
+
+`make compare` writes it, and so does every report of all studies.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,28 @@ TIMEOUT_S = 600.0
 
 
 def make_compare(baseline: str = "") -> int:
-    """Write `reports/comparison/`; 0, or 1 when its notebook failed.
+    """Write `reports/comparison/`; return 0, or 1 when its notebook failed.
 
+    UserError when no profile has records, or `baseline` is none that has.
+    """
+    began = time.monotonic()
+    reason = write_comparison(baseline)
+    if reason:
+        print(f"labkit: the comparison failed: {reason.splitlines()[0]}", flush=True)
+        return 1
+    print(f"done in {time.monotonic() - began:.0f} s: {as_typed(reports_folder() / 'comparison' / 'index.html')}")
+    return 0
+
+
+def is_comparable() -> bool:
+    """Return whether two profiles or more have records."""
+    return len({path.parents[2] for path in reports_folder().glob("*/records/*/*.jsonl*")}) > 1
+
+
+def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
+    """Write the page of all recorded profiles; return why its notebook failed, else None.
+
+    The page links to the sites of profiles that are there, and to that of the profile `rendering`, which will be.
     UserError when no profile has records, or `baseline` is none that has.
     """
     host = this_host()
@@ -40,7 +63,6 @@ def make_compare(baseline: str = "") -> int:
     folder = reports_folder() / "comparison"
     folder.mkdir(parents=True, exist_ok=True)
     print(f"Comparing {', '.join(names)}.", flush=True)
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="labkit-") as temporary:
         output = Path(temporary) / "index.ipynb"
         outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
@@ -51,10 +73,13 @@ def make_compare(baseline: str = "") -> int:
             shutil.copyfile(output, notebook)
     findings = verdicts(seen)
     write_exchange(folder, shown, findings)
-    links = [(f"../{profile.name}/index.html", profile.title) for profile in profiles]
-    links = [(address, text) for address, text in links if (folder / address).is_file()]
-    write_claims(folder / "claims.html", findings, title="all devices", links=links)
-    links += [("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
+    sites = [
+        (f"../{profile.name}/index.html", profile.title)
+        for profile in profiles
+        if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
+    ]
+    write_claims(folder / "claims.html", findings, title="all devices", links=sites)
+    links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),
         "Rendered": f"{utc_now()[:10]}, commit {host.commit or 'unknown'}",
@@ -62,8 +87,4 @@ def make_compare(baseline: str = "") -> int:
     }
     if notebook.is_file():
         render_notebook(notebook, page, title="Comparison", device="all", profile="", strip=strip, links=links)
-    if outcome.reason:
-        print(f"labkit: the comparison failed: {outcome.reason.splitlines()[0]}", flush=True)
-        return 1
-    print(f"done in {time.monotonic() - began:.0f} s: {as_typed(page)}")
-    return 0
+    return outcome.reason

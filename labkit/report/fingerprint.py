@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from labkit.hardware.frameworks import is_keras, title_of
 from labkit.hardware.profile import Profile
 from labkit.records import Record
@@ -15,8 +13,9 @@ from labkit.report.html import write_template
 from labkit.results import Results
 from labkit.results.study_records import StudyRecords
 from labkit.show.quantities import MISSING, NAN, number, quantity
-from labkit.show.table import table_html
-from labkit.studies import machines
+
+_SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # of a study's records
+_DETAILS = ("CPU features", "Package", "Python of", "Notes")  # properties that few readers look for
 
 
 def write_fingerprint(
@@ -30,17 +29,21 @@ def write_fingerprint(
     """Write the page whole or not at all. `rendered` says where, when and by what this page was made."""
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in results.selected}
     properties = _side_by_side(list(hosts.values()))
-    listed = machines.listed(results).drop(columns="device file")
+    alike = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
+    studies = [_study(records) for records in results.selected]
+    differing = [column for column in _SETTINGS if len({row[column] for row in studies}) > 1]
     write_template(
         page,
         "fingerprint.html.j2",
         title=profile.title,
         links=links,
-        studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in map(_study, results.selected)],
-        differing=[(name, values) for name, values in properties if len(set(values)) > 1],
-        alike=[(name, values[0]) for name, values in properties if len(set(values)) == 1],
+        studies=[(row, (page.parent.parent / row["series"]).is_file()) for row in studies],
+        columns=differing + (["other frameworks"] if any(row["other frameworks"] for row in studies) else []),
+        settings=[f"{column} {studies[0][column]}" for column in _SETTINGS if studies and column not in differing],
         hosts=list(hosts),
-        machines=Markup(table_html(listed, name="Machines")),  # noqa: S704 - it escapes its cells
+        differing=[(name, values) for name, values in properties if len(set(values)) > 1],
+        alike=[item for item in alike if not item[0].startswith(_DETAILS)],
+        details=[item for item in alike if item[0].startswith(_DETAILS)],
         rendered=rendered,
     )
 
@@ -58,7 +61,8 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
     for place, gpu in enumerate(host.get("gpus") or []):
         name = f"GPU {place}"
         properties |= {
-            name: f"{gpu['name']}, identity hash {gpu.get('uuid_hash') or MISSING}",
+            name: gpu["name"],
+            f"{name} identity hash": gpu.get("uuid_hash") or MISSING,
             f"{name} memory": _gib(gpu.get("memory_bytes")),
             f"{name} compute capability": gpu.get("compute_capability") or MISSING,
             f"{name} enforced power limit": quantity(gpu.get("power_limit_w") or NAN, "power_w"),
@@ -82,25 +86,25 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
 
 
 def _study(shown: StudyRecords) -> dict[str, Any]:
-    """Of a study's records: host, scale, passes, when, by which commit, code and framework build."""
+    """Return what the page says of a study's records: where, when, how and by which code they were made."""
     records, versions = shown.records, [record.versions for record in shown.records]
     of_torch = [record.versions for record in records if not is_keras(record.framework)]
     started = sorted(record.started_at for record in records)
-    moments = [moment[:16].replace("T", " ") for moment in (started[0], started[-1])]
+    (first_day, first), (last_day, last) = (moment[:16].split("T") for moment in (started[0], started[-1]))
     return {
         "study": shown.study.id,
         "host": shown.host_id,
         "scale": shown.scale,
-        "passes": len(shown.passes()),
+        "runs": len(shown.passes()),
         "records": len(records),
-        "measured": f"{' to '.join(moments)} UTC",
-        "commit": _each(one.get("commit", "unknown") for one in versions),
-        "code": _each(one.get("source", "unknown") for one in versions),
+        "measured": f"{first_day} {first} to {last if first_day == last_day else f'{last_day} {last}'} UTC",
+        "commit": _each(version.get("commit", "unknown") for version in versions),
+        "code": _each(version.get("source", "unknown") for version in versions),
         "protocol": _each(str(record.protocol) for record in records),
-        "torch": _each(one.get("torch_build", "unknown") for one in of_torch),
-        "CUDA": _each(one.get("cuda", "unknown") for one in of_torch),
-        "cuDNN": _each(one.get("cudnn", "unknown") for one in of_torch),
-        "keras": "; ".join(sorted({_keras(record) for record in records if is_keras(record.framework)})),
+        "PyTorch": _each(version.get("torch_build", "unknown") for version in of_torch),
+        "CUDA": _each(version.get("cuda", "unknown") for version in of_torch),
+        "cuDNN": _each(version.get("cudnn", "unknown") for version in of_torch),
+        "other frameworks": "; ".join(sorted({_keras(record) for record in records if is_keras(record.framework)})),
         "file": shown.file(),
         "series": f"{shown.profile.name}/telemetry/{shown.host_id}/{shown.study.id}.parquet",
     }

@@ -61,21 +61,20 @@ def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, cap
 
 def _activity(training: pd.DataFrame) -> Figure | None:
     chosen = training[training["study"] == "02_batch_size"].query("image_px == 32 and model == 'resnet50'")
-    known = chosen.dropna(subset=["utilisation", "sm_activity"])
-    if known.empty:
+    read = chosen.dropna(subset=["utilisation", "sm_activity"])
+    if read.empty:
         return None
-    long = pd.concat(
-        [
-            estimate(known, metric, by=["batch", "mode"]).assign(counter=name)
-            for metric, name in (("utilisation", "nvidia-smi"), ("sm_activity", "SMs with work"))
-        ]
-    )
+    by = ["batch", "mode"]
+    driver, active = (estimate(read, metric, by=by) for metric in ("utilisation", "sm_activity"))
+    widest = (driver.set_index(by)["value"] - active.set_index(by)["value"]).idxmax()
+    ends = [f"{number(100 * table.set_index(by)['value'][widest], 2)} %" for table in (driver, active)]
+    long = pd.concat([driver.assign(counter="nvidia-smi"), active.assign(counter="SMs with work")])
     return plots.dots(
         long.sort_values(["batch", "mode"]).head(2 * ROWS),
         y=["batch", "mode"],
         x="utilisation",
         hue="counter",
-        title="nvidia-smi hides idle hardware",
+        title=f"nvidia-smi reads {ends[0]} with {ends[1]} of SMs working",
         caption="ResNet-50, 32 px: share of time with any kernel, and share of multiprocessors with work.",
         name="activity",
     )

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -31,7 +31,8 @@ from labkit.places import as_typed, notebook_of, replacing
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
 from labkit.records.store import Store
-from labkit.registry import STUDIES, check_scale
+from labkit.registry import COMPARISON, STUDIES, check_scale
+from labkit.report.compare import is_comparable, write_comparison
 from labkit.report.execute import Execution, execute
 from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
@@ -198,6 +199,8 @@ def _run_all(
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
+    done: set[str] = set()
+    comparison_failed = _comparing(profile, mode) if not request.study else lambda: None
     for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
         if mode == "measure" and not outcome.reason:
             outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
@@ -213,6 +216,7 @@ def _run_all(
             finished_at=utc_now(),
         )
         write_run(report, study, run)
+        done.add(study)
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
@@ -225,15 +229,46 @@ def _run_all(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-        if mode == "measure":  # the index is there from the first study on, and grows while they measure
-            write_site(report, profile, host)
-    if mode == "render":
-        write_site(report, profile, host)
+        if mode == "measure" and len(done) < len(studies):  # the index is there from the first study on, and grows
+            waiting = {name: plan.seconds for name, plan in studies.items() if plan and name not in done}
+            write_site(report, profile, host, waiting)
+    if reason := comparison_failed():
+        failed[COMPARISON] = reason
+        print(f"      failed: {reason.splitlines()[0]}", file=sys.stderr, flush=True)
+    write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
         print(f"labkit: {len(failed)} of {len(studies)} studies failed: {', '.join(failed)}.", file=sys.stderr)
         return 2 if mistakes == len(failed) else 1
     return 0
+
+
+def _comparing(profile: Profile, mode: str) -> Callable[[], str | None]:
+    """Begin to compare all devices, and return a function that waits for the end and returns why it failed, else None.
+
+    Nothing runs beside studies that measure: there the function does all the work.
+    """
+    if mode == "measure":
+        return lambda: _compared(profile)
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    future = pool.submit(_compared, profile)
+    pool.shutdown(wait=False)
+
+    def reason() -> str | None:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            return _compared(profile)
+
+    return reason
+
+
+def _compared(profile: Profile) -> str | None:
+    """Write the comparison if several profiles have records; return why it failed, else None."""
+    try:
+        return write_comparison(rendering=profile.name) if is_comparable() else None
+    except LabkitError as error:
+        return str(error)
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:

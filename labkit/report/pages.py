@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from markupsafe import Markup
@@ -22,6 +24,7 @@ from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report import scraps
 from labkit.report.claims_page import write_claims
+from labkit.report.compare import is_comparable
 from labkit.report.exchange import FILES, write_exchange
 from labkit.report.fingerprint import write_fingerprint
 from labkit.report.headlines import figures
@@ -36,7 +39,7 @@ class StudyRow:
     """A study on the index. `reason` says why it is not ok, `command` what mends that; `page` is relative to it."""
 
     question: str
-    status: Literal["ok", "failed", "not rendered", "not measured", "not in this version"]
+    status: Literal["ok", "waiting", "failed", "not rendered", "not measured", "not in this version"]
     reason: str = ""
     command: str = ""
     page: str = ""
@@ -75,8 +78,11 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
 LINKS = [("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
 
 
-def write_site(report: Path, profile: Profile, host: Host) -> None:
-    """Write the index, the claims, the fingerprint and the files for other programs from what there is now."""
+def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str, float] = MappingProxyType({})) -> None:
+    """Write the index, the claims, the fingerprint and the files for other programs from what there is now.
+
+    `waiting` are the studies that this report has still to measure, in their order, with the seconds each takes.
+    """
     runs = read_runs(report)
     seen = evidence(profile.name, host.id)
     results = Results([records for study in STUDIES if (records := seen.results(profile.name, study))])
@@ -103,7 +109,10 @@ def write_site(report: Path, profile: Profile, host: Host) -> None:
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - they escape
         verdicts=_verdicts(findings),
         papers=_papers(findings),
-        studies=[_study_row(study, report, seen, runs.get(study)) for study in STUDIES],
+        studies=[
+            _waiting(study, waiting) if study in waiting else _study_row(study, report, seen, runs.get(study))
+            for study in STUDIES
+        ],
         links=LINKS,
         downloads=FILES,
         reason="" if profile.runnable else profile.reason,
@@ -155,13 +164,22 @@ def _papers(findings: Findings) -> list[tuple[Paper, dict[Verdict, int]]]:
     return [(claims[0].paper, Findings(claims).counts()) for claims in by_paper.values()]
 
 
+def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
+    """Return the row of a study that a running report has not measured yet, with the time at which it will be there."""
+    place = list(waiting).index(study) + 1
+    ready = datetime.now(UTC) + timedelta(seconds=sum(list(waiting.values())[:place]))
+    return StudyRow(STUDIES[study].question, "waiting", f"This report measures it until about {ready:%H:%M} UTC.")
+
+
 def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -> StudyRow:
     question = STUDIES[study].question
     if study == COMPARISON:
-        page = "../comparison/index.html"
         if (report.parent / "comparison" / "index.html").is_file():
-            return StudyRow(question, "ok", page=page, answer="All recorded devices side by side.")
-        return StudyRow(question, "not measured", "It is made from the records of all devices.", "make compare")
+            notebook = report.parent / "comparison" / f"{COMPARISON}.ipynb"
+            return _answered(question, notebook, "../comparison/index.html")
+        if not is_comparable():
+            return StudyRow(question, "not measured", "Only one device file has records here.")
+        return StudyRow(question, "not rendered", "", "make compare")
     if not notebook_of(study).is_file():
         return StudyRow(question, "not in this version")
     page = f"{study}.html" if (report / f"{study}.html").is_file() else ""
@@ -175,8 +193,13 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -
         return StudyRow(question, "not measured", "", f"make report {again}", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
+    return _answered(question, report / f"{study}.ipynb", page)
+
+
+def _answered(question: str, notebook: Path, page: str) -> StudyRow:
+    """Return the row of a study whose page is there, with the answer that its notebook published."""
     try:
-        published = scraps.read(report / f"{study}.ipynb")
+        published = scraps.read(notebook)
     except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' answers stand
         return StudyRow(question, "failed", f"Its notebook can't be read back: {error}", page=page)
     answer = str(published.get("short") or str(published.get("headline") or "").split("\n\n")[0])

@@ -18,6 +18,13 @@ from labkit.show.quantities import metric_of
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 _MARKER_OF_ROLE = {"baseline": "o", "between": "D", "optimised": "s"}
+_LOOK_OF = {  # (column, value): name of the colour, marker
+    ("precision", "fp32"): ("baseline", "o"),
+    ("precision", "tf32"): ("c5", "^"),
+    ("precision", "fp16"): ("c2", "D"),
+    ("precision", "bf16"): ("c1", "s"),
+    ("precision", "int8"): ("c3", "v"),
+}
 _LINE_CHARACTERS = 52  # that fit in a row of a legend
 _TICK_GAP = 4.0  # points between two numbers of an axis
 _MOST_TICKS = 6
@@ -32,12 +39,17 @@ class Look:
 
 
 def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
-    """One colour one meaning: baseline, CUDA graph and compiled have theirs, all else the series colours in turn."""
+    """Give each value a colour and a marker.
+
+    Execution modes and precisions have the same ones in every figure. Other values get the series colours in turn.
+    """
     chosen: dict[Any, Look] = {}
     taken: set[str] = set()
     for value in in_order(values, column):
         meaning = role(column, value)
-        if meaning is None or meaning in taken:
+        if (column, value) in _LOOK_OF:
+            name, marker = _LOOK_OF[column, value]
+        elif meaning is None or meaning in taken:
             number_of_others = sum(look.colour in map(colour, SERIES) for look in chosen.values())
             name, marker = SERIES[number_of_others % len(SERIES)], MARKERS[number_of_others % len(MARKERS)]
         else:

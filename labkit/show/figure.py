@@ -23,7 +23,7 @@ from labkit.show.frames import configuration, numbers
 from labkit.show.table import table_html
 
 # Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Text in any of them but `faint` has
-# a contrast of 4.5 and more. c1 to c5 follow Okabe & Ito, with lightness changed: they differ without colour vision.
+# a contrast of 4.5 and more. c1 to c5 differ in lightness too. None is green, red or amber: those are verdicts.
 COLOURS = MappingProxyType(
     {
         "ink": ("#1d2330", "#e4e8f0"),
@@ -33,11 +33,11 @@ COLOURS = MappingProxyType(
         "baseline": ("#6b7280", "#9aa4b2"),
         "optimised": ("#c2410c", "#fb923c"),
         "between": ("#0b74b5", "#58b0ea"),
-        "c1": ("#007a5e", "#34dcaa"),
-        "c2": ("#7a1560", "#f2b3e0"),
-        "c3": ("#5c4a00", "#ece06a"),
-        "c4": ("#4326d9", "#a06ff8"),
-        "c5": ("#12345c", "#cfe3ff"),
+        "c1": ("#7a1560", "#f2b3e0"),
+        "c2": ("#5c4a00", "#ece06a"),
+        "c3": ("#4326d9", "#a06ff8"),
+        "c4": ("#12345c", "#cfe3ff"),
+        "c5": ("#0f6b78", "#6fe3ee"),
     }
 )
 SERIES = ("c1", "c2", "c3", "c4", "c5")
