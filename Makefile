@@ -29,7 +29,7 @@ endif
 LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check test lint clean
+.PHONY: help setup setup-tf setup-jax report render compare plan pack lab profile doctor data-check picture test lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -81,6 +81,9 @@ doctor: $(INSTALLED)  ## what was found, what matches, what is missing and how t
 
 data-check: $(INSTALLED)  ## say what the image folder DATA=/folder holds
 	@$(LABKIT) data check
+
+picture: $(INSTALLED)  ## make the README's picture of the H200's results anew (needs Chromium)
+	@HW=h200 $(LABKIT) render && "$$LABKIT_PYTHON" -m tests.browser.picture
 
 test: $(INSTALLED)  ## run the tests (what needs a GPU is skipped without one; LABKIT_SLOW=1 adds those that take minutes)
 	@"$$LABKIT_PYTHON" -m tests

@@ -19,6 +19,7 @@ from tests.browser.checks import (
     too_large,
     window,
 )
+from tests.browser.picture import KEY, PICTURE, titles_of
 from tests.commands import UNRECORDED, Site
 
 if TYPE_CHECKING:
@@ -96,3 +97,10 @@ def test_without_javascript_every_page_says_the_same(browser: Browser, kinds: li
                 [] if text_of(without, page) == text_of(scripted, page) else ["says something else without scripts"]
             ),
         )
+
+
+def test_the_picture_in_the_readme_shows_this_index(site: Site) -> None:
+    """`make picture` makes a new one."""
+    from PIL import Image
+
+    assert Image.open(PICTURE).info[KEY] == titles_of(site.folder / "h200" / "index.html")
