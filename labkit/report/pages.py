@@ -102,7 +102,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     write_template(
         report / "index.html",
         "site.html.j2",
-        title=f"Five GPU papers of 2016–2019, measured again on {profile.title}",
+        title=f"Five GPU papers of 2016–2019, measured again on {_in_sentence(profile.title)}",
         setup=_setup(results.selected),
         device=profile.title,
         devices=_devices(report),
@@ -110,7 +110,9 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         verdicts=_verdicts(findings),
         papers=_papers(findings),
         studies=[
-            _waiting(study, waiting) if study in waiting else _study_row(study, report, seen, runs.get(study))
+            _waiting(study, waiting)
+            if study in waiting
+            else _study_row(study, report, seen, runs.get(study), runnable=profile.runnable)
             for study in STUDIES
         ],
         links=LINKS,
@@ -142,6 +144,11 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
     return f"{', '.join(filter(None, parts))}."
 
 
+def _in_sentence(title: str) -> str:
+    """Return a profile's title with a small letter where it begins with an article."""
+    return f"the {title.removeprefix('The ')}" if title.startswith("The ") else title
+
+
 def _devices(report: Path) -> list[tuple[str, str]]:
     """The indexes of other profiles beside this one, and the comparison."""
     others = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
@@ -153,6 +160,8 @@ def _devices(report: Path) -> list[tuple[str, str]]:
 def _verdicts(findings: Findings) -> str:
     counts = findings.counts()
     tested = sum(count for verdict, count in counts.items() if verdict != "not testable here")
+    if not tested:
+        return f"None of {len(findings.findings)} claims is tested here"
     return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
 
 
@@ -171,7 +180,7 @@ def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
     return StudyRow(STUDIES[study].question, "waiting", f"This report measures it until about {ready:%H:%M} UTC.")
 
 
-def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -> StudyRow:
+def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *, runnable: bool = True) -> StudyRow:
     question = STUDIES[study].question
     if study == COMPARISON:
         if (report.parent / "comparison" / "index.html").is_file():
@@ -190,7 +199,7 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None) -
     if run and run.status == "failed":
         return StudyRow(question, "failed", run.reason or "The reason is unknown.", run.command, page)
     if not measured:
-        return StudyRow(question, "not measured", "", f"make report {again}", page)
+        return StudyRow(question, "not measured", "", f"make report {again}" if runnable else "", page)
     if not run or not page:
         return StudyRow(question, "not rendered", "It has records.", f"make render {again}")
     return _answered(question, report / f"{study}.ipynb", page)
