@@ -22,7 +22,7 @@ def time_queries(
     limit_s: float,
     on_query: Callable[[float], None] = lambda _share: None,
 ) -> list[int]:
-    """Return latencies in nanoseconds of up to `count` queries, at least one. None but the first begins after `limit_s`.
+    """Return latencies in nanoseconds of 1 to `count` queries. No query but the first begins after `limit_s` seconds.
 
     `query` returns when its answer is there. `on_query` is called between queries with the share that is done, untimed.
     """
