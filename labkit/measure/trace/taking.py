@@ -3,7 +3,7 @@
     start | a step that only warms the profiler up | steps, one synchronise | stop | file | analyse | next piece
 
 A profiler keeps all events until it is stopped, and its file is read as a whole. Pieces of a few steps bound the
-memory, whatever the network and the length of the trace. A profiler slows a step down, so no traced step is a timed step.
+memory, whatever the network and the length of the trace. A profiler slows a step down, so no traced step is timed.
 """
 
 from __future__ import annotations
