@@ -160,7 +160,7 @@ def _time_windows(
 def _warm_up(
     step: Step, clock: Clock, timing: Timing, after: Callable[[str, float], None]
 ) -> tuple[list[float], list[int], bool]:
-    """Run blocks until K steps last `block_s` and the last blocks agree. Return their times, steps, and agreement."""
+    """Run blocks until K steps last `block_s` and the last blocks agree. Return times, steps and whether they agree."""
     times: list[float] = []
     counts: list[int] = []
     steps, began = 1, clock.now_s()

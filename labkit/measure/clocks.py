@@ -41,7 +41,7 @@ class HostClock:
         return time.monotonic_ns() / 1e9
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Return host seconds of `steps` steps, and None. A block starts with an empty queue and ends with one."""
+        """Return host seconds of `steps` steps, and None. The queue is empty at both ends of the block."""
         self._wait()
         start = time.perf_counter_ns()
         for _ in range(steps):

@@ -65,7 +65,7 @@ class Scored(BaseModel, extra="forbid", frozen=True):
             raise ValueError("no image was scored")
         for name, count in (("top1", self.top1_count), ("top5", self.top5_count)):
             if int(self.hits(name).sum()) != count:  # type: ignore[arg-type]
-                raise ValueError(f"the bits of {name} do not match {name}_count")
+                raise ValueError(f"the bits of {name} do not match the recorded count")
         return self
 
     def hits(self, accuracy: Accuracy) -> Hits:

@@ -103,7 +103,7 @@ class Store:
         return packed
 
     def _unpack(self, host: str, study: str) -> Path:
-        """Return the plain file, for adding lines, made from the packed file if only that exists. Delete the latter."""
+        """Return the plain file for adding lines, unpacked if only the packed file exists. Delete the packed file."""
         plain, path = self._plain(host, study), self.path(host, study)
         if path != plain:
             _replace(plain, content_of(path))

@@ -173,7 +173,7 @@ def channels(nvml: Any, index: int) -> list[Channel]:
 
 
 def _instant_power(device: Device) -> Callable[[], float]:
-    """Return a reader of instantaneous watts. Chips whose drivers lack the field have no other reading."""
+    """Return a reader of instantaneous watts. If the driver lacks the field, the only reading is instantaneous."""
 
     def by_field() -> float:
         return device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3

@@ -103,7 +103,7 @@ def analyse(file: Path | str) -> Traced:
 
 
 def what_computes(piece: Cut) -> Of:
-    """Return "operators" for a CPU alone. Raise UntracedError if the piece holds launches of kernels but no kernel."""
+    """Return "kernels" if a piece holds any, else "operators". Raise UntracedError for launches without kernels."""
     events = piece.events
     if events.are("kernel").any():
         return "kernels"

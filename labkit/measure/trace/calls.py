@@ -2,8 +2,8 @@
 
 The classes are the NYU paper's: launching, cleaning up (the paper's cudaEventDestroy), and memory and device calls (the
 paper names cuDeviceGetAttribute and cuDeviceTotalMem beside the copies). Here, waiting is a separate class: the host's
-waiting time shows how long the device works, and nothing of the call. cudaStreamWaitEvent makes only the stream wait,
-not the host, so its class is not `wait`.
+waiting time shows how long the device works, and nothing about the call. cudaStreamWaitEvent makes only the stream
+wait, not the host, so its class is not `wait`.
 """
 
 from __future__ import annotations

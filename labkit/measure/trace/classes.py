@@ -158,7 +158,7 @@ def of_kernel(name: str) -> Known:
 
 @lru_cache(maxsize=4096)
 def of_operator(name: str) -> Known:
-    """Return the class of a PyTorch operator by its name. A convolution's algorithm is `library`, which chooses."""
+    """Return the class of a PyTorch operator by its name. A convolution's library chooses its algorithm."""
     bare = name.rpartition("::")[2].lower()
     kind = next((kind for pattern, kind in _OPERATOR_RULES if pattern.search(bare)), None)
     backward = _MAX_POOL_BACKWARD.search(bare) is not None or "maxpool2dwithindicesbackward" in bare

@@ -24,7 +24,7 @@ class Tallies(Generic[Key]):
         self._kept: dict[Key, tuple[float, int]] = {}
 
     def put(self, key: Key, seconds: float, count: int = 1) -> None:
-        """Add `count` items that took `seconds` together."""
+        """Add to `key` a number of items that took `seconds` together."""
         had, number = self._kept.get(key, (0.0, 0))
         self._kept[key] = (had + seconds, number + count)
 

@@ -100,6 +100,6 @@ def _ask_operators(classes: list[Known], piece: Cut, index: Integers) -> None:
 
 
 def computing(events: Events) -> Integers:
-    """Return the indices of operators that compute. Those of autograd and of process groups only call others."""
+    """Return the indices of operators that compute. Autograd's and process groups' only start other work."""
     fits = np.array([computes(name) for name in events.names], dtype=bool)
     return np.flatnonzero(events.are("operator") & fits[events.name]) if len(events) else np.zeros(0, dtype=np.int64)

@@ -48,7 +48,10 @@ class Allocated(NamedTuple):
 
 
 def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu: bool) -> Memory:
-    """Return a step's memory by contents, from up to three more steps, whose errors pass. Call `held` between them."""
+    """Return the memory of a step by contents, from up to three more steps.
+
+    `held` is called between the steps. Errors that a step raises are not caught.
+    """
     notes: list[str] = []
     activations: int | None = None
     with_gradients: int | None = None
@@ -240,10 +243,9 @@ def _on_cpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
 
 
 def allocated_in_last_step(rows: Iterable[dict[str, Any]], stayed: Storages) -> Allocated:
-    """Return the allocations of the second of two steps, from a profiler's events.
+    """Return the allocations of the second of two steps in a profiler's events. Raise _UnreadableError without both.
 
     `stayed` are the storages alive at its end. Those whose allocation the profiler did not see were alive all the time.
-    Raise _UnreadableError unless the events hold two steps.
     """
     rows = list(rows)
     steps = sorted(row["ts"] for row in rows if row.get("ph") == "X" and row.get("name") == _STEP)

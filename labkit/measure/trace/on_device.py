@@ -108,7 +108,7 @@ def _add_copies(sums: Found, events: Events) -> None:
         words = events.names[events.name[index]].lower()
         direction = next((value for word, value in DIRECTIONS.items() if word in words), None)
         if direction is None:
-            sums.notes["some copies are between memories that are not a device's: they are in no direction"] = None
+            sums.notes["some copies are not to or from a device's memory: they count in no direction"] = None
             continue
         sums.copies.put(direction, float(events.length_s[index]))
         size = int(events.bytes[index])

@@ -69,9 +69,9 @@ def cut(events: Events, steps: int | None = None) -> Cut:
     calls = _launches(events)
     on_device = events.are(*ON_DEVICE)
     made = np.where(calls >= 0, events.began_s[calls], events.began_s)
-    known = on_device & (calls >= 0)
-    kept = (made >= begin) & ((made < end) | (on_device & ~known))
-    if left := int((known & (made < begin) & (events.ended_s > begin)).sum()):
+    has_call = on_device & (calls >= 0)
+    kept = (made >= begin) & ((made < end) | (on_device & ~has_call))
+    if left := int((has_call & (made < begin) & (events.ended_s > begin)).sum()):
         notes = (*notes, f"{left} kernels or copies of earlier work ran into the steps and are left out")
     events, calls = events.only(kept), _renumbered(calls, kept)
     last = events.ended_s[events.are(*ON_DEVICE, "operator")] if len(events) else np.zeros(0)
