@@ -1,4 +1,4 @@
-"""How a number is timed: clocks, warm-up to a steady state, and blocks. Knows nothing of models or workloads."""
+"""Timing of steps: clocks, warm-up to a steady state, blocks, queries, memory, traces. Knows no model or workload."""
 
 from labkit.measure.blocks import ENERGY_WINDOW_S, LONGEST_GAP_S, time_blocks
 from labkit.measure.clocks import Clock, CudaClock, HostClock

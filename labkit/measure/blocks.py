@@ -1,17 +1,17 @@
-"""Warm up to a steady state, then time blocks and keep every one.
+"""Warm a step up to a steady state, then time blocks of steps and keep every block.
 
     first step | warm-up: K grows until a block is long enough, then until the last blocks agree | timed blocks
 
-With energy windows the timed part is several stretches of blocks, 5 s and more each, and between them the same load
-runs on, untimed, for a random while:
+With energy windows, the timed part is several stretches of blocks of at least 5 s each. Between two stretches the same
+load runs on, untimed, for a random time:
 
     warm-up | 5 s of blocks | gap | 5 s of blocks | gap | 5 s of blocks
 
-A power sensor renews every 100 ms and may look at a quarter of that only (Yang et al., SC'24), so a window must be long
-beside that, and the windows must not all begin at the same place of its rhythm. The load does not pause in a gap: the
-edges of a window then lie in a steady load, where a late reading costs nothing.
+A power sensor updates every 100 ms and may sample only a quarter of that time (Yang et al., SC'24). A window must be
+much longer than that, and the windows must not all begin at the same phase of the sensor's cycle. The load does not
+pause in a gap, so the edges of a window lie in a steady load, where a late reading costs nothing.
 
-Times: seconds. A within-pass interval decides only when to stop; what is reported comes from intervals over passes.
+Times are seconds. A confidence interval within a pass only decides when to stop; reports use intervals over passes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from labkit.measure.clocks import Clock, Step
 from labkit.records import Blocks
 from labkit.statistics import coefficient_of_variation, t_quantile
 
-STEADY_BLOCKS = 4  # the last so many warm-up blocks ...
+STEADY_BLOCKS = 4  # the step is steady when this many last warm-up blocks ...
 STEADY_CV = 0.05  # ... agree within this coefficient of variation
-WARMUP_STRETCH = 3.0  # warm-up goes on for at most this many times its planned length
-MAX_GROWTHS = 12  # of K, and ...
-MAX_STEPS = 10**6  # ... its largest value: a step of no length at all must not make the warm-up endless
+WARMUP_STRETCH = 3.0  # without a steady step, the warm-up ends after this many times its planned length
+MAX_GROWTHS = 12  # K grows at most this many times, ...
+MAX_STEPS = 10**6  # ... and up to this value: a step of zero length must not make the warm-up endless
 MIN_BLOCKS = 5
-EARLY_STOP_HALF_WIDTH = 0.002  # a mean known this well (relative, 95 %) needs no more blocks ...
+EARLY_STOP_HALF_WIDTH = 0.002  # a mean with this relative half-width (95 %) needs no more blocks ...
 EARLY_STOP_SHARE = 0.5  # ... once this share of the planned time is spent
 ENERGY_WINDOW_S = 5.0
 LONGEST_GAP_S = 0.5
@@ -54,11 +54,11 @@ def time_blocks(
     on_block: OnBlock = lambda _phase, _share: None,
     read_loss: Callable[[], float | None] | None = None,
 ) -> Blocks:
-    """Warm `step` up and time it.
+    """Warm `step` up, time it in blocks and return all blocks.
 
-    `energy_windows` long windows instead of `timing.timed_s`, with gaps drawn from `gap_seed`. `on_block(phase, share)`
-    is called between blocks, outside the timed part, with "warmup" or "timed" and the share of the phase that is done.
-    `read_loss` is called there too and gives the mean loss of the block just run.
+    `energy_windows`, if not 0, is the number of long windows that replace `timing.timed_s`; `gap_seed` seeds their
+    gaps. `on_block(phase, share)` is called between blocks, untimed, with "warmup" or "timed" and the share of the
+    phase that is done. `read_loss` is called at the same points and returns the mean loss of the last block.
     """
     losses: dict[str, list[float | None]] = {"warmup": [], "timed": []}
 
@@ -67,7 +67,7 @@ def time_blocks(
             losses[phase].append(read_loss())
         on_block(phase, min(share, 1.0))
 
-    t_quantile(0.95, MIN_BLOCKS - 1)  # the first call imports SciPy, which takes half a second: not between blocks
+    t_quantile(0.95, MIN_BLOCKS - 1)  # import SciPy now: that takes half a second, too long between blocks
     warmup_began = clock.now_s()
     warmup_s, warmup_steps, steady = _warm_up(step, clock, timing, after)
     warmup_ended = clock.now_s()
@@ -102,7 +102,7 @@ def time_blocks(
 
 @dataclass
 class _Timed:
-    """The timed blocks so far."""
+    """The blocks timed so far."""
 
     step: Step
     clock: Clock
@@ -122,7 +122,7 @@ class _Timed:
 
 
 def _time_once(timed: _Timed, timing: Timing, after: Callable[[str, float], None]) -> Literal["precision", "time"]:
-    """Blocks until the planned time is spent, or until their mean is known well enough; which of the two it was."""
+    """Time blocks until the planned time is spent or their mean is precise enough. Return which of the two ended it."""
     while True:
         timed.one()
         spent = sum(timed.host_s)
@@ -142,10 +142,10 @@ def _time_windows(
     after: Callable[[str, float], None],
     forget: Callable[[], object],
 ) -> None:
-    """Long windows of blocks; between them the load runs on for a random while, untimed, its losses forgotten."""
+    """Time long windows of blocks. Between them the load runs on untimed for a random time; `forget` drops its loss."""
     for window in range(number):
         first, lasted = len(timed.host_s), 0.0
-        while lasted < ENERGY_WINDOW_S:  # from its first block's start to its last one's end, whatever `after` takes
+        while lasted < ENERGY_WINDOW_S:  # from first block's start to last block's end, calls of `after` included
             timed.one()
             lasted = timed.starts_s[-1] + timed.host_s[-1] - timed.starts_s[first]
             after("timed", (window + lasted / ENERGY_WINDOW_S) / number)
@@ -160,7 +160,7 @@ def _time_windows(
 def _warm_up(
     step: Step, clock: Clock, timing: Timing, after: Callable[[str, float], None]
 ) -> tuple[list[float], list[int], bool]:
-    """Blocks until K steps last `block_s` and the last blocks agree: (their times, their steps, whether they agree)."""
+    """Run blocks until K steps last `block_s` and the last blocks agree. Return times, steps and whether they agree."""
     times: list[float] = []
     counts: list[int] = []
     steps, began = 1, clock.now_s()
@@ -171,19 +171,19 @@ def _warm_up(
         spent = clock.now_s() - began
         after("warmup", spent / max(timing.warmup_s, 1e-9))
         if elapsed < 0.7 * timing.block_s and len(times) < MAX_GROWTHS:
-            # At most x8 at once: the first step is often slow, and one estimate from it would end far too long.
+            # At most x8 at once: the first step is often slow, and one estimate from one block would be far off.
             steps = max(steps + 1, math.ceil(steps * min(timing.block_s / max(elapsed, 1e-9), 8)))
             steps = min(steps, MAX_STEPS)
             continue
         same = [t for t, k in zip(times, counts, strict=True) if k == steps][-STEADY_BLOCKS:]
         variation = coefficient_of_variation(same) if len(same) == STEADY_BLOCKS else None
         steady = variation is not None and variation < STEADY_CV
-        slow_start = len(same) == 1 and steps == 1  # a slow first step says nothing of how long a block should be
+        slow_start = len(same) == 1 and steps == 1  # a slow first step does not tell how many steps a block needs
         if spent >= timing.warmup_s and (steady or spent >= WARMUP_STRETCH * timing.warmup_s) and not slow_start:
             return times, counts, steady
 
 
 def _half_width(times: list[float]) -> float:
-    """Relative half-width of the 95 % interval of the mean block time, as if blocks were independent."""
+    """Return the relative half-width of the 95 % interval of the mean block time, as if blocks were independent."""
     variation = coefficient_of_variation(times) or 0.0
     return t_quantile(0.95, len(times) - 1) * variation / math.sqrt(len(times))

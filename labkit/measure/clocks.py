@@ -1,8 +1,8 @@
-"""Clocks: one block of steps between two events, with one synchronise at its end.
+"""Clocks that time one block of steps between two events, with one synchronise at its end.
 
-Device work is asynchronous, so a host clock alone would time the launching, and a synchronise after each step would add
-a stall that training does not have. A block is therefore K steps, then one synchronise; the device's own events around
-the same block say how much of it the host's clock added.
+Device work is asynchronous: a host clock alone would time only the launches, and a synchronise after each step would
+add a stall that training does not have. A block is therefore K steps, then one synchronise. Device events around the
+same block show how much time the host clock added.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ Step = Callable[[], object]
 
 
 class Clock(Protocol):
-    """Times a block and tells the time. Tests inject a simulated one."""
+    """Clock that times a block and tells the time. Tests inject a simulated clock."""
 
     def now_s(self) -> float:
-        """Seconds on a monotonic clock."""
+        """Return seconds on a monotonic clock."""
         ...
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Run `step` `steps` times and wait for its work: (host seconds, device seconds or None without events)."""
+        """Run `step` `steps` times, wait, and return host seconds and device seconds (None without device events)."""
         ...
 
 
 class HostClock:
-    """The host's monotonic clock, and no events: frameworks that have none, or other ones, are timed alike.
+    """The host's monotonic clock, without device events. It times all frameworks alike, whatever events they have.
 
-    `wait` is called at both ends of a block; it waits for a framework with a queue of its own. This is the clock of
-    the telemetry process too: one for all processes of a machine.
+    `wait` is called at both ends of a block: it waits for the queue of a framework that has one. The telemetry process
+    reads the same clock, which all processes of a machine share.
     """
 
     def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
         self._wait = wait
 
     def now_s(self) -> float:
-        """Seconds on the host's monotonic clock."""
+        """Return seconds on the host's monotonic clock."""
         return time.monotonic_ns() / 1e9
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Host seconds of `steps` steps; the block starts with nothing queued and ends with everything done."""
+        """Return host seconds of `steps` steps, and None. The queue is empty at both ends of the block."""
         self._wait()
         start = time.perf_counter_ns()
         for _ in range(steps):
@@ -51,7 +51,7 @@ class HostClock:
 
 
 class CudaClock(HostClock):
-    """For one CUDA device: events around the block, one synchronise, the host's clock beside them."""
+    """Clock of one CUDA device: events around the block, one synchronise, and the host clock beside the events."""
 
     def __init__(self, device: Any = None) -> None:
         import torch
@@ -61,7 +61,7 @@ class CudaClock(HostClock):
         self._device = device
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Host and device seconds of `steps` steps; the block starts with an idle device."""
+        """Return host and device seconds of `steps` steps. The block starts with an idle device."""
         cuda = self._torch.cuda
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         cuda.synchronize(self._device)

@@ -1,6 +1,6 @@
-"""The state that a trial of a Keras back end starts from and leaves, by each back end's own means.
+"""Memory and compiler state before a trial of a Keras back end, and the trial's peak memory, for each back end.
 
-A framework is named as trials name it; no other than the trial's own is imported.
+`framework` is the name that trials use. Only the trial's own framework is imported.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from labkit.measure.state import begin_anew, peak_memory, reset_compiler, reset_peak_memory
 
-_jax_peak_before = 0  # JAX's counter when the trial began; nothing sets it back
+_jax_peak_before = 0  # JAX's peak counter when the trial began; JAX cannot reset it
 
 
 def free_keras(framework: str) -> None:
-    """Give back what the last trial left behind: Keras's global state, compiled programs, memory."""
+    """Release what the previous trial left: Keras's global state, compiled programs, memory."""
     global _jax_peak_before
     if keras := sys.modules.get("keras"):
         keras.utils.clear_session(free_memory=False)
@@ -33,7 +33,7 @@ def free_keras(framework: str) -> None:
 
 
 def reset_peak_of_keras(framework: str, device: str) -> None:
-    """Count the peak from now on, where that can be asked for: JAX's cannot."""
+    """Reset the framework's counter of peak GPU memory. Do nothing for JAX, whose counter cannot be reset."""
     if device != "cuda":
         return
     if framework == "keras-torch":
@@ -45,10 +45,10 @@ def reset_peak_of_keras(framework: str, device: str) -> None:
 
 
 def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
-    """`memory_bytes` of a trial and how it was read: on a GPU the peak by the framework's own counter.
+    """Return `memory_bytes` of a trial and how it was read: on a GPU, the peak by the framework's own counter.
 
-    JAX's counter never goes down: a trial that stayed below an earlier one's peak has none (`memory_reason`). No
-    framework counts a CPU's memory; there it is the process's resident set, with the framework in it.
+    JAX's counter never goes down: after an earlier trial with an equal or higher peak, `memory_bytes` is None, with a
+    `memory_reason`. No framework counts CPU memory: there, the process's resident set counts, framework included.
     """
     if device != "cuda":
         return peak_memory(device)
@@ -57,8 +57,8 @@ def peak_memory_of_keras(framework: str, device: str) -> dict[str, Any]:
     if framework == "keras-tensorflow":
         import tensorflow as tf
 
-        found = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-        return {"memory_bytes": found, "memory_method": "peak of TensorFlow's allocator after the first step"}
+        peak = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+        return {"memory_bytes": peak, "memory_method": "peak of TensorFlow's allocator after the first step"}
     return _peak_of_jax()
 
 
@@ -75,7 +75,7 @@ def _peak_of_jax() -> dict[str, Any]:
 
 
 def _jax_counters() -> dict[str, int]:
-    """Of the first GPU; empty where there is none, or none that counts."""
+    """Return the memory counters of the first GPU, or {} without a GPU or without counters."""
     import jax
 
     try:

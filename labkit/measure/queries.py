@@ -1,7 +1,7 @@
-"""Queries one after the other, each timed on its own: latencies, of which percentiles mean something.
+"""Latencies of queries that are sent one after the other and timed singly, for percentiles.
 
-The next query begins when the last one is answered (MLPerf's SingleStream). A mean over a block of steps would hide the
-slow ones.
+Each query begins when the previous query is answered (MLPerf's SingleStream). A mean over a block of steps would hide
+the slow queries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from labkit.measure.clocks import Clock
 
-WARM_UP = 20  # queries before the first that counts: the device was busy otherwise
+WARM_UP = 20  # untimed queries before the first timed one: the device has just run other work
 
 
 def time_queries(
@@ -22,9 +22,9 @@ def time_queries(
     limit_s: float,
     on_query: Callable[[float], None] = lambda _share: None,
 ) -> list[int]:
-    """Latencies in nanoseconds of up to `count` queries, at least one, of those that begin within `limit_s` seconds.
+    """Return latencies in nanoseconds of 1 to `count` queries. No query but the first begins after `limit_s` seconds.
 
-    `query` returns when its answer is there. `on_query(share)` is called between queries, outside of any.
+    `query` returns when its answer is there. `on_query` is called between queries with the share that is done, untimed.
     """
     warm_up_ends = clock.now_s() + 0.1 * limit_s
     for _ in range(WARM_UP):

@@ -1,4 +1,4 @@
-"""The state a trial starts from and leaves: compiler caches, allocator, peak memory. Same for every trial of a pass."""
+"""Compiler, allocator and collector state before each trial, and its peak memory. Same for all trials of a pass."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import psutil
 
 
 def reset_compiler() -> None:
-    """Forget compiled graphs, and compile for static shapes with an error, not a fallback, at a recompile limit.
+    """Discard compiled graphs, compile for static shapes, and make Dynamo raise an error at its recompile limit.
 
-    In one process the second batch size would otherwise compile with dynamic shapes, and from about the tenth trial on
-    Dynamo would silently run eager.
+    Otherwise the second batch size in a process would compile with dynamic shapes. From about the tenth trial on,
+    Dynamo would silently fall back to eager.
     """
     import torch._dynamo as dynamo
 
@@ -20,20 +20,20 @@ def reset_compiler() -> None:
     dynamo.config.assume_static_by_default = True
     dynamo.config.automatic_dynamic_shapes = False
     dynamo.config.fail_on_recompile_limit_hit = True
-    dynamo.config.recompile_limit = 16  # the regions of a network share code: ResNets have blocks of eight shapes
+    dynamo.config.recompile_limit = 16  # regions of a network share code: a ResNet has blocks of eight shapes
 
 
 def quiet_collector() -> None:
-    """Leave Python's garbage collector little to do in the middle of a block: collect what building the trial left.
+    """Collect the garbage of building a trial, so that Python's collector has little to do during a block.
 
-    With a framework imported a full collection takes some 70 ms, with a compiler ten times that; but what was loaded
-    before the trial has been set aside by `begin_anew`, and is not walked through again.
+    A full collection takes some 70 ms with a framework imported, and ten times that with a compiler. Collections after
+    `begin_anew` skip the objects loaded before the trial, because `begin_anew` freezes them.
     """
     gc.collect()
 
 
 def free_memory(device: str) -> None:
-    """Give back the memory that nobody uses any more."""
+    """Collect garbage and, on CUDA, return unused cached memory to the driver."""
     gc.collect()
     if device == "cuda":
         import torch
@@ -42,15 +42,15 @@ def free_memory(device: str) -> None:
 
 
 def begin_anew(device: str) -> None:
-    """Before a trial is built: give back all that the last one left, cuBLAS's workspaces too.
+    """Release everything that the previous trial left, cuBLAS workspaces included. Call it before a trial is built.
 
-    What is loaded by now stays to the end, so later collections leave it out. This is the only moment for that: while
-    a trial is being built, its own objects would be set aside too, and those in a cycle would never be freed.
+    Objects alive now stay to the end, so they are frozen and later collections skip them. A later call would freeze the
+    trial's own objects too, and those in a cycle would never be freed.
 
-    PyTorch keeps a workspace (on Hopper 32 MiB) for each stream that ever multiplied, which `empty_cache` leaves.
-    Captured trials have streams of their own, so a trial's peak would grow with those that ran before it. A captured
-    graph holds the address of its own: none may be alive. There is no public function for it yet
-    (https://github.com/pytorch/pytorch/issues/184084).
+    PyTorch keeps a workspace (32 MiB on Hopper) for each stream that ever ran a matrix product; `empty_cache` does not
+    release it. Each captured trial has its own streams, so a trial's peak would grow with the captured trials before
+    it. A CUDA graph holds the address of its workspace, so no CUDA graph may be alive. PyTorch has no public function
+    for this yet (https://github.com/pytorch/pytorch/issues/184084).
     """
     global _left_bytes
     gc.collect()
@@ -67,12 +67,12 @@ def begin_anew(device: str) -> None:
         _left_bytes = torch.cuda.memory_allocated()
 
 
-# What earlier trials of this process had left on the device when this one began: it is in the peak of this one.
+# Bytes on the device that earlier trials of this process had left when this trial began; its peak includes them.
 _left_bytes: int | None = None
 
 
 def reset_peak_memory(device: str) -> None:
-    """Count the peak from now on."""
+    """Release cached memory and reset the peak counters on CUDA. Do nothing on a CPU."""
     if device == "cuda":
         import torch
 
@@ -81,11 +81,11 @@ def reset_peak_memory(device: str) -> None:
 
 
 def peak_memory(device: str) -> dict[str, Any]:
-    """`memory_bytes` of a trial and how it was read.
+    """Return `memory_bytes` of a trial and how it was read.
 
-    CUDA: the allocator's peak since `reset_peak_memory` (allocated to tensors, and reserved from the driver), and what
-    earlier trials of the process had left, which is in it (0 after `begin_anew`, unless something keeps it). CPU: the
-    process's resident set now, which holds the framework itself too (no allocator keeps a peak there).
+    CUDA: the allocator's peak since `reset_peak_memory`, allocated to tensors and reserved from the driver. The peak
+    includes `memory_left_bytes` of earlier trials: 0 after `begin_anew`, unless something keeps memory. CPU: the
+    process's present resident set, framework included, because no CPU allocator keeps a peak.
     """
     if device == "cuda":
         import torch

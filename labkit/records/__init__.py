@@ -1,4 +1,4 @@
-"""Records: the line that a trial leaves, the append-only store, series of telemetry, and what a page selects."""
+"""Records of trials: their JSON lines, the append-only store, telemetry series, and selection for pages."""
 
 from labkit.records.record import (
     PROTOCOL,

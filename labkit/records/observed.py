@@ -1,4 +1,4 @@
-"""What was observed beside a trial: windows of telemetry as they stand in a record. SI units, shares as fractions of 1.
+"""Telemetry of a trial, by windows, as a record holds it. SI units, shares as fractions of 1.
 
 idle_before | … build, first step … | warmup | timed (with its energy windows) | after
 """
@@ -9,16 +9,16 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-# windows in the order of time; older records have `unattached`, before any process of a pass uses the device
+# windows in order of time; only older records have `unattached`, before any process of a pass uses the device
 WINDOWS = ("unattached", "idle_before", "warmup", "timed", "after")
 
 
 class _Part(BaseModel, extra="forbid", frozen=True):
-    """A part of a record: an unknown field is an error, and nothing changes it after reading."""
+    """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 
 class Statistic(_Part):
-    """Time-weighted mean, smallest and largest reading of a window, and how many readings there were."""
+    """Time-weighted mean, smallest and largest reading of a window, and number of readings."""
 
     mean: float
     low: float
@@ -30,16 +30,16 @@ Metrics = dict[str, Statistic]
 
 
 class Window(_Part):
-    """One window: when (seconds from the first timed block) and what each source (`gpu0`, `host`, …) did in it."""
+    """One window: its time (seconds from the first timed block), and statistics of each source (`gpu0`, `host`, …)."""
 
     start_s: float
     length_s: float
     sources: dict[str, Metrics]
-    gap_s: dict[str, float] = {}  # seconds of which nothing is known, by source; only where there are any
+    gap_s: dict[str, float] = {}  # seconds about which nothing is known, of sources that have any
 
 
 class EnergyWindow(_Part):
-    """Joules of a stretch of the timed part by source; None where it could not be found."""
+    """Joules of a span of the timed part, by source; None if unknown."""
 
     start_s: float
     length_s: float
@@ -48,7 +48,7 @@ class EnergyWindow(_Part):
 
 
 class Flagged(_Part):
-    """Timed blocks (their indices) during which a device throttled or its clock dropped, and why."""
+    """Indices of timed blocks during which a device throttled or its clock dropped, and the reason."""
 
     why: str
     source: str
@@ -56,7 +56,7 @@ class Flagged(_Part):
 
 
 class Gap(_Part):
-    """A stretch in which a driver did not answer: a gap, not a zero."""
+    """A span in which a driver did not answer: a gap, not a zero."""
 
     source: str
     metrics: list[str]
@@ -68,14 +68,14 @@ class Gap(_Part):
 class Telemetry(_Part):
     """The telemetry of one trial in one pass.
 
-    `status` is `lost` when the sampling process was not there for the whole of the trial; the trial's times are valid
-    all the same. `missing` says what this machine cannot tell, and why, by source and metric (`*`: everything).
+    `status` is `lost` if the sampling process did not cover the whole trial; the trial's times are still valid.
+    `missing` gives the reasons for metrics that this machine lacks, by source and metric (`*`: all metrics).
     """
 
     status: Literal["ok", "lost"]
     reason: str | None = None
     windows: dict[str, Window] = {}
-    polled: dict[str, Metrics] = {}  # the timed part as once-a-second polling sees it
+    polled: dict[str, Metrics] = {}  # the timed part, as polling once a second sees it
     energy: list[EnergyWindow] = []
     energy_method: dict[str, str] = {}
     flagged: list[Flagged] = []
@@ -84,11 +84,11 @@ class Telemetry(_Part):
     sampler_cpu_share: float | None = None  # of one core
 
     def mean(self, window: str, source: str, metric: str) -> float | None:
-        """The mean of a metric in a window; None where it was not read."""
+        """Return the mean of a metric in a window, None if it was not read."""
         statistic = self.statistic(window, source, metric)
         return None if statistic is None else statistic.mean
 
     def statistic(self, window: str, source: str, metric: str) -> Statistic | None:
-        """A metric in a window; None where it was not read."""
-        found = self.windows.get(window)
-        return None if found is None else found.sources.get(source, {}).get(metric)
+        """Return the statistic of a metric in a window, None if it was not read."""
+        part = self.windows.get(window)
+        return None if part is None else part.sources.get(source, {}).get(metric)

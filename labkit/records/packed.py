@@ -1,4 +1,4 @@
-"""Long values of a record as text: compressed, in base64."""
+"""Long values of a record as compressed text in base64."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import zlib
 
 
 def packed(content: bytes) -> str:
-    """The text of some bytes."""
+    """Return bytes as compressed text in base64."""
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def unpacked(text: str) -> bytes:
-    """The bytes of a text; ValueError for a text that `packed` did not make."""
+    """Return the bytes of a text. Raise ValueError for a text that `packed` did not make."""
     try:
         return zlib.decompress(base64.b64decode(text, validate=True))
     except zlib.error as error:

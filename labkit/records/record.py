@@ -1,4 +1,4 @@
-"""Records: what one trial gave in one pass on one host, as one JSON line."""
+"""Records: the result of one trial in one pass on one host, as one JSON line."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from labkit.records.traced import Trace
 from labkit.trial import Trial, trial_from_dict
 
 SCHEMA = 1
-PROTOCOL = 2  # raised when what is timed changes: records of another protocol never count as done
+PROTOCOL = 2  # raised when the timed work changes: records of another protocol never count as done
 
-PACKED_FROM = 1000  # a longer list of integers stands packed in its line
+PACKED_FROM = 1000  # a longer list of integers is packed in its line
 _WORD = "<i8"
 
 Status = Literal["ok", "oom", "timeout", "crashed", "unsupported"]
-# A trial that ran out of memory or cannot run here will do so again; a crash or a hang may pass, so it is tried anew.
+# A trial that runs out of memory or is unsupported will fail again. A crash or a hang may pass, so it is tried again.
 FINAL: frozenset[str] = frozenset({"ok", "oom", "unsupported"})
 
 
 def _integers(values: Any) -> Any:
-    """A list of integers from its packed form; anything else as it is."""
+    """Return a list of integers from its packed form, any other value unchanged."""
     return np.frombuffer(unpacked(values), _WORD).tolist() if isinstance(values, str) else values
 
 
 def _packed_integers(values: list[int]) -> list[int] | str:
-    """A long list of integers packed, a short one as it is."""
+    """Return a long list of integers packed, a short one unchanged."""
     return values if len(values) <= PACKED_FROM else packed(np.array(values, _WORD).tobytes())
 
 
 class _Part(BaseModel, extra="forbid", frozen=True):
-    """A part of a record: an unknown field is an error, and nothing changes it after reading."""
+    """A part of a record. Unknown fields are errors, and fields cannot be reassigned."""
 
 
 class Queries(_Part):
-    """Latencies of queries of `images` images each, one after the other: each began when the last was answered.
+    """Latencies of queries of `images` images each. Each query began when the previous query was answered.
 
-    Nanoseconds on the host's clock from handing a query over until its answer is there. Every query is kept.
+    A latency is the time from sending a query until its answer, in ns on the host's clock. Every query is kept.
     """
 
     images: int
     latency_ns: Annotated[list[int], BeforeValidator(_integers), PlainSerializer(_packed_integers)]
-    asked_for: int  # how many were planned: fewer were run where their time was up
+    asked_for: int  # planned queries: fewer were run if the time was up
 
 
 class Blocks(_Part):
     """Times of blocks of `steps_per_block` steps each. Every block is kept; rates are derived, never stored.
 
-    `host_s` is the host's clock around a block with one synchronise at its end, `device_s` the device's own events
-    around the same block (None where the device has none). `warmup_s` are the blocks before, each with its own steps.
+    `host_s` is the time of each block on the host's clock, with one synchronise at its end. `device_s` is the time
+    between device events around the same block (None without events). `warmup_s` and `warmup_steps` list the warm-up.
 
-    `began_s` is the first timed block's start on that host's monotonic clock, `at_s` the start of each block after it,
-    `warmup_at_s` and `warmup_end_s` those of the warm-up (negative). `energy_blocks` are the long energy windows: the
-    first block of each and the one after its last.
+    `began_s` is the start of the first timed block on the host's monotonic clock. `at_s` (start of each block),
+    `warmup_at_s` and `warmup_end_s` (both negative) count from there. `energy_blocks` are the long energy windows: the
+    first block of each, and the block after its last.
     """
 
     kind: Literal["blocks"] = "blocks"
@@ -80,11 +80,11 @@ class Blocks(_Part):
     warmup_steps: list[int]
     steady: bool
     stopped_by: Literal["precision", "time"]
-    loss: list[float | None] = []  # mean loss of each timed block, None where it was not finite
+    loss: list[float | None] = []  # mean loss of each timed block, None if it was not finite
     warmup_loss: list[float | None] = []
-    queries: Queries | None = None  # after the timed blocks
-    scored: Scored | None = None  # after the queries
-    trace: Trace | None = None  # after everything else that is timed
+    queries: Queries | None = None  # measured after the timed blocks
+    scored: Scored | None = None  # measured after the queries
+    trace: Trace | None = None  # taken after everything else that is timed
 
     @property
     def timed_s(self) -> float:
@@ -93,11 +93,11 @@ class Blocks(_Part):
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step over the whole timed part."""
+        """Mean seconds of a step over the whole timed part."""
         return self.timed_s / (self.steps_per_block * len(self.host_s))
 
     def rate(self, per_step: int | None) -> float | None:
-        """Units per second over the whole timed part (`per_step` units a step); None where there is no such unit."""
+        """Return units per second over the timed part, for `per_step` units a step; None if `per_step` is None."""
         return None if per_step is None else per_step * self.steps_per_block * len(self.host_s) / self.timed_s
 
 
@@ -107,8 +107,8 @@ class Epoch(_Part):
     steps: int
     images: int
     train_s: float
-    train_loss: float | None  # mean over its steps, None where it was not finite
-    learning_rate: float  # of its last step
+    train_loss: float | None  # mean over the epoch's steps, None if it was not finite
+    learning_rate: float  # of the epoch's last step
     val_s: float
     val_images: int
     val_loss: float | None
@@ -117,9 +117,9 @@ class Epoch(_Part):
 
 
 class Epochs(_Part):
-    """A training run. `seed` is the trial's seed plus the number of the pass less one: passes differ in it.
+    """A training run. `seed` is the trial's seed plus the pass number minus one, so that it differs between passes.
 
-    An epoch whose images are no whole number of batches ends with the step that completes it.
+    If an epoch's images are no whole number of batches, the epoch ends with the step that completes it.
     """
 
     kind: Literal["epochs"] = "epochs"
@@ -128,7 +128,7 @@ class Epochs(_Part):
 
 
 class Process(_Part):
-    """The worker process that made a record: passes are fresh processes, and a crash is succeeded by another."""
+    """The worker process that made a record. Each pass has a fresh process, and a new one replaces a crashed one."""
 
     id: str
     position: int  # of the trial in this process, 0 = first
@@ -136,9 +136,9 @@ class Process(_Part):
 
 
 class Planned(_Part):
-    """What the pass was to hold, so that a reader can tell whether a study is complete, and what is of an older plan.
+    """The plan of the pass. It shows whether a study is complete, and which records are of an older plan.
 
-    `keys` are the short hashes (`short_hash`) of its trials' keys.
+    `keys` are the short hashes (`short_hash`) of the planned trials' keys.
     """
 
     keys: list[str]
@@ -166,18 +166,18 @@ class Record(_Part):
     started_at: str
     wall_s: float
     phases_s: dict[str, float] = {}
-    facts: dict[str, Any] = {}  # what the workload says of itself: parameters, FLOP, stem, memory, threads
+    facts: dict[str, Any] = {}  # reported by the workload: parameters, FLOP, stem, memory, threads
     result: Annotated[Blocks | Epochs, Field(discriminator="kind")] | None = None
     telemetry: Telemetry | None = None
 
     @property
     def blocks(self) -> Blocks | None:
-        """The result, if it is times of blocks."""
+        """The result if it is times of blocks, else None."""
         return self.result if isinstance(self.result, Blocks) else None
 
     @property
     def epochs(self) -> Epochs | None:
-        """The result, if it is a training run."""
+        """The result if it is a training run, else None."""
         return self.result if isinstance(self.result, Epochs) else None
 
     @property
@@ -187,12 +187,12 @@ class Record(_Part):
 
     @property
     def framework(self) -> str:
-        """The framework the trial names."""
+        """The framework that the trial names."""
         return str(self.trial["framework"])
 
     @property
     def framework_version(self) -> str | None:
-        """Its version, of all that it needs; None when it was not installed."""
+        """Versions of the framework's packages; None if one was not installed."""
         return version_of(self.framework, self.versions)
 
     @property
@@ -201,7 +201,7 @@ class Record(_Part):
         return self.status in FINAL
 
     def line(self) -> str:
-        """The record as the JSON line that stands in the file, with the field names of the contract."""
+        """Return the record as its JSON line in the file, with the file's field names (`schema`, `pass`)."""
         values = self.model_dump(mode="json")
         ordered = {"schema": values.pop("schema_version"), **values}
         ordered = {("pass" if name == "pass_number" else name): value for name, value in ordered.items()}
@@ -209,7 +209,7 @@ class Record(_Part):
 
 
 def parse_line(line: str) -> Record:
-    """The record of a JSON line. ValueError for one that is none (pydantic's errors are ValueErrors too)."""
+    """Return the record of a JSON line. Raise ValueError if it is no record (pydantic's errors are ValueErrors too)."""
     values = json.loads(line)
     if not isinstance(values, dict) or "schema" not in values:
         raise ValueError("not a record: it has no `schema`")
@@ -219,16 +219,16 @@ def parse_line(line: str) -> Record:
     record = Record.model_validate(values)
     profiled = record.framework == "torch" and record.trial.get("traced_iterations") and "trace" in record.phases_s
     if profiled and "traced_steps" not in record.phases_s:
-        # Until 23 November 2026 the profiler's phase was named as that in which Keras and JAX trace what they compile.
+        # Until 23 November 2026 the profiler's phase was `trace`, like the one in which Keras and JAX trace to compile.
         record.phases_s["traced_steps"] = record.phases_s.pop("trace")
     return record
 
 
 def short_hash(key: str) -> str:
-    """Eight hexadecimal digits that stand for a trial's key in a plan."""
+    """Return the eight hexadecimal digits that stand for a trial's key in a plan."""
     return hashlib.sha256(key.encode()).hexdigest()[:8]
 
 
 def utc_now() -> str:
-    """The time as ISO 8601 in UTC, to the second."""
+    """Return the current time as ISO 8601 in UTC, to the second."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
-"""Which of the images that a network was asked were answered rightly, image by image, as it stands in a record.
+"""Correct answers of a network, image by image, as a record holds them.
 
-Two networks that saw the same images can then be compared by the images on which they differ, which says far more than
-the difference of two shares.
+Two networks that saw the same images can then be compared by the images on which they differ. That says far more than
+the difference of two accuracies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Accuracy = Literal["top1", "top5"]
 
 
 def pack(hits: Hits) -> str:
-    """A bit an image, the first in the highest bit of the first byte, compressed, in base64."""
+    """Return one bit per image, the first in the highest bit of the first byte, as compressed text in base64."""
     return packed(np.packbits(hits).tobytes())
 
 
 def unpack(bits: str, images: int) -> Hits:
-    """The hits of so many images; ValueError for a text that does not hold as many."""
+    """Return the hits of `images` images. Raise ValueError if the text does not hold as many."""
     content = np.frombuffer(unpacked(bits), dtype=np.uint8)
     if len(content) != -(-images // 8):
         raise ValueError(f"packed bits of {8 * len(content)} images at most, not of {images}")
@@ -34,8 +34,8 @@ def unpack(bits: str, images: int) -> Hits:
 class Scored(BaseModel, extra="forbid", frozen=True):
     """Validation images in their order, and whether the right class was the first, or among the first five.
 
-    `weights_sha256` and `images_sha256` (images and labels) say of what: only records in which both are the same are
-    compared image by image. The counts stand beside the packed bits for readers of the file.
+    `weights_sha256` and `images_sha256` (of images and labels) identify what was scored: only records with equal hashes
+    are compared image by image. The counts beside the packed bits are for readers of the file.
     """
 
     images: int
@@ -48,7 +48,7 @@ class Scored(BaseModel, extra="forbid", frozen=True):
 
     @classmethod
     def of(cls, top1: Hits, top5: Hits, *, weights_sha256: str, images_sha256: str) -> Scored:
-        """From the hits of each image; both arrays are of the same images."""
+        """Return a `Scored` from the hits of each image. Both arrays are of the same images."""
         return cls(
             images=len(top1),
             top1_count=int(top1.sum()),
@@ -65,13 +65,13 @@ class Scored(BaseModel, extra="forbid", frozen=True):
             raise ValueError("no image was scored")
         for name, count in (("top1", self.top1_count), ("top5", self.top5_count)):
             if int(self.hits(name).sum()) != count:  # type: ignore[arg-type]
-                raise ValueError(f"the bits of {name} are not those that were counted")
+                raise ValueError(f"the bits of {name} do not match the recorded count")
         return self
 
     def hits(self, accuracy: Accuracy) -> Hits:
-        """Whether each image was answered rightly."""
+        """Return whether each image was answered correctly."""
         return unpack(self.top1_bits if accuracy == "top1" else self.top5_bits, self.images)
 
     def share(self, accuracy: Accuracy) -> float:
-        """The accuracy, as a fraction of 1."""
+        """Return the accuracy as a fraction of 1."""
         return (self.top1_count if accuracy == "top1" else self.top5_count) / self.images

@@ -1,7 +1,7 @@
-"""Which records of a store stand on a page, and which (trial, pass) pairs need no measuring.
+"""Selection of the records that a page shows, and of the (trial, pass) pairs that need no measuring.
 
-A file holds everything that was ever measured of a study on a host. What is shown is what belongs together: the trials
-of the last plan at a scale, of one protocol and one framework version.
+A file holds all records of a study on a host. A page shows only records that belong together: the trials of the last
+plan at a scale, of one protocol and one framework version.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from labkit.registry import PASSES, SCALES
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """The last record of each (scale, key, pass), in the order they were written.
+    """Return the last record of each (scale, key, pass) of this protocol, in the order of writing.
 
-    An attempt after a crash stands for the earlier one.
+    An attempt after a crash replaces the earlier attempt.
     """
     last: dict[tuple[str, str, int], Record] = {}
     for record in records:
@@ -28,17 +28,17 @@ def latest(records: Iterable[Record]) -> list[Record]:
 
 
 def at_scale(records: Iterable[Record], scale: str, keys: Iterable[str] | None = None) -> list[Record]:
-    """The latest records of a scale that belong together: trials of one plan, framework versions of its newest records.
+    """Return the latest records of a scale that belong together: of one plan, each framework in its newest version.
 
-    The plan is that of the record written last, or the trial `keys` given (a plan of which nothing was missing writes
-    no record). What was measured on other data, by an older plan, or before an upgrade is never pooled with it.
+    The plan is that of the record written last, or the trial `keys` if given (a plan without missing trials writes no
+    record). Measurements on other data, by an older plan, or before an upgrade are never pooled with it.
     """
     candidates = [record for record in latest(records) if record.scale == scale]
     if not candidates:
         return []
     planned = set(candidates[-1].planned.keys) if keys is None else set(map(short_hash, keys))
     candidates = [record for record in candidates if short_hash(record.key) in planned]
-    version = {record.framework: record.framework_version for record in candidates}  # the newest, written last
+    version = {record.framework: record.framework_version for record in candidates}  # the newest record's
     return [record for record in candidates if record.framework_version == version[record.framework]]
 
 
@@ -49,11 +49,10 @@ def done(
     versions: dict[str, str],
     again: Callable[[Record], bool] = lambda _: False,
 ) -> set[tuple[str, int]]:
-    """The (key, pass) pairs that need no further measuring at this scale with these framework versions.
+    """Return the (key, pass) pairs that need no further measuring at this scale with these framework versions.
 
-    `versions` holds the version that each framework has now (`Host.framework_versions`); a record counts only if its
-    own framework's is the same.
-    `again` says of an unsupported trial whether what it lacked is here now.
+    `versions` holds the present version of each framework (`Host.framework_versions`); a record counts only if its
+    framework has the same version. `again` returns whether the host now has what an unsupported trial lacked.
     """
     pairs = set()
     for record in latest(records):
@@ -66,7 +65,7 @@ def done(
 
 
 def is_complete(records: Iterable[Record], scale: str) -> bool:
-    """Whether every trial of every pass planned last at this scale was tried: a failure is a row like any other."""
+    """Return whether every trial of every pass of the last plan at this scale was tried. A failure counts as tried."""
     together = at_scale(records, scale)
     if not together:
         return False
@@ -76,7 +75,7 @@ def is_complete(records: Iterable[Record], scale: str) -> bool:
 
 
 def scale_to_show(records: list[Record]) -> str | None:
-    """The largest complete scale; without one, the largest begun. None without records."""
+    """Return the largest complete scale; without one, the largest begun; None without records."""
     for scale in reversed(SCALES):
         if is_complete(records, scale):
             return scale
@@ -85,7 +84,7 @@ def scale_to_show(records: list[Record]) -> str | None:
 
 
 def host_to_show(store: Store, study: str, here: str | None) -> str | None:
-    """This host if it has records, else the one with the newest complete records, else the newest; None without any."""
+    """Return `here` if it has records, else the host with the newest complete, else the newest records, else None."""
     hosts = store.hosts(study)
     if here in hosts:
         return here

@@ -1,7 +1,7 @@
-"""Series of readings, and what can be said of a stretch of time from them.
+"""Series of readings, and statistics of them over a span of time.
 
-Times are seconds on the host's monotonic clock. A stretch in which nothing was read for much longer than the sensor's
-period is a gap: it counts for no mean, and a window of which it takes more than a tenth has no integral.
+Times are seconds on the host's monotonic clock. A span without readings for much longer than the sensor's period is a
+gap. Gaps do not count in means, and a window with gaps in more than a tenth of it has no integral.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 
 from labkit.sensors import KINDS, PERIODS_S, Kind
 
-# Readings further apart than this many periods (and this many seconds) leave a gap: the sampler was stopped, starved or
-# told that the reading failed.
+# Readings further apart than this many periods (and this many seconds) leave a gap: the sampler was stopped or starved,
+# or the reading failed.
 GAP_PERIODS = 5
 GAP_S = 1.0
-MAX_GAP_SHARE = 0.1  # of a window: beyond it there is no energy of that window
-POLL_S = 1.0  # what a loop around nvidia-smi does
+MAX_GAP_SHARE = 0.1  # of a window: with a larger share, the window has no energy
+POLL_S = 1.0  # period of a loop around nvidia-smi
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """Time-weighted mean, smallest and largest reading, and how many readings."""
+    """Time-weighted mean, smallest and largest reading, and number of readings."""
 
     mean: float
     low: float
@@ -37,14 +37,14 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of a window and how they were found; `energy_j` is None with the reason in `method`."""
+    """Joules of a window and their method. If `energy_j` is None, `method` holds the reason."""
 
     energy_j: float | None
     method: str
 
 
 class Series:
-    """Readings of one metric of one source, in time order; `period_s` where it is not read at the metric's own."""
+    """Readings of one metric of one source, in time order. `period_s` replaces the metric's own period."""
 
     def __init__(
         self,
@@ -66,26 +66,26 @@ class Series:
         return len(self.times_s)
 
     def between(self, start_s: float, end_s: float) -> Series:
-        """The readings of a stretch, and the one before it."""
+        """Return the readings of a span, and the reading before it."""
         first = max(int(np.searchsorted(self.times_s, start_s, side="right")) - 1, 0)
         last = int(np.searchsorted(self.times_s, end_s, side="right"))
         gaps = [(a, b) for a, b in self.gaps if b > start_s and a < end_s]
         return Series(self.metric, self.times_s[first:last], self.values[first:last], gaps, period_s=self.period_s)
 
     def is_gap(self, earlier_s: float, later_s: float) -> bool:
-        """Whether nothing is known between two neighbouring readings."""
+        """Return whether nothing is known between two neighbouring readings."""
         longest = max(GAP_PERIODS * self.period_s, GAP_S)
         return later_s - earlier_s > longest or any(a < later_s and b > earlier_s for a, b in self.gaps)
 
     def _segments(self) -> list[tuple[float, float, float, float]]:
-        """(from, to, value there, value here) between neighbouring readings, gaps left out."""
+        """Return (from, to, value at from, value at to) of neighbouring readings, without gaps."""
         neighbours = zip(pairwise(self.times_s.tolist()), pairwise(self.values.tolist()), strict=True)
         return [(a, b, there, here) for (a, b), (there, here) in neighbours if not self.is_gap(a, b)]
 
     def uncovered_s(self, start_s: float, end_s: float) -> float:
-        """Seconds of a stretch of which nothing is known."""
+        """Return the seconds of a span about which nothing is known."""
         covered = sum(max(min(b, end_s) - max(a, start_s), 0.0) for a, b, _, _ in self._segments())
-        # A reading holds until its sensor renews, and says something of the period before it.
+        # A reading holds until its sensor updates, and also covers the period before it.
         if len(self):
             slack, first, last = self.period_s, float(self.times_s[0]), float(self.times_s[-1])
             for a, b in ((first - slack, first), (last, last + slack)):
@@ -93,7 +93,7 @@ class Series:
         return max(end_s - start_s - covered, 0.0)
 
     def unknown_s(self, start_s: float, end_s: float) -> float:
-        """Seconds of a stretch that lie in gaps, those that the sampler told of and silent ones."""
+        """Return the seconds of a span that lie in gaps, both reported by the sampler and silent."""
         silent = [(a, b) for a, b in pairwise(self.times_s.tolist()) if self.is_gap(a, b)]
         total, reached = 0.0, start_s
         for a, b in sorted([*self.gaps, *silent]):
@@ -102,15 +102,15 @@ class Series:
         return total
 
     def statistic(self, start_s: float, end_s: float) -> Statistic | None:
-        """Mean, low and high in a stretch; None when nothing was read of it, and for counters and flags."""
+        """Return mean, low and high in a span; None without readings, and for counters and flags."""
         if self.kind == "average":
             return self._of_averages(start_s, end_s)
         return self._of_levels(start_s, end_s) if self.kind == "level" else None
 
     def _of_averages(self, start_s: float, end_s: float) -> Statistic | None:
-        """From readings whose whole interval lies in the stretch; in one too short for any, from those that are mostly.
+        """Use the readings whose whole interval lies in the span; in a span too short for any, those mostly in it.
 
-        An interval that reaches over the edge tells as much of what was before or after, and would be the lowest.
+        An interval across the edge also covers time before or after the span, and its reading would be the lowest.
         """
         parts = [(max(a, start_s), min(b, end_s), b - a, value) for a, b, _, value in self._segments()]
         whole = [(b - a, value) for a, b, length, value in parts if b - a >= length * (1 - 1e-9)]
@@ -123,7 +123,7 @@ class Series:
         return Statistic(min(max(mean, min(values)), max(values)), min(values), max(values), len(values))
 
     def _of_levels(self, start_s: float, end_s: float) -> Statistic | None:
-        """From the line through the readings; low and high from those in the stretch."""
+        """Take the mean of the line through the readings, low and high of the readings in the span."""
         inside = (self.times_s >= start_s) & (self.times_s <= end_s)
         seen = [float(value) for value in self.values[inside]]
         total = weight = 0.0
@@ -136,11 +136,11 @@ class Series:
         if weight <= 0:
             return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
         mean = total / weight
-        # The mean of a short window leans on readings beside it, which may lie beyond all that are in it.
+        # The mean of a short window also uses readings outside it, which may lie beyond all readings inside.
         return Statistic(mean, min([*seen, mean]), max([*seen, mean]), len(seen))
 
     def polled(self, start_s: float, end_s: float) -> Statistic | None:
-        """What somebody polling once a second would have seen: the reading that stands at each whole second."""
+        """Return what polling once a second would have seen: the reading that holds at each whole second."""
         seen = []
         for moment in np.arange(start_s + POLL_S, end_s + 1e-9, POLL_S):
             index = int(np.searchsorted(self.times_s, moment, side="right")) - 1
@@ -151,9 +151,9 @@ class Series:
         return Statistic(math.fsum(seen) / len(seen), min(seen), max(seen), len(seen)) if seen else None
 
     def growth(self, start_s: float, end_s: float, within: Series | None = None) -> float | None:
-        """How much a counter grew in a stretch; None when it was not read around it or went back.
+        """Return the growth of a counter in a span; None if it was not read around the span or went back.
 
-        Between two readings it grows as the integral of `within` does (polled power, for an energy counter), or evenly.
+        Between two readings it grows like the integral of `within` (polled power, for an energy counter), or evenly.
         """
         if len(self) < 2 or bool(np.any(np.diff(self.values) < 0)):
             return None
@@ -161,7 +161,7 @@ class Series:
         return None if at_start is None or at_end is None else at_end - at_start
 
     def _counter_at(self, moment: float, within: Series | None) -> float | None:
-        """The counter at a moment; after its last reading (or before its first) only with `within` to go on."""
+        """Return the counter at a moment. After its last reading or before its first, only `within` can give it."""
         index = int(np.searchsorted(self.times_s, moment, side="right")) - 1
         if 0 <= index < len(self) - 1:
             a, b = float(self.times_s[index]), float(self.times_s[index + 1])
@@ -172,7 +172,7 @@ class Series:
             if part is not None and whole:
                 share = part / whole
             elif moment > a and self.is_gap(a, b):
-                return None  # how it grew in a gap is not known
+                return None  # the growth inside a gap is unknown
             else:
                 share = (moment - a) / (b - a)
             return float(self.values[index]) + share * grown
@@ -186,7 +186,7 @@ class Series:
         return None if grown_since is None else float(self.values[edge]) + math.copysign(grown_since, moment - at)
 
     def integral(self, start_s: float, end_s: float) -> float | None:
-        """The trapezoid over a level, straight across gaps; None when more than a tenth of the stretch was not read."""
+        """Return the trapezoid over a level, straight across gaps; None if over a tenth of the span was not read."""
         if end_s <= start_s:
             return 0.0
         if not len(self) or self.uncovered_s(start_s, end_s) > MAX_GAP_SHARE * (end_s - start_s):
@@ -198,7 +198,7 @@ class Series:
 
 
 def energy(counter: Series | None, power: Series | None, start_s: float, end_s: float) -> Energy:
-    """Joules of a stretch: from the counter where the device has one, else from the polled power."""
+    """Return the joules of a span, from the counter if the device has one, else from the polled power."""
     note = ""
     if counter is not None and len(counter):
         grown = counter.growth(start_s, end_s, power)

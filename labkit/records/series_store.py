@@ -1,8 +1,8 @@
 """The series of a study in one Parquet file: `telemetry/<host>/<study>.parquet`, changes only.
 
-A run of equal readings is one row: its first, from which on it holds, or, of a metric that is an average over the time
-before a reading, its last. The first and last reading of a trial stand in any case, and a NaN says that from there to
-the next row nothing is known. `t_s` counts from the trial's first timed block.
+A run of equal readings is one row: its first reading, which holds from then on, or its last, if the metric is an
+average over the time before a reading. The first and last readings of a trial are always kept. A NaN means that nothing
+is known until the next row. `t_s` counts from the trial's first timed block, in seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from labkit.records import short_hash
 from labkit.records.series import Series
 
 COLUMNS = ("scale", "key", "pass", "source", "metric", "t_s", "value")
-# Times and values seldom repeat: their bytes compress side by side, first bytes first, and not as a dictionary.
+# Times and values seldom repeat, so they compress well as split byte streams, and not as a dictionary.
 _COMPACT: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 9,
@@ -30,13 +30,13 @@ _COMPACT: dict[str, Any] = {
 
 
 class SeriesStore:
-    """The series of one study on one host. `put` replaces what an earlier attempt of the same trial and pass left."""
+    """The series of one study on one host. `put` replaces series of an earlier attempt of the same trial and pass."""
 
     def __init__(self, report: Path, host: str, study: str) -> None:
         self.path = report / "telemetry" / host / f"{study}.parquet"
 
     def read(self) -> pd.DataFrame:
-        """Everything kept; an empty frame when there is nothing. OSError for a file that is no Parquet."""
+        """Return all kept series, an empty frame without any. Raise OSError if the file is no Parquet of series."""
         if not self.path.is_file():
             return pd.DataFrame(columns=list(COLUMNS))
         try:
@@ -56,7 +56,7 @@ class SeriesStore:
         pass_number: int,
         zero: float,
     ) -> None:
-        """Keep the series of a trial. The file is replaced whole or not at all. OSError when it cannot be written."""
+        """Store a trial's series; replace the file whole or not at all. Raise OSError if reading or writing fails."""
         new = _rows(series, zero)
         new.insert(0, "pass", np.int16(pass_number))
         new.insert(0, "key", short_hash(key))
@@ -68,7 +68,7 @@ class SeriesStore:
         self._write(new)
 
     def rewrite(self) -> None:
-        """Write what is kept anew, in the form of now. OSError when it cannot be read or written."""
+        """Rewrite the file, if it exists, in the present format. Raise OSError if it cannot be read or written."""
         if self.path.is_file():
             self._write(self.read())
 
@@ -79,34 +79,34 @@ class SeriesStore:
 
 
 def _rows(series: Mapping[tuple[str, str], Series], zero: float) -> pd.DataFrame:
-    """The changes of every series, in time order."""
+    """Return the changes of every series, each in time order."""
     text, single = pd.Series(dtype=str), np.empty(0, np.float32)
-    parts = [pd.DataFrame({"source": text, "metric": text, "t_s": single, "value": np.empty(0)})]  # types, if no more
-    for (source, metric), one in sorted(series.items()):
-        if not len(one):
+    parts = [pd.DataFrame({"source": text, "metric": text, "t_s": single, "value": np.empty(0)})]  # for the types
+    for (source, metric), readings in sorted(series.items()):
+        if not len(readings):
             continue
-        times, values = _changes(one)
+        times, values = _changes(readings)
         parts.append(
             pd.DataFrame(
                 {
                     "source": source,
                     "metric": metric,
                     "t_s": (times - zero).astype(np.float32),
-                    # Counters need their digits; everything else has fewer than four that mean something.
-                    "value": values if one.kind == "counter" else values.astype(np.float32).astype(np.float64),
+                    # Counters need all digits; other metrics have fewer than four significant ones.
+                    "value": values if readings.kind == "counter" else values.astype(np.float32).astype(np.float64),
                 }
             )
         )
     return pd.concat(parts, ignore_index=True)
 
 
-def _changes(one: Series) -> tuple[np.ndarray, np.ndarray]:
-    """Times and values at which the value changes, a NaN where a gap begins, and the last reading."""
-    times, values = one.times_s, one.values
-    gap_after = np.append([one.is_gap(a, b) for a, b in pairwise(times)], False).astype(bool)
+def _changes(readings: Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return times and values at which the value changes, with a NaN where a gap begins, and the last reading."""
+    times, values = readings.times_s, readings.values
+    gap_after = np.append([readings.is_gap(a, b) for a, b in pairwise(times)], False).astype(bool)
     changes = values[1:] != values[:-1]
-    # A level holds from its reading on, so the first of a run says all; an average is of the time before it: the last.
-    keep = np.append(changes, True) if one.kind == "average" else np.append(True, changes)
+    # A level holds from its reading on: keep a run's first. An average is of the time before a reading: keep the last.
+    keep = np.append(changes, True) if readings.kind == "average" else np.append(True, changes)
     keep |= gap_after | np.roll(gap_after, 1)
     keep[0] = keep[-1] = True
     behind = np.flatnonzero(gap_after[keep]) + 1

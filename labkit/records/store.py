@@ -1,8 +1,8 @@
 """The append-only store of records: one JSON line a record in `reports/<hw>/records/<host>/<study>.jsonl`.
 
 A record is appended with one write and flushed to the disk the moment its trial ends. A line that a power loss cut
-short is no record: it is dropped before the next is written. What is to be committed is packed: `<study>.jsonl.gz`
-holds the same lines in a third of the space. Where both stand, packing was interrupted, and the plain file counts.
+short is no record; it is dropped before the next write. Files to be committed are packed: `<study>.jsonl.gz` holds the
+same lines in a third of the space. If both files exist, packing was interrupted, and the plain file counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Store:
         self.report = report
 
     def path(self, host: str, study: str) -> Path:
-        """Where the records of a study on a host stand: the packed file where it alone is there, else the plain one."""
+        """Return the path of a study's records on a host: the packed file if only that exists, else the plain one."""
         plain = self._plain(host, study)
         packed = plain.with_suffix(PACKED)
         return packed if packed.is_file() and not plain.is_file() else plain
@@ -40,34 +40,34 @@ class Store:
         return self.report / "records" / host / f"{study}{PLAIN}"
 
     def hosts(self, study: str | None = None) -> list[str]:
-        """Hosts that have records (of that study), sorted."""
-        found = (self.report / "records").glob(f"*/{study or '*'}{PLAIN}*")
-        return sorted({path.parent.name for path in found if path.stat().st_size})  # empty: all was moved aside
+        """Return the hosts that have records (of `study`, if given), sorted."""
+        paths = (self.report / "records").glob(f"*/{study or '*'}{PLAIN}*")
+        return sorted({path.parent.name for path in paths if path.stat().st_size})  # empty: all records moved aside
 
     def append(self, record: Record) -> None:
-        """Write one record and flush it to the disk; whatever a broken write left behind is dropped first."""
+        """Append one record and flush it to the disk. Drop the remains of a broken write first."""
         path = self._unpack(record.host, record.study)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             _drop_torn_tail(file)
             data = (record.line() + "\n").encode()
-            while data:  # a full disk may take a part, and says so only the next time
+            while data:  # a full disk may take a part, and fail only at the next write
                 data = data[os.write(file.fileno(), data) :]
             os.fsync(file.fileno())
 
     def read(self, study: str, host: str) -> list[Record]:
-        """The records of a study on a host in the order they were written; [] when there are none.
+        """Return the records of a study on a host in the order of writing, [] without any.
 
-        LabkitError when a whole line is no record: the file was edited, and silently leaving a line out would bias
-        what is shown.
+        Raise LabkitError if a whole line is no record: the file was edited, and silently skipping a line would bias the
+        results.
         """
         path = self.path(host, study)
         if not path.is_file():
             return []
         records = []
         lines = content_of(path).decode("utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is torn, or empty
+        for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is torn or empty
             try:
                 records.append(parse_line(line))
             except ValueError as error:
@@ -79,7 +79,7 @@ class Store:
         return records
 
     def move_aside(self, study: str, host: str, scale: str) -> int:
-        """Take the records of a scale out of the way (into `aside/`, nothing is deleted); how many there were."""
+        """Move the records of a scale into `aside/`, without deleting any, and return their number."""
         records = self.read(study, host)
         taken = [record for record in records if record.scale == scale]
         if not taken:
@@ -93,7 +93,7 @@ class Store:
         return len(taken)
 
     def pack(self, host: str, study: str) -> Path:
-        """Compress a study's records for good keeping; the packed file. What measures next unpacks them again."""
+        """Compress a study's records for good keeping and return the packed file. The next append unpacks them."""
         plain = self._plain(host, study)
         packed = plain.with_suffix(PACKED)
         if plain.is_file():
@@ -103,16 +103,16 @@ class Store:
         return packed
 
     def _unpack(self, host: str, study: str) -> Path:
-        """The plain file, made of the packed one where that alone is there, so that lines can be added."""
-        plain, found = self._plain(host, study), self.path(host, study)
-        if found != plain:
-            _replace(plain, content_of(found))
+        """Return the plain file for adding lines, unpacked if only the packed file exists. Delete the packed file."""
+        plain, path = self._plain(host, study), self.path(host, study)
+        if path != plain:
+            _replace(plain, content_of(path))
         plain.with_suffix(PACKED).unlink(missing_ok=True)
         return plain
 
 
 def _drop_torn_tail(file: Any) -> None:
-    """Cut what follows the last newline of a file opened for appending."""
+    """Cut the text after the last newline of a file opened for appending."""
     end = file.seek(0, os.SEEK_END)
     if end == 0:
         return
@@ -125,7 +125,7 @@ def _drop_torn_tail(file: Any) -> None:
 
 
 def content_of(path: Path) -> bytes:
-    """What a file of records holds, unpacked. LabkitError when a packed one is damaged."""
+    """Return the unpacked content of a file of records. Raise LabkitError if a packed file is damaged."""
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
@@ -140,7 +140,7 @@ def _write_lines(path: Path, records: Iterable[Record]) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """A file that appears whole or not at all, and is on the disk when this returns."""
+    """Write a file that appears whole or not at all, and is on the disk when this returns."""
     with replacing(path) as new, new.open("wb") as file:
         file.write(content)
         file.flush()

@@ -1,7 +1,7 @@
-"""A channel: one reading function with its period, and what becomes of its failures.
+"""A channel: one reading function, its period, and the handling of its failures.
 
-A reading that this machine lacks raises MissingError: it is said once and never tried again. Any other failure is tried
-once more; what fails then opens a gap, which ends with the next reading that succeeds and is reported as a gap.
+A reading that this machine lacks raises MissingError: the channel reports it once and never tries again. Any other
+failure is tried once more. A second failure opens a gap, which ends and is reported with the next successful reading.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-FIRST = 0.1  # of a period from a first call, which has nothing to tell, to one that has
+FIRST = 0.1  # least share of a period from a call without a value, such as a first call, to the next
 Reading = tuple[str, str, float, float]  # source, metric, monotonic seconds, value
 Gap = tuple[str, list[str], float, float, str]  # source, metrics, from, to, reason
 
 
 class MissingError(Exception):
-    """This machine has no such reading; the text says why."""
+    """Error for a reading that this machine lacks; the message says why."""
 
 
 class ReadingError(Exception):
-    """The reading failed this time."""
+    """Error for a reading that failed this time."""
 
 
-Values = Sequence[float | MissingError | None]  # None: no value this time; a MissingError: of this metric, never any
+Values = Sequence[float | MissingError | None]  # None: no value this time; MissingError: never a value of the metric
 
 
 @dataclass
 class Report:
-    """What the channels gave since it was last sent."""
+    """Readings, gaps and missing metrics of the channels since the last report was sent."""
 
     readings: list[Reading] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Report:
 
 
 class Channel:
-    """Reads `metrics` of one source together, every `period_s`."""
+    """Reader of some metrics of one source, all together every `period_s` seconds."""
 
     def __init__(self, source: str, metrics: Sequence[str], period_s: float, read: Callable[[], Values]) -> None:
         self.source, self.period_s = source, period_s
@@ -44,12 +44,12 @@ class Channel:
         self.due_s = 0.0
         self.gone = False  # nothing is left to read
         self._read = read
-        self._lacking: set[str] = set()  # metrics that were said to be missing while others are read
+        self._lacking: set[str] = set()  # metrics reported as missing while others are read
         self._gap: tuple[float, str] | None = None
         self._last_s: float | None = None
 
     def sample(self, now: Callable[[], float], report: Report) -> None:
-        """Read once, and plan the next reading."""
+        """Read once, add the result to `report`, and plan the next reading."""
         try:
             try:
                 values = self._attempt()
@@ -62,12 +62,12 @@ class Channel:
                 self.gone = True
                 report.missing += [(self.source, metric, str(reason)) for metric in self.metrics]
                 return
-            if self._gap is None:  # what was once read and now is not is a gap, whatever the driver calls it
+            if self._gap is None:  # after an earlier reading, any failure is a gap, even MissingError
                 self._gap = (self._last_s if self._last_s is not None else now(), str(reason))
             self.due_s = next_moment(self.period_s, now())
             return
         at = now()
-        if _nothing(values):  # proves nothing: it ends no gap, and what comes may still be MissingError
+        if _nothing(values):  # no evidence: a gap stays open, and MissingError may still follow
             self.due_s = next_moment(self.period_s, at, FIRST)
             return
         if self._gap is not None:
@@ -85,7 +85,7 @@ class Channel:
         self.due_s = next_moment(self.period_s, at)
 
     def _attempt(self) -> Values:
-        """One reading; whatever a library raises is a failure, and never the end of the process."""
+        """Read once. Turn any error of a library into ReadingError, so that the process goes on."""
         try:
             return self._read()
         except (MissingError, ReadingError):
@@ -94,26 +94,26 @@ class Channel:
             raise ReadingError(f"{type(error).__name__}: {error}") from error
 
     def open_gap(self, now_s: float) -> Gap | None:
-        """The gap that is open now, up to now."""
+        """Return the open gap up to `now_s`, None if no gap is open."""
         if self._gap is None:
             return None
         since, why = self._gap
         return (self.source, self._read_here(), since, now_s, why)
 
     def _read_here(self) -> list[str]:
-        """Its metrics but those that are missing."""
+        """Return the metrics without those reported as missing."""
         return [metric for metric in self.metrics if metric not in self._lacking]
 
 
 def next_moment(period_s: float, now_s: float, least: float = 0.5) -> float:
-    """When to read or send next: at a multiple of the period, `least` of one away or more.
+    """Return when to read or send next: at a multiple of the period, at least the share `least` of a period away.
 
-    After a punctual reading that is one period on, and late ones make no burst. What has the same period is due at the
-    same moments, and at those of longer ones, since waking the process costs more than most readings do.
+    After a punctual reading that is one period later, and late readings cause no burst. Channels of equal periods share
+    their moments, also with longer periods, since waking the process costs more than most readings.
     """
     return (math.floor(now_s / period_s + least) + 1) * period_s
 
 
 def _nothing(values: Values) -> bool:
-    """Whether a call succeeded and had no value to give, as the first of two samples."""
+    """Return whether a successful call gave no value, as the first of two samples does."""
     return all(value is None for value in values)

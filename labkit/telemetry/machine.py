@@ -1,4 +1,4 @@
-"""The channels of the machine itself: processors, memory, disks, network, and RAPL energy where it may be read."""
+"""Channels of the host: processors, memory, disks, network, and RAPL energy where users may read it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
 
 POWERCAP = Path("/sys/class/powercap")
 INFINIBAND = Path("/sys/class/infiniband")
-WORD_BYTES = 4  # of InfiniBand's data counters, which count words (IBTA specification, PortXmitData)
+WORD_BYTES = 4  # InfiniBand's data counters count words of this size (IBTA specification, PortXmitData)
 LOOPBACK = re.compile(r"lo\d*")  # `lo` on Linux
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in HOST_SENSORS}
-# psutil's names of sensors that sit in a processor.
+# psutil's names of sensors inside a processor.
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal")
 
 
 def channels(powercap: Path = POWERCAP, infiniband: Path = INFINIBAND) -> list[Channel]:
-    """Every channel of the machine."""
+    """Return every channel of the host."""
 
     def of(names: tuple[str, ...], read: Callable[[], Values]) -> Channel:
         return Channel(HOST, names, PERIOD_S[names[0]], read)
@@ -43,7 +43,7 @@ def channels(powercap: Path = POWERCAP, infiniband: Path = INFINIBAND) -> list[C
 
 
 def _cpu() -> Callable[[], Values]:
-    """Busy and stolen shares of all processor time since the last call; None the first time."""
+    """Return a reader of busy and stolen shares of all processor time since its last call; None the first time."""
     last: Any = None
 
     def read() -> Values:
@@ -54,7 +54,7 @@ def _cpu() -> Callable[[], Values]:
             return (None, None)
         total = _total(now) - _total(before)
         if total <= 0:
-            return (None, None)  # asked again within the kernel's tick
+            return (None, None)  # two calls within one kernel tick
         stolen = _share((now.steal - before.steal) / total) if hasattr(now, "steal") else None
         return (_share(1 - (_idle(now) - _idle(before)) / total), stolen)
 
@@ -62,7 +62,7 @@ def _cpu() -> Callable[[], Values]:
 
 
 def _cores(number: int) -> list[Channel]:
-    """A channel a core; the first to be read asks for all of them."""
+    """Return one channel for each core. The channel of core 0, read first, reads all cores."""
     last: list[Any] = []
     shares: list[float | None] = [None] * number
 
@@ -86,7 +86,7 @@ def _cores(number: int) -> list[Channel]:
 
 
 def _total(times: Any) -> float:
-    """All seconds; guest time is in user time already."""
+    """Return all seconds. User time already includes guest time."""
     return float(sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
 
 
@@ -101,7 +101,7 @@ def _share(value: float) -> float:
 def _clock() -> Values:
     frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
     if frequency is None or not frequency.current:
-        raise MissingError("the operating system tells no processor clock")
+        raise MissingError("the operating system does not report the processor's clock")
     return (frequency.current * 1e6,)
 
 
@@ -126,7 +126,7 @@ def _disk() -> Values:
 
 
 def _network() -> Values:
-    """All interfaces together, loopback among them."""
+    """Return the bytes of all interfaces together, loopback included."""
     counters = psutil.net_io_counters()
     if counters is None:
         raise MissingError("the operating system counts no network traffic")
@@ -135,14 +135,14 @@ def _network() -> Values:
 
 def _loopback() -> Values:
     interfaces = psutil.net_io_counters(pernic=True)
-    sent = [one.bytes_sent for name, one in interfaces.items() if LOOPBACK.fullmatch(name)]
+    sent = [counters.bytes_sent for name, counters in interfaces.items() if LOOPBACK.fullmatch(name)]
     if not sent:
         raise MissingError("the operating system shows no loopback interface")
     return (float(sum(sent)),)
 
 
 def _infiniband(folder: Path) -> Values:
-    """Received and sent by all ports of all adapters."""
+    """Return the bytes received and sent by all ports of all adapters."""
     counters = [port / "counters" for port in sorted(folder.glob("*/ports/*"))]
     if not counters:
         raise MissingError("this machine has no InfiniBand")
@@ -159,11 +159,11 @@ def _words(folders: Sequence[Path], name: str) -> float:
 
 
 def _rapl(powercap: Path) -> list[Channel]:
-    """The energy counters of processor packages and their memory, or one channel that says why there is none."""
+    """Return the energy counters of processor packages and their memory, or one channel that says why none exists."""
     zones = sorted(powercap.glob("intel-rapl:*")) if powercap.is_dir() else []
-    found = [_rapl_zone(zone) for zone in zones if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name)]
-    if found:
-        return found
+    counters = [_rapl_zone(zone) for zone in zones if re.fullmatch(r"intel-rapl:\d+(:\d+)?", zone.name)]
+    if counters:
+        return counters
 
     def read() -> Values:
         raise MissingError("no RAPL: this kernel or virtual machine shows no energy counter of the processor")
@@ -172,7 +172,7 @@ def _rapl(powercap: Path) -> list[Channel]:
 
 
 def _rapl_zone(zone: Path) -> Channel:
-    """One zone, unwrapped: the hardware counter starts again at `max_energy_range_uj`."""
+    """Return the channel of one zone, unwrapped: the hardware counter restarts at `max_energy_range_uj`."""
     name = _name_of(zone)
     last, turns = 0, 0
 
@@ -195,7 +195,7 @@ def _rapl_zone(zone: Path) -> Channel:
 
 
 def _name_of(zone: Path) -> str:
-    """`package-0`, or `package-0/dram` for a zone within it."""
+    """Return `package-0`, or `package-0/dram` for a zone inside a package."""
     try:
         own = (zone / "name").read_text(encoding="ascii").strip()
     except OSError:

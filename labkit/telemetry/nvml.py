@@ -1,7 +1,7 @@
-"""The channels of an NVIDIA device: power, energy, utilisation, memory, clocks, temperature, throttling, bytes, GPM.
+"""Channels of an NVIDIA device: power, energy, utilisation, memory, clocks, temperature, throttling, traffic, GPM.
 
-What a generation lacks (an energy counter before Volta, GPM before Hopper) the driver itself says; it becomes a missing
-metric with the driver's reason, never a zero.
+The driver itself reports what a generation lacks (an energy counter before Volta, GPM before Hopper). Such a metric is
+missing, with the driver's reason, and never zero.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from labkit.sensors import GPM_PERIOD_S, GPM_SENSORS, GPU_SENSORS, POLLED_POWER_PERIOD_S
 from labkit.telemetry.channel import Channel, MissingError, ReadingError, Values
 
-# NVML's words for "this device has none", against which a second try is no use.
+# NVML's errors for a feature that this device lacks: a second try is useless.
 _LACKING = (
     "NVML_ERROR_NOT_SUPPORTED",
     "NVML_ERROR_NO_PERMISSION",
@@ -28,7 +28,7 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVE
 REOPEN_S = 1.0
 
 MIB = 2**20
-# Where a field's value of each NVML_VALUE_TYPE stands in the union: double, unsigned int, unsigned long, ...
+# Members of a field's value union by NVML_VALUE_TYPE: double, unsigned int, unsigned long, ...
 VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
     "sm_activity": ("NVML_GPM_METRIC_SM_UTIL", 0.01),
@@ -42,8 +42,8 @@ GPM_METRICS = {  # name -> (pynvml's constant, factor to SI)
     "nvlink_received_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC", MIB),
     "nvlink_sent_bytes_per_s": ("NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC", MIB),
 }
-ALL_LINKS = 2**32 - 1  # the scope of NVLink's counters: one link's number, or the largest one for all together
-# Totals since the driver was loaded, received and sent: metrics, NVML's fields, scope, bytes of a unit (NVML's header).
+ALL_LINKS = 2**32 - 1  # scope of NVLink's counters: a link's number, or this one for all links together
+# Totals received and sent since the driver was loaded: metrics, NVML fields, scope, bytes per unit (NVML's header).
 COUNTED = (
     (
         ("nvlink_received_bytes", "nvlink_sent_bytes"),
@@ -58,14 +58,14 @@ COUNTED = (
         1,
     ),
 )
-SLOW_PCIE = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")  # where there is no GPM
+SLOW_PCIE = ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s")  # of devices without GPM
 PERIOD_S = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS}
 
 
 class Device:
-    """One device, reopened when the driver loses it."""
+    """One NVIDIA device, reopened when the driver loses it."""
 
-    openings = 0  # how often this process opened the driver anew: handles from before are no good
+    openings = 0  # how often this process reopened the driver, which invalidates older handles
 
     def __init__(self, nvml: Any, index: int) -> None:
         self.nvml, self.index = nvml, index
@@ -77,8 +77,8 @@ class Device:
         self._opened = Device.openings
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """One NVML call on this device. MissingError when it has no such thing, ReadingError when it fails now."""
-        if self._opened != Device.openings:  # another device made the driver be opened anew
+        """Call an NVML function on this device. Raise MissingError if it is not supported, ReadingError if it fails."""
+        if self._opened != Device.openings:  # another device has reopened the driver
             self._open()
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
@@ -88,14 +88,14 @@ class Device:
             self.fail(error)
 
     def answer(self, function: str) -> Any:
-        """What an NVML call on this device returns; None where it fails, for whatever reason."""
+        """Return the result of an NVML function on this device, None if it fails for any reason."""
         try:
             return self.call(function)
         except (MissingError, ReadingError):
             return None
 
     def fail(self, error: Any) -> None:
-        """Turn the driver's error into what a channel understands."""
+        """Raise MissingError or ReadingError for a driver's error. First reopen the driver if it lost the device."""
         if self.lacks(error.value):
             raise MissingError(f"the driver says: {error}") from error
         if error.value in self._lost:
@@ -103,7 +103,7 @@ class Device:
         raise ReadingError(str(error)) from error
 
     def lacks(self, code: int) -> bool:
-        """Whether that is the driver's word for something that this device has not."""
+        """Return whether the NVML code means that this device lacks the feature."""
         return code in self._lacking
 
     def _reopen(self) -> None:
@@ -112,14 +112,14 @@ class Device:
             return
         self._next_reopen_s = now + REOPEN_S
         try:
-            self.nvml.nvmlShutdown()  # only then does opening it again do anything
+            self.nvml.nvmlShutdown()  # nvmlInit reopens the driver only after this
         except self.nvml.NVMLError:
             pass
         Device.openings += 1
         try:
             self.nvml.nvmlInit()
         except self.nvml.NVMLError:
-            return  # still gone: the gap goes on
+            return  # the driver is still gone: the gap continues
         self._open()
 
     def _open(self) -> None:
@@ -127,30 +127,30 @@ class Device:
             self.handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
             self._opened = Device.openings
         except self.nvml.NVMLError:
-            pass  # the call that follows fails with the driver's word
+            pass  # the next call fails with the driver's error
 
     def fields(self, constants: Sequence[str], scope: int = 0) -> list[float]:
-        """The values of NVML fields, of that part of the device; each value says of which C type it is."""
+        """Return the values of NVML fields of the device's part `scope`. Each value names its own C type."""
         for constant in constants:
             if not hasattr(self.nvml, constant):
                 raise MissingError(f"this nvidia-ml-py has no {constant}")
         wanted = [(getattr(self.nvml, constant), scope) for constant in constants]
-        found = self.call("nvmlDeviceGetFieldValues", wanted)
-        for one in found:
-            if one.nvmlReturn != 0:
-                self.fail(self.nvml.NVMLError(one.nvmlReturn))
-        return [float(getattr(one.value, VALUES[one.valueType])) for one in found]
+        fields = self.call("nvmlDeviceGetFieldValues", wanted)
+        for field in fields:
+            if field.nvmlReturn != 0:
+                self.fail(self.nvml.NVMLError(field.nvmlReturn))
+        return [float(getattr(field.value, VALUES[field.valueType])) for field in fields]
 
 
 def channels(nvml: Any, index: int) -> list[Channel]:
-    """Every channel of a device. NVMLError when there is no such device."""
+    """Return every channel of a device. Raise NVMLError if there is no such device."""
     device = Device(nvml, index)
     call, gpm = device.call, device.answer("nvmlGpmQueryDeviceSupport")
 
     def of(metric: str, read: Callable[[], float], period_s: float | None = None) -> Channel:
         return Channel(device.source, [metric], period_s or PERIOD_S[metric], lambda: (read(),))
 
-    # Where there is no energy counter, power is polled so often that its integral is the energy.
+    # Without an energy counter, power is polled so often that its integral is the energy.
     counts_energy = device.answer("nvmlDeviceGetTotalEnergyConsumption") is not None
     return [
         of("power_w", _instant_power(device), None if counts_energy else POLLED_POWER_PERIOD_S),
@@ -173,7 +173,7 @@ def channels(nvml: Any, index: int) -> list[Channel]:
 
 
 def _instant_power(device: Device) -> Callable[[], float]:
-    """The instantaneous reading. Drivers without that field are of chips whose only reading is instantaneous."""
+    """Return a reader of instantaneous watts. If the driver lacks the field, the only reading is instantaneous."""
 
     def by_field() -> float:
         return device.fields(["NVML_FI_DEV_POWER_INSTANT"])[0] / 1e3
@@ -188,7 +188,7 @@ def _instant_power(device: Device) -> Callable[[], float]:
 
 
 def _throttle(device: Device) -> float:
-    """Reasons for a lower clock; the call was renamed, and old drivers know the old name only."""
+    """Return the bits of reasons for a lower clock. Old drivers know only the call's old name."""
     try:
         return float(device.call("nvmlDeviceGetCurrentClocksEventReasons"))
     except MissingError:
@@ -196,7 +196,7 @@ def _throttle(device: Device) -> float:
 
 
 def _counted(device: Device, metrics: Sequence[str], fields: Sequence[str], scope: int, unit: int) -> Channel:
-    """Bytes on NVLink or PCIe. PCIe's totals wrap at a size that NVML does not tell: then nothing is known."""
+    """Return a channel of bytes on NVLink or PCIe. PCIe totals wrap at an unknown size: then growth is unknown."""
 
     def read() -> Values:
         return [value * unit for value in device.fields(fields, scope)]
@@ -205,7 +205,7 @@ def _counted(device: Device, metrics: Sequence[str], fields: Sequence[str], scop
 
 
 def _no_gpm(device: Device) -> Channel:
-    """A channel whose only reading is the reason why there is none."""
+    """Return a channel that only reports why the device has no GPM."""
 
     def read() -> Values:
         raise MissingError("this device has no GPM: it comes with Hopper, and with a driver of 520 or later")
@@ -214,7 +214,7 @@ def _no_gpm(device: Device) -> Channel:
 
 
 def _gpm(device: Device) -> Channel:
-    """GPM's averages between two samples; each sample ends one interval and begins the next."""
+    """Return a channel of GPM's averages between two samples. Each sample ends one interval and begins the next."""
     nvml = device.nvml
     names = [sensor.metric for sensor in GPM_SENSORS]
     samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
@@ -230,7 +230,7 @@ def _gpm(device: Device) -> Channel:
         try:
             device.call("nvmlGpmSampleGet", samples[1])
         except ReadingError:
-            filled = 0  # an interval over a failure is no interval of the period
+            filled = 0  # an interval across a failure is longer than the period
             raise
         samples.reverse()
         filled += 1
@@ -240,7 +240,7 @@ def _gpm(device: Device) -> Channel:
         try:
             nvml.nvmlGpmMetricsGet(get)
         except nvml.NVMLError as error:
-            filled = 0  # a second try would tell of the instant between the two
+            filled = 0  # a second try would average over only the instant between the tries
             device.fail(error)
         return [_gpm_value(device, get.metrics[place], GPM_METRICS[name][1]) for place, name in enumerate(names)]
 
@@ -248,7 +248,7 @@ def _gpm(device: Device) -> Channel:
 
 
 def _gpm_value(device: Device, metric: Any, factor: float) -> float | MissingError | None:
-    """One metric in SI units; None where the driver has no value for it in this interval."""
+    """Return one metric in SI units, None without a value in this interval, or MissingError if the device lacks it."""
     if device.lacks(metric.nvmlReturn):
         return MissingError(f"the driver says: {device.nvml.NVMLError(metric.nvmlReturn)}")
     value = float(metric.value)
@@ -256,7 +256,7 @@ def _gpm_value(device: Device, metric: Any, factor: float) -> float | MissingErr
 
 
 def _slow_pcie(device: Device) -> Channel:
-    """NVML's PCIe figures: the call measures for 20 ms, so a thread of its own makes it and the channel picks it up."""
+    """Return a channel of NVML's PCIe rates. The call measures for 20 ms, in a thread of its own."""
     nvml, period = device.nvml, PERIOD_S[SLOW_PCIE[0]]
     latest: deque[Values | Exception] = deque(maxlen=1)
 
@@ -274,9 +274,9 @@ def _slow_pcie(device: Device) -> Channel:
     threading.Thread(target=measure, daemon=True, name="pcie").start()
 
     def read() -> Values:
-        found = latest.popleft() if latest else (None,) * len(SLOW_PCIE)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        values = latest.popleft() if latest else (None,) * len(SLOW_PCIE)
+        if isinstance(values, Exception):
+            raise values
+        return values
 
     return Channel(device.source, SLOW_PCIE, period, read)

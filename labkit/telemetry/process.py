@@ -1,4 +1,4 @@
-"""The runner's side of the telemetry process: start it, listen, cut what it said to a trial, survive its death."""
+"""The runner's side of the telemetry process: start it, collect readings, cut them to a trial, survive its death."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from labkit.records.series import Series, Span
 from labkit.sensors import CORE, CORE_PERIOD_S, KINDS, RAPL, RAPL_PERIOD_S
 from labkit.telemetry.windows import Marks, Recording, summarise
 
-KEEP_S = 30.0  # readings before a trial that are kept for it
-CATCH_UP_S = 1.5  # how long a trial's end waits for the readings of its last moment
+KEEP_S = 30.0  # of readings before a trial that are kept for the trial
+CATCH_UP_S = 1.5  # how long the end of a trial waits for its last readings
 STARTUP_S = 20.0
 MAX_RESTARTS = 3
-SILENT_S = 10.0  # without a word for so long it is taken for dead
-PERIODS_OF_SOURCES = ((CORE, CORE_PERIOD_S), (RAPL, RAPL_PERIOD_S))  # that differ from their metric's own
+SILENT_S = 10.0  # a process without a message for this long counts as dead
+PERIODS_OF_SOURCES = ((CORE, CORE_PERIOD_S), (RAPL, RAPL_PERIOD_S))  # sources whose period is not their metric's
 
 Row = tuple[float, float]
 
 
 class TelemetryProcess:
-    """A sampling process for some devices and the host. Use as a context.
+    """A process that samples some devices and the host. Use as a context manager.
 
-    With `one_device` it leaves out what devices say to each other, which costs as much as all else together.
-    What happens to it happens to the telemetry only: every method works on when the process is dead.
+    With `one_device` it does not sample traffic between devices, which costs as much as all other metrics together.
+    Its failures affect only the telemetry: every method still works when the process is dead.
     """
 
     def __init__(self, gpus: Sequence[int], *, log: Path, one_device: bool = False) -> None:
@@ -44,10 +44,10 @@ class TelemetryProcess:
         self._gaps: list[tuple[str, list[str], float, float, str]] = []
         self._open_gaps: list[tuple[str, list[str], float, float, str]] = []
         self._missing: dict[str, dict[str, str]] = {}
-        self._heard_s = 0.0  # the sampler's own time of its last word
-        self._cpu: tuple[float, float] | None = None  # (time, cpu seconds) at its first word
+        self._heard_s = 0.0  # the sampler's time of its last message
+        self._cpu: tuple[float, float] | None = None  # (time, cpu seconds) at its first readings
         self._cpu_share: float | None = None
-        self._dead: list[tuple[float, str]] = []  # (last word, why) of each process that ended
+        self._dead: list[tuple[float, str]] = []  # (last message, reason) of each process that ended
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
         self._ending = False
@@ -62,20 +62,20 @@ class TelemetryProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process's number while it lives."""
+        """Process id while the process lives, else None."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def ready(self, timeout_s: float = STARTUP_S) -> bool:
-        """Wait for its first readings; whether they came."""
+        """Wait for the first readings. Return whether they came within `timeout_s`."""
         with self._lock:
             return self._lock.wait_for(lambda: self._cpu is not None or self.pid is None, timeout_s) and (
                 self._cpu is not None
             )
 
     def revive(self) -> None:
-        """Start it anew if it died or fell silent, a few times."""
+        """Restart the process if it died or fell silent, at most `MAX_RESTARTS` times."""
         if self.pid is not None and self._cpu is not None and time.monotonic() - self._heard_s > SILENT_S:
-            self._kill()  # it hangs in the driver, or somebody stopped it
+            self._kill()  # the process hangs in the driver, or was stopped
         if self.pid is None and self.restarts < MAX_RESTARTS:
             self._hear_out()
             self.restarts += 1
@@ -83,7 +83,7 @@ class TelemetryProcess:
             self.ready()
 
     def end(self) -> None:
-        """End the process; nothing is kept."""
+        """Kill the process and close its pipes."""
         self._ending = True
         self._kill()
         if self.pid is None and self._process is not None:
@@ -92,7 +92,7 @@ class TelemetryProcess:
                     stream.close()
 
     def _kill(self) -> None:
-        """Kill it, and wait a moment: a process that hangs in a driver dies when the driver lets it."""
+        """Kill the process and wait a moment: a process that hangs in a driver dies only when the driver lets it."""
         if self._process is not None:
             self._process.kill()
             try:
@@ -111,7 +111,7 @@ class TelemetryProcess:
             with self._log.open("ab") as errors:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "labkit.telemetry.sampler", *arguments],
-                    stdin=subprocess.PIPE,  # held open: when it closes, the sampler ends
+                    stdin=subprocess.PIPE,  # held open: the sampler ends when its stdin closes
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     env={**os.environ, "PYTHONPATH": path},
@@ -125,7 +125,7 @@ class TelemetryProcess:
         self._listener.start()
 
     def _hear_out(self) -> None:
-        """Wait until the last words of a dead process, and what it died of, are taken down."""
+        """Wait until the listener has stored the last messages of a dead process and its cause of death."""
         if self._listener is not None and self.pid is None:
             self._listener.join(CATCH_UP_S)
 
@@ -134,7 +134,7 @@ class TelemetryProcess:
             try:
                 event = json.loads(line)
             except ValueError:
-                continue  # cut short by its death
+                continue  # a line cut short by the death of the process
             with self._lock:
                 self._take(event)
                 self._lock.notify_all()
@@ -161,18 +161,18 @@ class TelemetryProcess:
             self._cpu_share = (event["cpu_s"] - self._cpu[1]) / (event["at_s"] - self._cpu[0])
 
     def forget_before(self, moment_s: float) -> None:
-        """Let go of readings that no later trial needs."""
+        """Discard readings that no trial from `moment_s` on needs."""
         with self._lock:
             for rows in self._rows.values():
                 while len(rows) > 1 and rows[1][0] < moment_s - KEEP_S:
                     rows.popleft()
             self._gaps = [gap for gap in self._gaps if gap[3] > moment_s - KEEP_S]
-            self._dead = [one for one in self._dead if one[0] > moment_s - KEEP_S or one is self._dead[-1]]
+            self._dead = [death for death in self._dead if death[0] > moment_s - KEEP_S or death is self._dead[-1]]
 
     def cut(self, marks: Marks, *, gpus: Sequence[str] | None = None) -> tuple[observed.Telemetry, Recording]:
-        """The telemetry of a trial, and the readings it was made from (from its first window to its last).
+        """Return the telemetry of a trial, and the readings behind it (from its first window to its last).
 
-        `gpus` are the devices that the trial used (`gpu0`, …); what others did is left out. None: all of them.
+        `gpus` are the devices that the trial used (`gpu0`, …); other devices are left out. None keeps all devices.
         """
         first = min(start for start, _ in marks.windows.values())
         last = max(end for _, end in marks.windows.values())
@@ -185,7 +185,7 @@ class TelemetryProcess:
         return summarise(recording, marks), recording
 
     def recording(self, start_s: float, end_s: float) -> Recording:
-        """Everything read in a stretch of time, waiting a moment for its end to be read."""
+        """Return everything read in a span, after waiting a moment for the readings of its end."""
         with self._lock:
             self._lock.wait_for(lambda: self._heard_s >= end_s or self.pid is None, CATCH_UP_S)
         self._hear_out()
@@ -194,20 +194,20 @@ class TelemetryProcess:
             rows = {name: [row for row in rows if row[0] <= end_s + 1.0] for name, rows in self._rows.items()}
             missing = {source: dict(reasons) for source, reasons in self._missing.items()}
             share = self._cpu_share
-        found = {}
+        series = {}
         for (source, metric), readings in rows.items():
             if metric not in KINDS or not readings:
                 continue
             spans: list[Span] = [(a, b) for of, metrics, a, b, _ in gaps if of == source and metric in metrics]
             times, values = zip(*readings, strict=True)
             period_s = next((period for prefix, period in PERIODS_OF_SOURCES if source.startswith(prefix)), None)
-            one = Series(metric, times, values, spans, period_s=period_s).between(start_s - 2.0, end_s + 1.0)
-            if len(one):
-                found[source, metric] = one
-        return Recording(found, gaps, missing, share)
+            part = Series(metric, times, values, spans, period_s=period_s).between(start_s - 2.0, end_s + 1.0)
+            if len(part):
+                series[source, metric] = part
+        return Recording(series, gaps, missing, share)
 
     def _why_lost(self, first: float, last: float) -> str | None:
-        """Why the process was not there for the whole of a stretch; None when it was."""
+        """Return why the process did not cover a whole span, None if it did."""
         with self._lock:
             died = [(at, why) for at, why in self._dead if at < last]
             heard, started = self._heard_s, self._cpu

@@ -1,11 +1,11 @@
-"""The telemetry process: samples devices and host on the monotonic clock until its parent is gone.
+"""The telemetry process: sample devices and host on the monotonic clock until the parent process is gone.
 
     python -m labkit.telemetry.sampler --gpu 0 --gpu 1
     python -m labkit.telemetry.sampler --gpu 0 --one-device
 
-Small on purpose: no framework, no NumPy, nothing of the notebook that asked for it. Lines of JSON go out on stdout:
-first that it is there, then a few times a second what was read. It ends by itself when its stdin closes, which the
-death of the parent does, whatever that died of.
+The process is small on purpose: no framework, no NumPy, nothing of the notebook that started it. It writes lines of
+JSON to stdout: first a greeting, then the readings a few times a second. It ends when its stdin closes, which happens
+whenever the parent dies, whatever the cause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sample until stdin closes."""
     parser = argparse.ArgumentParser(prog="labkit.telemetry.sampler", description=__doc__)
     parser.add_argument("--gpu", type=int, action="append", default=[], help="NVML's number of a device to sample")
-    parser.add_argument("--one-device", action="store_true", help="leave out what devices say to each other")
+    parser.add_argument("--one-device", action="store_true", help="leave out the traffic between devices")
     wanted = parser.parse_args(arguments)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     report = Report()
@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _sample(channels, report)
     except BrokenPipeError:
-        return 0  # nobody listens any more
+        return 0  # the parent has closed the pipe
     return 0
 
 
 def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
-    """The channels of the devices; a device that cannot be opened is missing with its reason."""
+    """Return the channels of the devices. Report a device that cannot be opened as missing, with the reason."""
     if not indices:
         return []
     try:
@@ -54,7 +54,7 @@ def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
     except ImportError:
         report.missing += [(f"gpu{index}", "*", "nvidia-ml-py is not installed") for index in indices]
         return []
-    found: list[Channel] = []
+    channels: list[Channel] = []
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -62,10 +62,10 @@ def _gpus(indices: Sequence[int], report: Report) -> list[Channel]:
         return []
     for index in indices:
         try:
-            found += nvml.channels(pynvml, index)
+            channels += nvml.channels(pynvml, index)
         except pynvml.NVMLError as error:
             report.missing.append((f"gpu{index}", "*", f"the driver says: {error}"))
-    return found
+    return channels
 
 
 def _sample(channels: list[Channel], report: Report) -> None:
@@ -95,14 +95,14 @@ def _sample(channels: list[Channel], report: Report) -> None:
 
 
 def _send(**event: Any) -> None:
-    """One event, as one line."""
+    """Write one event to stdout, as one line of JSON."""
     data = (json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n").encode()
     while data:
         data = data[os.write(1, data) :]
 
 
 def _end_with_parent() -> None:
-    """Block until stdin closes, then end at once."""
+    """Block until stdin closes, then end the process at once."""
     sys.stdin.buffer.read()
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Cut a recording to the windows of a trial: statistics, energy, flagged blocks, gaps. No process, no clock."""
+"""Windows of a trial, cut from a recording: statistics, energy, flagged blocks, gaps. Uses no process and no clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from labkit.records import Blocks, observed, series
 from labkit.records.series import Series, Span
 from labkit.sensors import CORE, GPU, rate_name, throttle_names
 
-CLOCK_DROP = 0.95  # a block is below clock when the clock fell under this share of the highest of the trial
-# Outside the timed part a record keeps what tells a quiet device from a busy one; the series have the rest.
+CLOCK_DROP = 0.95  # a block is below clock if its clock fell below this share of the trial's highest
+# Metrics that a record keeps outside the timed part: they tell a quiet device from a busy one. Series hold the rest.
 KEPT_OUTSIDE = frozenset(
     {"power_w", "utilisation", "sm_activity", "sm_clock_hz", "temperature_c", "memory_bytes", "cpu_utilisation"}
 )
@@ -22,16 +22,16 @@ KEPT_OUTSIDE = frozenset(
 
 @dataclass(frozen=True)
 class Marks:
-    """When the parts of a trial were, on the monotonic clock."""
+    """Start and end of the parts of a trial, in seconds on the monotonic clock."""
 
     windows: dict[str, Span]
     blocks: list[Span]
-    energy_blocks: list[tuple[int, int]]  # first block and the one after the last of each long energy window
+    energy_blocks: list[tuple[int, int]]  # of each long energy window: its first block, and the block after its last
     images_per_block: int | None
 
     @classmethod
     def of(cls, result: Blocks, others: dict[str, Span]) -> Marks:
-        """The marks of a result; `others` are the windows that its blocks do not tell (idle_before, after, …)."""
+        """Return the marks of a result. `others` are windows that its blocks do not hold (idle_before, after, …)."""
         assert result.began_s is not None
         blocks = [
             (result.began_s + at, result.began_s + at + length)
@@ -47,7 +47,7 @@ class Marks:
 
 @dataclass
 class Recording:
-    """Everything sampled around a trial: series by (source, metric), gaps, and what is missing."""
+    """Everything sampled around a trial: series by (source, metric), gaps, and missing metrics with reasons."""
 
     series: dict[tuple[str, str], Series] = field(default_factory=dict)
     gaps: list[tuple[str, list[str], float, float, str]] = field(default_factory=list)
@@ -55,29 +55,29 @@ class Recording:
     cpu_share: float | None = None
 
     def get(self, source: str, metric: str) -> Series | None:
-        """One series, None when it was never read."""
+        """Return one series, None if it was never read."""
         return self.series.get((source, metric))
 
     def of_gpus(self, gpus: Sequence[str]) -> Recording:
-        """The same without the devices that are not among `gpus`."""
+        """Return the recording without the devices that are not in `gpus`."""
 
         def kept(source: str) -> bool:
             return source in gpus or not source.startswith(GPU)
 
         return Recording(
-            {name: one for name, one in self.series.items() if kept(name[0])},
+            {name: readings for name, readings in self.series.items() if kept(name[0])},
             [gap for gap in self.gaps if kept(gap[0])],
             {source: reasons for source, reasons in self.missing.items() if kept(source)},
             self.cpu_share,
         )
 
     def sources(self) -> list[str]:
-        """`gpu0`, `host`, …; processor cores stand in the series only."""
+        """Return the sorted sources of the series: `gpu0`, `host`, …, and processor cores."""
         return sorted({source for source, _ in self.series})
 
 
 def summarise(recording: Recording, marks: Marks) -> observed.Telemetry:
-    """The window summaries of a trial."""
+    """Return the telemetry of a trial: window summaries, energy, flagged blocks and gaps."""
     zero = marks.windows["timed"][0]
     windows = {
         name: window_of(recording, marks.windows[name], zero, kept=None if name == "timed" else KEPT_OUTSIDE)
@@ -105,27 +105,27 @@ def summarise(recording: Recording, marks: Marks) -> observed.Telemetry:
 
 
 def _shorten(value: float) -> float:
-    """Nine significant digits: beyond any sensor's resolution, and half the bytes."""
+    """Return nine significant digits: beyond any sensor's resolution, in half the bytes."""
     return float(f"{value:.9g}")
 
 
-def _statistic(found: series.Statistic) -> observed.Statistic:
-    return observed.Statistic(mean=_shorten(found.mean), low=_shorten(found.low), high=_shorten(found.high), n=found.n)
+def _statistic(raw: series.Statistic) -> observed.Statistic:
+    return observed.Statistic(mean=_shorten(raw.mean), low=_shorten(raw.low), high=_shorten(raw.high), n=raw.n)
 
 
 def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str] | None) -> observed.Window:
-    """The statistics of one stretch of time, `zero` being the moment that its start counts from; None keeps all."""
+    """Return the statistics of a span, whose start counts from `zero`. `kept` limits the metrics; None keeps all."""
     sources: dict[str, dict[str, observed.Statistic]] = {}
     gaps: dict[str, float] = {}
-    for (source, metric), one in recording.series.items():
+    for (source, metric), readings in recording.series.items():
         if kept is not None and (metric not in kept or source.startswith(CORE)):
             continue
-        found = one.statistic(*span)
-        if one.kind == "counter" and not metric.endswith("energy_j"):
-            metric, found = rate_name(metric), _rate(one, span)
-        if found is not None:
-            sources.setdefault(source, {})[metric] = _statistic(found)
-        unknown = one.unknown_s(*span)
+        statistic = readings.statistic(*span)
+        if readings.kind == "counter" and not metric.endswith("energy_j"):
+            metric, statistic = rate_name(metric), _rate(readings, span)
+        if statistic is not None:
+            sources.setdefault(source, {})[metric] = _statistic(statistic)
+        unknown = readings.unknown_s(*span)
         if unknown > 0:
             gaps[source] = max(gaps.get(source, 0.0), unknown)
     return observed.Window(
@@ -134,7 +134,7 @@ def window_of(recording: Recording, span: Span, zero: float, kept: frozenset[str
 
 
 def _rate(counter: Series, span: Span) -> series.Statistic | None:
-    """What a counter grew by, a second."""
+    """Return the growth of a counter per second, None if it is unknown."""
     grown = counter.growth(*span)
     if grown is None:
         return None
@@ -143,7 +143,7 @@ def _rate(counter: Series, span: Span) -> series.Statistic | None:
 
 
 def _cores_together(sources: dict[str, dict[str, observed.Statistic]]) -> dict[str, dict[str, observed.Statistic]]:
-    """The cores' means as one distribution of the host: a record needs no row a core, the series have them."""
+    """Replace the cores by one distribution of their means, of the host, and return `sources`. Series keep cores."""
     cores = [sources.pop(name) for name in list(sources) if name.startswith(CORE)]
     means = [core["cpu_utilisation"].mean for core in cores if "cpu_utilisation" in core]
     if means:
@@ -154,41 +154,41 @@ def _cores_together(sources: dict[str, dict[str, observed.Statistic]]) -> dict[s
 
 
 def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[str, observed.Statistic]]:
-    """What once-a-second polling of nvidia-smi, as the papers did it, would have seen of the timed part."""
-    found: dict[str, dict[str, observed.Statistic]] = {}
-    for (source, metric), one in recording.series.items():
+    """Return what polling nvidia-smi once a second, as the papers did, would have seen of the timed part."""
+    sources: dict[str, dict[str, observed.Statistic]] = {}
+    for (source, metric), readings in recording.series.items():
         if source.startswith(GPU) and metric in ("power_smi_w", "utilisation", "temperature_c", "memory_bytes"):
-            polled = one.polled(start, end)
+            polled = readings.polled(start, end)
             if polled is not None:
-                found.setdefault(source, {})[metric] = _statistic(polled)
-    return found
+                sources.setdefault(source, {})[metric] = _statistic(polled)
+    return sources
 
 
 def _energy(recording: Recording, marks: Marks, zero: float) -> tuple[list[observed.EnergyWindow], dict[str, str]]:
-    """Joules of each long energy window, by source, and the method of each source."""
+    """Return the joules of each long energy window, by source, and the method of each source."""
     meters = [source for source in recording.sources() if source.startswith(GPU)]
     meters += [source for source, metric in recording.series if metric == "energy_j" and not source.startswith(GPU)]
-    found: list[observed.EnergyWindow] = []
+    rows: list[observed.EnergyWindow] = []
     methods: dict[str, str] = {}
     for first, after in marks.energy_blocks:
         start, end = marks.blocks[first][0], marks.blocks[after - 1][1]
         joules: dict[str, float | None] = {}
         for source in meters:
-            one = series.energy(recording.get(source, "energy_j"), recording.get(source, "power_w"), start, end)
-            joules[source] = None if one.energy_j is None else _shorten(one.energy_j)
-            methods[source] = min(methods.get(source, one.method), one.method, key=_strength)
+            energy = series.energy(recording.get(source, "energy_j"), recording.get(source, "power_w"), start, end)
+            joules[source] = None if energy.energy_j is None else _shorten(energy.energy_j)
+            methods[source] = min(methods.get(source, energy.method), energy.method, key=_strength)
         images = None if marks.images_per_block is None else marks.images_per_block * (after - first)
-        found.append(observed.EnergyWindow(start_s=start - zero, length_s=end - start, images=images, energy_j=joules))
-    return found, methods
+        rows.append(observed.EnergyWindow(start_s=start - zero, length_s=end - start, images=images, energy_j=joules))
+    return rows, methods
 
 
 def _strength(method: str) -> int:
-    """How good a way to energy is: the weakest one of the windows is the one to name."""
+    """Return the rank of an energy method. A record names the weakest method of its windows."""
     return 0 if method.startswith("none") else 1 if method.startswith("trapezoid") else 2
 
 
 def flagged_blocks(recording: Recording, marks: Marks) -> list[observed.Flagged]:
-    """Timed blocks during which a device throttled, by reason, or its SM clock dropped."""
+    """Return the timed blocks in which a device throttled, by reason, or its SM clock dropped."""
     flagged: dict[tuple[str, str], list[int]] = {}
     for source in recording.sources():
         reasons, clock = recording.get(source, "throttle"), recording.get(source, "sm_clock_hz")
@@ -203,16 +203,16 @@ def flagged_blocks(recording: Recording, marks: Marks) -> list[observed.Flagged]
 
 
 def _highest(clock: Series | None, marks: Marks) -> float | None:
-    """The highest SM clock while the trial worked (warm-up and timed)."""
+    """Return the highest SM clock while the trial worked (warm-up and timed), None if it is unknown."""
     if clock is None:
         return None
     spans = [marks.windows[name] for name in ("warmup", "timed") if name in marks.windows]
-    found = [one.high for span in spans if (one := clock.statistic(*span))]
-    return max(found, default=None)
+    highs = [statistic.high for span in spans if (statistic := clock.statistic(*span))]
+    return max(highs, default=None)
 
 
 def _reasons(throttle: Series | None, block: Span) -> list[str]:
-    """What throttled in a block: every reading in it, and the one that stood when it began."""
+    """Return the throttle reasons of a block, from every reading in it and the last reading before it."""
     if throttle is None or not len(throttle):
         return []
     return throttle_names(reduce(or_, (int(bits) for bits in throttle.between(*block).values), 0))

@@ -420,7 +420,7 @@ def test_a_piece_that_says_nothing_leaves_what_was_known() -> None:
     ("events", "says"),
     [
         ([step(0, 1)], "no operator"),
-        ([step(0, 1), call("cudaLaunchKernel", 0, 0.5, number=1)], "launched in it and none stands in it"),
+        ([step(0, 1), call("cudaLaunchKernel", 0, 0.5, number=1)], "holds launches of kernels but no kernels"),
         ([ranged("whatever", 0, 1)], "ranges only"),
         ([step(0, 1), operator("aten::mm", 5, 6)], "no operator"),
     ],
@@ -531,7 +531,7 @@ def test_a_file_says_what_its_events_say(tmp_path: Path) -> None:
 
 def test_a_file_that_says_nothing_is_named(tmp_path: Path) -> None:
     file = written([step(0, 4), operator("c10d::allreduce_", 0, 1)], tmp_path / "mine.json")
-    with pytest.raises(UntracedError, match=r"^mine\.json says nothing of steps: the profiler saw no operator"):
+    with pytest.raises(UntracedError, match=r"^mine\.json can't be analysed: the profiler saw no operator"):
         analyse(file)
 
 

@@ -1,7 +1,7 @@
-"""A trace of a few steps: how it is taken, what stands in its file, and what that says.
+"""Traces of a few steps: taking them with a profiler, reading their files, and analysing their events.
 
-`Analysis` takes pieces of a few steps each, from files or from events, and gives a
-`labkit.records.traced.Traced`. Only `taking` runs a profiler.
+`Analysis` takes pieces of a few steps each, as files or as events, and returns a `labkit.records.traced.Traced`. Only
+`taking` runs a profiler.
 """
 
 from labkit.measure.trace.analysis import Analysis, analyse

@@ -1,6 +1,6 @@
-"""Pieces of a trace in, `Traced` out: each piece is looked at, added to what is known, and can be forgotten.
+"""Analysis of a trace in pieces: each piece is analysed, added to sums, and can be discarded. The result is a `Traced`.
 
-Memory is that of one piece, whatever number of them there is.
+The memory needed is that of one piece, whatever the number of pieces.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from labkit.measure.trace.reading import read_trace
 from labkit.records.traced import RULES, SECTIONS, Memory, Piece, Traced
 
 Of = Literal["kernels", "operators"]
-GAPS = ("launch_gap_s", "queue_gap_s", "edge_gap_s")  # of a device, which waits for a host
+GAPS = ("launch_gap_s", "queue_gap_s", "edge_gap_s")  # of a GPU, which waits for the host
 
 
 class Analysis:
-    """What pieces of a trace say together. `of` is what computes; without it the first piece says so."""
+    """Sums over the pieces of a trace. `of` names what computes; without `of`, the first piece decides."""
 
     def __init__(self, of: Of | None = None) -> None:
         self._of: Of | None = of
@@ -33,84 +33,84 @@ class Analysis:
 
     @property
     def steps(self) -> int:
-        """Steps that were looked at."""
+        """Number of steps analysed so far."""
         return self._found.steps
 
     def add(self, trace: Events | Path | str, *, steps: int | None = None) -> None:
-        """Look at one more piece, a file or its events, which holds `steps` steps where that is given.
+        """Analyse one more piece, given as a file or as events, and add it to the sums.
 
-        UntracedError where it says nothing, or holds other steps; what was known before is still known then.
+        Raise UntracedError, with the sums unchanged, if it holds nothing to analyse or not `steps` steps (if given).
         """
         piece = cut(trace if isinstance(trace, Events) else read_trace(trace), steps)
         of = self._of or what_computes(piece)
         if of == "kernels" and not piece.events.are("kernel").any():
-            raise UntracedError("the profiler saw no kernels in the steps: the driver may keep its tracing from users")
+            raise UntracedError("the profiler saw no kernels in the steps: the driver may not let users trace kernels")
         if of == "operators" and not len(computing(piece.events)):
             raise UntracedError("the profiler saw no operator of PyTorch in the steps")
-        found = on_device.look(piece) if of == "kernels" else on_host.look(piece)
+        sums = on_device.look(piece) if of == "kernels" else on_host.look(piece)
         self._of = of
-        self._found.add(found)
+        self._found.add(sums)
         self._pieces.append(
             Piece(
-                steps=found.steps,
-                elapsed_s=found.elapsed_s,
-                busy_s=found.busy_s,
-                kernel_s={kind: total.seconds for kind, total in found.kernel_classes().items()},
+                steps=sums.steps,
+                elapsed_s=sums.elapsed_s,
+                busy_s=sums.busy_s,
+                kernel_s={kind: total.seconds for kind, total in sums.kernel_classes().items()},
             )
         )
 
     def traced(self, *, asked_for: int | None = None, steps_before: int = 0, memory: Memory | None = None) -> Traced:
-        """All pieces together; UntracedError without any."""
+        """Return the sums of all pieces as a record's `Traced`. Raise UntracedError if no piece was added."""
         if self._of is None or not self._pieces:
             raise UntracedError("no step was traced")
-        found, on_gpu = self._found, self._of == "kernels"
+        sums, on_gpu = self._found, self._of == "kernels"
         order = {name: number for number, name in enumerate(SECTIONS)}
-        sections = sorted(found.sections.items(), key=lambda one: order.get(one[0], len(order)))
-        numbers = {name: getattr(found, name) for name in NUMBERS}
+        sections = sorted(sums.sections.items(), key=lambda item: order.get(item[0], len(order)))
+        numbers = {name: getattr(sums, name) for name in NUMBERS}
         if not on_gpu:
             numbers |= dict.fromkeys(GAPS)
         return Traced(
             **numbers,
             of=self._of,
             rules=RULES,
-            asked_for=asked_for or found.steps,
+            asked_for=asked_for or sums.steps,
             steps_before=steps_before,
-            devices=max(found.devices, 1),
+            devices=max(sums.devices, 1),
             pieces=self._pieces,
-            kernels=found.kernel_classes(),
-            algorithms=found.algorithms(),
-            longest=found.longest(),
-            convolution_kernel=found.convolution_kernel(),
-            copies=found.copies_by_direction(),
-            fills=found.fills.totals().get("fill"),
-            calls=found.calls.totals_by(class_of_call),
-            calls_by_name=dict(found.calls.items()[:LONGEST]),
+            kernels=sums.kernel_classes(),
+            algorithms=sums.algorithms(),
+            longest=sums.longest(),
+            convolution_kernel=sums.convolution_kernel(),
+            copies=sums.copies_by_direction(),
+            fills=sums.fills.totals().get("fill"),
+            calls=sums.calls.totals_by(class_of_call),
+            calls_by_name=dict(sums.calls.items()[:LONGEST]),
             sections={name: section.section() for name, section in sections},
             memory=memory,
-            notes=list(found.notes),
+            notes=list(sums.notes),
         )
 
 
 def analyse(file: Path | str) -> Traced:
-    """What a file says. UntracedError where it says nothing, in a sentence that names it."""
+    """Return the analysis of a file. Raise UntracedError, with the file's name, if it holds nothing to analyse."""
     analysis = Analysis()
     try:
         analysis.add(file)
     except UntracedError as error:
         name = Path(file).name
-        raise UntracedError(str(error) if name in str(error) else f"{name} says nothing of steps: {error}.") from None
+        raise UntracedError(str(error) if name in str(error) else f"{name} can't be analysed: {error}.") from None
     return analysis.traced()
 
 
 def what_computes(piece: Cut) -> Of:
-    """Whether a trace is of a GPU or of a CPU alone; UntracedError where it launches kernels and holds none."""
+    """Return "kernels" if a piece holds any, else "operators". Raise UntracedError for launches without kernels."""
     events = piece.events
     if events.are("kernel").any():
         return "kernels"
     calls = np.unique(events.name[events.are("call")]).tolist()
     if any(class_of_call(events.names[number]) == "launch" for number in calls):
         raise UntracedError(
-            "kernels were launched in it and none stands in it: it was cut off before them, or the driver keeps its "
-            "tracing from users; take it again"
+            "the trace holds launches of kernels but no kernels: it was cut off before them, or the driver may not let "
+            "users trace kernels; take the trace again"
         )
     return "operators"

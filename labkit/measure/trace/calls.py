@@ -1,9 +1,9 @@
-"""What calls of CUDA's runtime and driver are for, by their names; HIP's, which have the same words, likewise.
+"""Classes of CUDA runtime and driver calls by their names. HIP uses the same words, so its calls get the same classes.
 
-The classes are the NYU paper's: launching, cleaning up (its cudaEventDestroy), and memory and device calls (it names
-cuDeviceGetAttribute and cuDeviceTotalMem beside the copies). Waiting is a class of its own here: how long the host
-waits says how long the device works, and nothing of the call. A stream that is told to wait for an event lets the host
-go on, so that is none.
+The classes are the NYU paper's: launching, cleaning up (the paper's cudaEventDestroy), and memory and device calls (the
+paper names cuDeviceGetAttribute and cuDeviceTotalMem beside the copies). Here, waiting is a separate class: the host's
+waiting time shows how long the device works, and nothing about the call. cudaStreamWaitEvent makes only the stream
+wait, not the host, so its class is not `wait`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from labkit.records.traced import CallClass
 
-# By what follows `cuda`, `cu` or `hip`; the first that fits.
+# Patterns of the name after `cuda`, `cu` or `hip`; the first match counts.
 _RULES: tuple[tuple[str, CallClass], ...] = (
     (r"(graph|module|extmodule)?launch", "launch"),
     (r".*(destroy|unload|unregister|release|free)|devicereset", "clean_up"),
@@ -26,6 +26,6 @@ _PREFIX = re.compile(r"^(cuda|cu|hip)")
 
 @lru_cache(maxsize=1024)
 def class_of_call(name: str) -> CallClass:
-    """The class of a call; `other` where its name says nothing."""
+    """Return the class of a call, `other` if no pattern matches its name."""
     bare = _PREFIX.sub("", name.lower())
     return next((kind for pattern, kind in _PATTERNS if pattern.match(bare)), "other")

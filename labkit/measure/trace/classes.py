@@ -1,9 +1,9 @@
-"""What a kernel or an operator does, by its name: its class, and of a convolution its algorithm.
+"""Classes of kernels and operators by their names, and algorithms of convolutions.
 
-Names are cuDNN's, cuBLAS's, CUTLASS's, PyTorch's, Inductor's and NCCL's from Kepler to Blackwell, and those of the
-kernels that labkit itself writes in Triton; the first rule that fits counts. How a convolution is done follows NVIDIA's
-words: `dgrad_engine` and `wgrad_alg0_engine` are sums of matrix products that are never laid out (cuDNN's guide calls
-that implicit), and what multiplies on tensor cores says so in its name (`s1688`, `tensor16x8x8`, `warpgroup`, `hmma`).
+The names are those of cuDNN, cuBLAS, CUTLASS, PyTorch, Inductor and NCCL from Kepler to Blackwell, and of labkit's own
+Triton kernels. The first rule that matches counts. Algorithms of convolutions have NVIDIA's names: `dgrad_engine` and
+`wgrad_alg0_engine` are sums of matrix products whose matrices are never stored (implicit, in cuDNN's guide). Names of
+kernels on tensor cores say so (`s1688`, `tensor16x8x8`, `warpgroup`, `hmma`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from labkit.records.traced import Algorithm, KernelClass
 
 
 class Known(NamedTuple):
-    """What a name says. `kind` is None where no rule knows it."""
+    """Class and algorithm of a kernel or operator by its name. `kind` is None where no rule matches the name."""
 
     kind: KernelClass | None
     algorithm: Algorithm | None = None
@@ -25,7 +25,7 @@ class Known(NamedTuple):
     broadcast: bool = False
 
 
-# Of names in lower case, in this order.
+# Rules for names in lower case, in this order.
 _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"^(nccl|rccl|msccl)|all_?reduce_kernel|(one|two)_shot_all|multimem_all|nvshmem", "collective", None),
     (r"^make_batch$", "loader", None),
@@ -36,7 +36,7 @@ _KERNELS: tuple[tuple[str, KernelClass, Algorithm | None], ...] = (
     (r"sdpa|flash_|flashattn|fmha|attention", "matrix_product", None),
     (r"^convolve$", "convolution", "tensor_core"),
     (r"winograd", "convolution", "winograd"),
-    # What multiplies or moves complex numbers in these networks is cuDNN's FFT, or what cuBLAS does for it.
+    # In these networks, only cuDNN's FFT and cuBLAS calls for it multiply or move complex numbers.
     (
         r"(^|::)fft[12]d_|cgemm|_cf32|flip_filter|(vector|regular|composite)\w*_fft|_complex<"
         r"|(gemm|gemv|dot|region_transform|splitk)\w*<.*float2",
@@ -90,14 +90,14 @@ _TENSOR_CORE = re.compile(
 )
 _NO_TENSOR_CORE = re.compile(r"ffma|simt|_scudnn|_icudnn|dffma")
 
-# What Inductor fuses stands in the name of the kernel: operators, joined by underscores.
+# The name of an Inductor kernel holds the fused operators, joined by underscores.
 _TRITON = re.compile(r"^triton_(poi|red|per|for|tem|mm|bmm|addmm|convolution\w*?|flex\w*?)?_*(?:fused_+)?(.*)$")
 _ONLY_LAYOUT = re.compile(
     r"^(?=.*[a-z])(_to_copy|to_copy|clone|permute|transpose|view|cat|constant_pad_nd|convert_element_type|expand|slice|stack"
     r"|copy_?|t|_unsafe_view|unsqueeze|squeeze|flip|index|gather|embedding|lift_fresh|\d|_)+$"
 )
 
-# Of operators, without their namespace, in lower case.
+# Rules for names of operators, without their namespace, in lower case.
 _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
     (r"allreduce|all_?gather|broadcast_$|reduce_scatter|barrier|^(send|recv)", "collective"),
     (r"^_?fused_(sgd|adam|adagrad)|^_foreach|^_amp_foreach|^_amp_update", "optimiser"),
@@ -137,7 +137,7 @@ _OPERATORS: tuple[tuple[str, KernelClass], ...] = (
     ),
 )
 _OPERATOR_RULES = [(re.compile(pattern), kind) for pattern, kind in _OPERATORS]
-# Namespaces whose operators compute. Autograd's only call others, and `c10d` hands gradients to other threads.
+# Namespaces whose operators compute. Autograd's only call operators, and `c10d`'s hand gradients to other threads.
 _COMPUTING = ("aten::", "mkldnn::", "mkldnn_prepacked::", "onednn::", "quantized::", "torchvision::", "prepacked::")
 
 _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?pool\w*_(bw|grad)|maxpool\w*bwd")
@@ -145,20 +145,20 @@ _MAX_POOL_BACKWARD = re.compile(r"max_?pool\w*backward|pooling_bw\w*max|max_?poo
 
 @lru_cache(maxsize=8192)
 def of_kernel(name: str) -> Known:
-    """What the name of a kernel says."""
+    """Return the class of a kernel by its name, and the algorithm of a convolution."""
     bare = without_arguments(name).lower()
-    found = _triton(bare) if bare.startswith("triton_") else _by_rules(bare)
-    if found.kind == "convolution" and found.algorithm == "implicit_gemm" and _on_tensor_cores(bare):
-        found = found._replace(algorithm="tensor_core")
-    return found._replace(
+    kernel = _triton(bare) if bare.startswith("triton_") else _by_rules(bare)
+    if kernel.kind == "convolution" and kernel.algorithm == "implicit_gemm" and _on_tensor_cores(bare):
+        kernel = kernel._replace(algorithm="tensor_core")
+    return kernel._replace(
         max_pool_backward=_MAX_POOL_BACKWARD.search(bare) is not None,
-        broadcast=found.kind == "collective" and "broadcast" in bare,
+        broadcast=kernel.kind == "collective" and "broadcast" in bare,
     )
 
 
 @lru_cache(maxsize=4096)
 def of_operator(name: str) -> Known:
-    """What the name of an operator of PyTorch says; a convolution's algorithm is its library's own choice."""
+    """Return the class of a PyTorch operator by its name. A convolution's library chooses its algorithm."""
     bare = name.rpartition("::")[2].lower()
     kind = next((kind for pattern, kind in _OPERATOR_RULES if pattern.search(bare)), None)
     backward = _MAX_POOL_BACKWARD.search(bare) is not None or "maxpool2dwithindicesbackward" in bare
@@ -166,16 +166,16 @@ def of_operator(name: str) -> Known:
 
 
 def computes(name: str) -> bool:
-    """Whether an operator computes something itself."""
+    """Return whether an operator computes something itself."""
     return name.startswith(_COMPUTING)
 
 
 def of_convolutions_matrix_product(kernel: str, before: str) -> Algorithm:
-    """How a convolution is done whose operator called this matrix product, after another kernel (empty: after none).
+    """Return the algorithm of a convolution whose operator launched the product `kernel` after `before` ("" for none).
 
-    cuDNN's Winograd in several kernels multiplies by cuBLAS, right after what brings the operands into its form. What
-    the operator called else does not count: a backward pass is two convolutions, each by an algorithm of its own, and
-    the one before may be at its end (`Output`). An FFT's products are of complex numbers, which their names say.
+    cuDNN's Winograd in several kernels multiplies with cuBLAS, right after the kernel that transforms the operands.
+    Other kernels of the operator do not count: a backward pass is two convolutions, each with its own algorithm, and
+    `before` may be the end of the first (`Output`). FFT products are of complex numbers, which their names show.
     """
     if "winograd_nonfused" in before and "Output" not in before:
         return "winograd"
@@ -194,14 +194,14 @@ def _on_tensor_cores(bare: str) -> bool:
 
 
 def _triton(bare: str) -> Known:
-    found = _TRITON.match(bare)
-    assert found is not None
-    form, fused = found[1] or "", found[2]
+    match = _TRITON.match(bare)
+    assert match is not None
+    form, fused = match[1] or "", match[2]
     if form.startswith("convolution") or (form == "tem" and "conv" in fused):
         return Known("convolution", "tensor_core")
     if form in ("tem", "mm", "bmm", "addmm") or form.startswith("flex"):
         return Known("matrix_product")
-    if form == "for":  # one kernel for many tensors, which is what Inductor makes of an optimiser
+    if form == "for":  # one kernel for many tensors: Inductor compiles an optimiser to that
         return Known("optimiser")
     if re.search(r"batch_norm|var_mean", fused):
         return Known("batch_norm")

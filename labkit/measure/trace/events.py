@@ -1,6 +1,6 @@
-"""What a trace holds: kernels, copies, fills, calls, operators and ranges, each with its stretch of time.
+"""Events of a trace: kernels, copies, fills, calls, operators and ranges, each with its start and end.
 
-Events stand in columns: a large file has millions of them, and what is asked of them is asked of all at once.
+Events are stored in columns: a large file has millions of events, and each query is about all of them at once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Mask = npt.NDArray[np.bool_]
 
 CODES: dict[Kind, int] = {"kernel": 0, "copy": 1, "fill": 2, "call": 3, "operator": 4, "range": 5}
 ON_DEVICE: tuple[Kind, ...] = ("kernel", "copy", "fill")
-# The profiler's categories in its file, in lower case, as far as they are events of ours. Those without `gpu_`, `cuda_`
-# or `cpu_` are of PyTorch before 1.11.
+# Kinds of the profiler's categories, in lower case; other categories are ignored. PyTorch before 1.11 writes the short
+# forms without `gpu_`, `cuda_` and `cpu_`.
 KINDS: dict[str, Kind] = {
     "kernel": "kernel",
     "gpu_memcpy": "copy",
@@ -38,29 +38,29 @@ KINDS: dict[str, Kind] = {
     "user_annotation": "range",
 }
 COLUMNS = ("name", "code", "began_s", "ended_s", "stream", "device", "correlation", "bytes")
-UNKNOWN = -1  # bytes, where the trace does not say how many
+UNKNOWN = -1  # value of `bytes` where the trace gives no size
 STEP = "labkit step"  # the range around each traced step
-SECTION = "labkit section: "  # ranges of a step's sections; the name of one follows
+SECTION = "labkit section: "  # prefix of the ranges of a step's sections; the section's name follows
 
 
 class UntracedError(UserError):
-    """There is no trace, or none that says anything; the text says why."""
+    """Error for a missing trace, or a trace without anything to analyse; the message says why."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events in columns of one length, in seconds from any common moment; `names[name[i]]` is the name of the i-th.
+    """Events in columns of equal length, in seconds from a common origin; `names[name[i]]` is the name of event i.
 
-    `stream` is the CUDA stream of a kernel, copy or fill, and the host's thread of anything else. A kernel and the call
-    that launched it have the same `correlation`, which is 0 where there is none.
+    `stream` is the CUDA stream of a kernel, copy or fill, and the host thread of any other event. A kernel and the call
+    that launched it have the same `correlation`, which is 0 for events without one.
 
-    There is no `External id`: in PyTorch before 2.1 those of calls and of operators are numbers of two kinds, so which
-    operator launched a kernel follows from when and in which thread its call was made.
+    `External id` is not read: before PyTorch 2.1, calls and operators are numbered differently. The time and the thread
+    of a kernel's call tell which operator launched the kernel.
     """
 
     names: list[str]
     name: Integers
-    code: Integers  # of CODES
+    code: Integers  # values of CODES
     began_s: Floats
     ended_s: Floats
     stream: Integers
@@ -73,30 +73,30 @@ class Events:
         return len(self.name)
 
     def are(self, *kinds: Kind) -> Mask:
-        """Which events are of one of the kinds."""
+        """Return a mask of the events of one of the kinds."""
         return np.isin(self.code, [CODES[kind] for kind in kinds])
 
     def named(self, *beginnings: str) -> Mask:
-        """Which events have a name that begins so."""
+        """Return a mask of the events whose names have one of the beginnings."""
         fits = np.array([name.startswith(beginnings) for name in self.names], dtype=bool)
         return fits[self.name] if len(self.names) else np.zeros(len(self), dtype=bool)
 
     def only(self, mask: Mask | Integers) -> Events:
-        """Some of the events, by a mask or by their indices."""
+        """Return the events that a mask or indices select."""
         return replace(self, **{column: getattr(self, column)[mask] for column in COLUMNS})
 
     def moved(self, seconds: float) -> Events:
-        """The same events, so much later."""
+        """Return the same events, later by `seconds`."""
         return replace(self, began_s=self.began_s + seconds, ended_s=self.ended_s + seconds)
 
     @property
     def length_s(self) -> Floats:
-        """How long each took."""
+        """Duration of each event, in seconds."""
         return self.ended_s - self.began_s
 
 
 class Columns:
-    """Grows event by event, 64 bytes each. Doubles hold whole numbers up to 2^53, which all of these are below."""
+    """Events under construction, 64 bytes each. Doubles hold integers up to 2^53 exactly; all values are below."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -106,9 +106,9 @@ class Columns:
         return len(self._values) // 8
 
     def add_row(self, row: dict[str, Any], kind: Kind, zero_us: float) -> None:
-        """A row of the profiler's file, whose times are microseconds.
+        """Add a row of the profiler's file, whose times are microseconds; `zero_us` becomes time 0.
 
-        KeyError, TypeError or ValueError where something is missing or no number; nothing is added then.
+        Raise KeyError, TypeError, ValueError or OverflowError if a value is missing or invalid, and add nothing then.
         """
         args = row.get("args") or {}
         if not isinstance(row["name"], str) or not isinstance(args, dict):
@@ -130,7 +130,7 @@ class Columns:
         self._values.extend(array("d", values))
 
     def events(self, notes: tuple[str, ...] = ()) -> Events:
-        """What was added."""
+        """Return the added rows as events, with `notes`."""
         began, ended, *whole = np.frombuffer(self._values).reshape(-1, 8).T if len(self) else np.zeros((8, 0))
         name, code, stream, device, correlation, size = (column.astype(np.int64) for column in whole)
         return Events(

@@ -1,4 +1,4 @@
-"""What pieces of a trace say, in sums that add up: two pieces together say what one of both would."""
+"""Sums over pieces of a trace. The sums of two pieces add up to the sums of one piece with the steps of both."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from labkit.records.traced import Algorithm, CallClass, Copies, Direction, Kerne
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
-LONGEST = 15  # kernels and calls that a record names
+LONGEST = 15  # how many kernels and calls a record names
 
-Label = tuple[str, KernelClass, Algorithm | None]  # of a kernel: its shortened name, and what it does
+Label = tuple[str, KernelClass, Algorithm | None]  # of a kernel: its shortened name, class and algorithm
 
 
 class Tallies(Generic[Key]):
@@ -24,26 +24,26 @@ class Tallies(Generic[Key]):
         self._kept: dict[Key, tuple[float, int]] = {}
 
     def put(self, key: Key, seconds: float, count: int = 1) -> None:
-        """Something that took so long, or several of them."""
+        """Add to `key` a number of items that took `seconds` together."""
         had, number = self._kept.get(key, (0.0, 0))
         self._kept[key] = (had + seconds, number + count)
 
     def add(self, other: Tallies[Key]) -> None:
-        """All of another."""
+        """Add all sums of `other`."""
         for key, (seconds, count) in other._kept.items():
             self.put(key, seconds, count)
 
     def items(self) -> list[tuple[Key, Total]]:
-        """What took most comes first."""
-        ordered = sorted(self._kept.items(), key=lambda one: (-one[1][0], str(one[0])))
+        """Return keys and totals, in descending order of seconds."""
+        ordered = sorted(self._kept.items(), key=lambda item: (-item[1][0], str(item[0])))
         return [(key, Total(seconds=seconds, count=count)) for key, (seconds, count) in ordered]
 
     def totals(self) -> dict[Key, Total]:
-        """By key, what took most first."""
+        """Return the totals by key, in descending order of seconds."""
         return dict(self.items())
 
     def totals_by(self, group: Callable[[Key], Group | None]) -> dict[Group, Total]:
-        """By the group of the keys, without the keys that have none."""
+        """Return the totals by group of keys, without the keys whose group is None."""
         kept: Tallies[Group] = Tallies()
         for key, total in self.items():
             if (name := group(key)) is not None:
@@ -53,7 +53,7 @@ class Tallies(Generic[Key]):
 
 @dataclass
 class InSection:
-    """What the host did in a section, and the device because of it."""
+    """Time and calls of the host in a section, and device time of the kernels launched there."""
 
     host_s: float = 0.0
     kernel_s: float = 0.0
@@ -61,20 +61,20 @@ class InSection:
     calls: Tallies[CallClass] = field(default_factory=Tallies)
 
     def add(self, other: InSection) -> None:
-        """All of another."""
+        """Add all sums of `other`."""
         self.host_s += other.host_s
         self.kernel_s += other.kernel_s
         self.busy_s += other.busy_s
         self.calls.add(other.calls)
 
     def section(self) -> Section:
-        """As it stands in a record."""
+        """Return the sums in the form of a record."""
         return Section(host_s=self.host_s, kernel_s=self.kernel_s, busy_s=self.busy_s, calls=self.calls.totals())
 
 
 @dataclass
 class Found:
-    """What was seen in a piece, or in several. Fields have the meaning of `labkit.records.traced.Traced`'s."""
+    """Sums over one piece or several. Fields have the same meaning as in `labkit.records.traced.Traced`."""
 
     steps: int = 0
     elapsed_s: float = 0.0
@@ -92,15 +92,15 @@ class Found:
     exposed_exchange_s: float = 0.0
     kernels: Tallies[Label] = field(default_factory=Tallies)
     copies: Tallies[Direction] = field(default_factory=Tallies)
-    sizes: dict[Direction, Counter[int]] = field(default_factory=dict)  # of copies: how often each
+    sizes: dict[Direction, Counter[int]] = field(default_factory=dict)  # of copies: how often each size occurs
     fills: Tallies[str] = field(default_factory=Tallies)
     calls: Tallies[str] = field(default_factory=Tallies)
     sections: dict[str, InSection] = field(default_factory=dict)
     devices: int = 0
-    notes: dict[str, None] = field(default_factory=dict)  # each once, in order
+    notes: dict[str, None] = field(default_factory=dict)  # an ordered set of sentences
 
     def add(self, other: Found) -> None:
-        """All of another."""
+        """Add all sums of `other`."""
         for name in NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kernels", "copies", "fills", "calls"):
@@ -113,27 +113,27 @@ class Found:
         self.notes |= other.notes
 
     def kernel_classes(self) -> dict[KernelClass, Total]:
-        """Kernels by class; their seconds are those of all kernels, and nothing else."""
+        """Return the totals of kernels by class. Their seconds add up to those of all kernels."""
         return self.kernels.totals_by(lambda label: label[1])
 
     def algorithms(self) -> dict[Algorithm, Total]:
-        """Convolutions by how they are done."""
+        """Return the totals of convolutions by algorithm."""
         return self.kernels.totals_by(lambda label: label[2] if label[1] == "convolution" else None)
 
     def longest(self) -> list[Kernel]:
-        """The kernels that took most time together."""
+        """Return the kernels with the most total time, in descending order."""
         return [
             Kernel(name=name, kind=kind, algorithm=algorithm, seconds=total.seconds, count=total.count)
             for (name, kind, algorithm), total in self.kernels.items()[:LONGEST]
         ]
 
     def convolution_kernel(self) -> str | None:
-        """The kernel in which most of the convolutions' time was spent, not counting what only helps another."""
+        """Return the name of the kernel with the most convolution time, helpers left out; None without any."""
         of_convolutions = (label for label, _ in self.kernels.items() if label[1] == "convolution")
         return next((name for name, _, algorithm in of_convolutions if algorithm != "helper"), None)
 
     def copies_by_direction(self) -> dict[Direction, Copies]:
-        """Copies with their sizes."""
+        """Return the totals and sizes of copies by direction."""
         return {
             direction: Copies(
                 seconds=total.seconds,
@@ -145,4 +145,4 @@ class Found:
         }
 
 
-NUMBERS = [one.name for one in fields(Found) if one.default in (0, 0.0) and one.name != "devices"]
+NUMBERS = [entry.name for entry in fields(Found) if entry.default in (0, 0.0) and entry.name != "devices"]

@@ -1,9 +1,9 @@
-"""What a step's memory holds, in a few more steps after everything timed.
+"""Memory of a step by contents, measured in a few more steps after everything timed.
 
-What stays between steps (weights, gradients, the optimiser's state) is added up over the tensors' storages, each once.
-What the forward pass keeps for the backward pass is seen by hooks on whatever autograd saves, and counted while it
-lives: an in-place ReLU's result and the views of a tensor are one storage. The peak and the allocator's calls are the
-CUDA allocator's own numbers; on a CPU they follow from the profiler's events of each allocation.
+Memory that stays between steps (weights, gradients, optimiser state) is the sum over the tensors' storages, each
+counted once. Hooks on every tensor that autograd saves count the activations that the forward pass keeps, while they
+live: an in-place ReLU's result and the views of a tensor share one storage. The peak and the allocator's calls come
+from the CUDA allocator's counters; on a CPU, from the profiler's allocation events.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _STEP = "labkit step of memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Tensors of a training between two steps.
+    """Tensors of a training run between two steps.
 
-    `beside` are those that are none of a step's: a network's statistics, a data set on the device. `saves_unseen` says
-    why hooks would not see what is saved for the backward pass, `peak_unseen` why the allocator is not asked in a step.
+    `beside` holds tensors that do not belong to a step: a network's statistics, a data set on the device.
+    `saves_unseen` says why hooks would miss what autograd saves, `peak_unseen` why the allocator cannot be asked.
     """
 
     weights: Sequence[Any]
@@ -40,7 +40,7 @@ class Held:
 
 
 class Allocated(NamedTuple):
-    """Of one step: the most bytes that were allocated at once, the allocator's calls and the bytes these asked for."""
+    """Allocations of one step: most bytes allocated at once, number of allocator calls, and bytes they requested."""
 
     peak: int
     calls: int
@@ -48,41 +48,41 @@ class Allocated(NamedTuple):
 
 
 def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu: bool) -> Memory:
-    """The memory of a step by what it holds, from two or three more steps; `held` is asked between them.
+    """Return the memory of a step by contents, from up to three more steps.
 
-    Whatever a step raises is raised.
+    `held` is called between the steps. Errors that a step raises are not caught.
     """
-    said: list[str] = []
+    notes: list[str] = []
     activations: int | None = None
-    coming_and_going: int | None = None
+    with_gradients: int | None = None
     if (unseen := held().saves_unseen) is None:
         saved = _Saved(_storages(held().weights, held().beside))
         with saved.watched(held().weights):
             clock.time_block(step, 1)
         saved_inputs = _bytes(saved.ever(held().inputs))
-        activations, coming_and_going = saved.most - saved_inputs, saved.most_with_gradients - saved_inputs
+        activations, with_gradients = saved.most - saved_inputs, saved.most_with_gradients - saved_inputs
     else:
-        said.append(f"activations are unknown: {unseen}")
+        notes.append(f"activations are unknown: {unseen}")
     allocated: Allocated | None = None
     if (unseen := held().peak_unseen) is None:
         try:
             allocated = (_on_gpu if on_gpu else _on_cpu)(step, clock, held)
         except _UnreadableError as error:
-            said.append(f"the peak is unknown: {error}")
+            notes.append(f"the peak is unknown: {error}")
     else:
-        said.append(f"the peak is unknown: {unseen}")
+        notes.append(f"the peak is unknown: {unseen}")
     now = held()
     weights, gradients, optimiser, inputs = _each_once(now.weights, now.gradients, now.optimiser, now.inputs)
     if allocated is not None and allocated.peak < weights + gradients + optimiser:
-        said.append("the peak is unknown: what was seen of the allocator is less than what is there when a step ends")
+        notes.append("the peak is unknown: the allocations seen are less than the memory held when a step ends")
         allocated = None
     workspace: int | None = None
-    if allocated is not None and coming_and_going is not None:
-        # Gradients come as activations go, so that both are never there as a whole.
-        beyond = allocated.peak - weights - optimiser - inputs - max(coming_and_going, gradients)
+    if allocated is not None and with_gradients is not None:
+        # Gradients appear while activations are freed, so the two are never complete at once.
+        beyond = allocated.peak - weights - optimiser - inputs - max(with_gradients, gradients)
         workspace = beyond if beyond >= 0 else None
         if workspace is None:
-            said.append("the workspace is unknown: the step that was asked for its peak held less than the one before")
+            notes.append("the workspace is unknown: the step measured for the peak held less than the step before it")
     how = "PyTorch's CUDA allocator in one step" if on_gpu else "PyTorch's allocations in one step, by its profiler"
     return Memory(
         weights=weights,
@@ -94,7 +94,7 @@ def memory_of_step(step: Step, clock: Clock, held: Callable[[], Held], *, on_gpu
         peak=allocated.peak if allocated else None,
         allocations=allocated.calls if allocated else None,
         allocated_bytes=allocated.bytes if allocated else None,
-        method="; ".join([f"storages of tensors; what autograd saved while it lived; {how}", *said]),
+        method="; ".join([f"storages of tensors; what autograd saved while it lived; {how}", *notes]),
     )
 
 
@@ -104,9 +104,9 @@ Storages = dict[int, int]  # bytes by address
 
 
 def _storages(*tensors: Iterable[Any]) -> Storages:
-    """The storages behind tensors, each once."""
-    found = (one.untyped_storage() for some in tensors for one in some)
-    return {storage.data_ptr(): storage.nbytes() for storage in found if storage.nbytes()}
+    """Return the storages behind tensors, as bytes by address: each storage once."""
+    storages = (tensor.untyped_storage() for group in tensors for tensor in group)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}
 
 
 def _bytes(storages: Storages) -> int:
@@ -114,7 +114,7 @@ def _bytes(storages: Storages) -> int:
 
 
 def _each_once(*kinds: Iterable[Any]) -> list[int]:
-    """Bytes of each kind; a storage of two kinds counts as the first."""
+    """Return the bytes of each kind. A storage of two kinds counts for the first."""
     seen: Storages = {}
     sizes = []
     for kind in kinds:
@@ -124,13 +124,13 @@ def _each_once(*kinds: Iterable[Any]) -> list[int]:
     return sizes
 
 
-# ---- what autograd saves --------------------------------------------------------------------------------------------
+# ---- tensors that autograd saves ------------------------------------------------------------------------------------
 
 
 class _Saved:
-    """Storages that autograd keeps for a backward pass, but those that are there anyway.
+    """Storages that autograd keeps for a backward pass, without the `known` storages.
 
-    Bytes: `most` of them at once, `most_with_gradients` of them and the gradients made so far.
+    `most` is the largest number of bytes kept at once, `most_with_gradients` that of kept bytes plus gradients so far.
     """
 
     def __init__(self, known: Storages) -> None:
@@ -141,10 +141,10 @@ class _Saved:
 
     @contextmanager
     def watched(self, weights: Iterable[Any]) -> Iterator[None]:
-        """A step in it is watched."""
+        """Watch what autograd saves in a step that runs in this context."""
         import torch
 
-        hooks = [one.register_post_accumulate_grad_hook(self._made) for one in weights if one.requires_grad]
+        hooks = [weight.register_post_accumulate_grad_hook(self._made) for weight in weights if weight.requires_grad]
         try:
             with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept.tensor):
                 yield
@@ -153,7 +153,7 @@ class _Saved:
                 hook.remove()
 
     def _made(self, weight: Any) -> None:
-        """A gradient is there; it is no saved tensor of this step."""
+        """Count a new gradient, which is no saved tensor of this step."""
         self._gradients |= _storages([weight.grad])
         self._look()
 
@@ -162,7 +162,7 @@ class _Saved:
         self.most_with_gradients = max(self.most_with_gradients, self._now + _bytes(self._gradients))
 
     def ever(self, tensors: Iterable[Any]) -> Storages:
-        """Of the tensors' storages those that were saved."""
+        """Return those of the tensors' storages that autograd has saved at any time."""
         return {at: size for at, size in _storages(tensors).items() if at in self._sizes}
 
     def _pack(self, tensor: Any) -> _Kept:
@@ -184,7 +184,7 @@ class _Saved:
 
 
 class _Kept:
-    """A saved tensor; when autograd lets go of it, somebody is told."""
+    """A saved tensor that calls `on_end` when autograd releases it."""
 
     def __init__(self, tensor: Any, on_end: Callable[[], None] | None) -> None:
         self.tensor, self._on_end = tensor, on_end
@@ -194,11 +194,11 @@ class _Kept:
             self._on_end()
 
 
-# ---- what the allocator did -----------------------------------------------------------------------------------------
+# ---- allocations in a step ------------------------------------------------------------------------------------------
 
 
 class _UnreadableError(Exception):
-    """Nothing can be said of allocations; the text says why."""
+    """Error for allocations that cannot be read; the message says why."""
 
 
 def _on_gpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
@@ -219,7 +219,7 @@ def _on_gpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
 
 
 def _on_cpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
-    """Two steps: the profiler is told of no end of what was allocated before it began, such as the last gradients."""
+    """Run two steps and read the second: the profiler misses frees of earlier allocations, e.g. the last gradients."""
     from torch import profiler
 
     def marked() -> None:
@@ -243,9 +243,9 @@ def _on_cpu(step: Step, clock: Clock, held: Callable[[], Held]) -> Allocated:
 
 
 def allocated_in_last_step(rows: Iterable[dict[str, Any]], stayed: Storages) -> Allocated:
-    """From a profiler's events: the second of two steps. `stayed` are storages that are there at its end.
+    """Return the allocations of the second of two steps in a profiler's events. Raise _UnreadableError without both.
 
-    Of these, what the profiler did not see being allocated was there all the time. _UnreadableError without two steps.
+    `stayed` are the storages alive at its end. Those whose allocation the profiler did not see were alive all the time.
     """
     rows = list(rows)
     steps = sorted(row["ts"] for row in rows if row.get("ph") == "X" and row.get("name") == _STEP)
@@ -256,8 +256,8 @@ def allocated_in_last_step(rows: Iterable[dict[str, Any]], stayed: Storages) -> 
     now = calls = asked = peak = 0
     for row in sorted(changes, key=lambda row: (row["ts"], row["args"].get("Ev Idx", 0))):
         at, change = int(row["args"]["Addr"]), int(row["args"]["Bytes"])
-        # PyTorch keeps a table of addresses over all its profilers, in which ends that none of them saw are missing: an
-        # end counts only of what was seen to begin.
+        # PyTorch keeps a table of addresses for all its profilers, which lacks frees that no profiler saw: a free
+        # counts only if this profiler saw the allocation.
         now -= live.pop(at, 0)
         if change > 0:
             live[at] = change

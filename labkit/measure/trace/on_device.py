@@ -1,4 +1,4 @@
-"""What a piece says of a GPU: its kernels, copies and gaps, and the calls that the host made."""
+"""Analysis of a piece of a GPU's trace: kernels, copies, gaps, and the calls that the host made."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ DIRECTIONS: dict[str, Direction] = {
 
 
 def look(piece: Cut) -> Found:
-    """What the kernels, copies and calls of a piece say; times in which something ran are the mean of its devices."""
+    """Return the sums of the kernels, copies and calls of a piece. Busy times and gaps are means over its devices."""
     events = piece.events
     sections = Sections.of(events)
     kernels = label_kernels(piece, sections)
     devices = np.unique(events.device[kernels.index])
-    found = Found(steps=piece.steps, elapsed_s=piece.elapsed_s, devices=len(devices), notes=dict.fromkeys(piece.notes))
+    sums = Found(steps=piece.steps, elapsed_s=piece.elapsed_s, devices=len(devices), notes=dict.fromkeys(piece.notes))
     for device in devices.tolist():
-        _add_device(found, piece, kernels, events.device == device, 1 / len(devices))
+        _add_device(sums, piece, kernels, events.device == device, 1 / len(devices))
     lengths = events.length_s[kernels.index].tolist()
     for label, length_s in zip(kernels.labels, lengths, strict=True):
-        found.kernels.put(label, length_s)
-    found.max_pool_backward_s = float(events.length_s[kernels.index[kernels.max_pool_backward]].sum())
-    found.broadcast_s = float(events.length_s[kernels.index[kernels.broadcast]].sum())
-    _add_copies(found, events)
-    own_call_s, calls = _add_calls(found, events)
+        sums.kernels.put(label, length_s)
+    sums.max_pool_backward_s = float(events.length_s[kernels.index[kernels.max_pool_backward]].sum())
+    sums.broadcast_s = float(events.length_s[kernels.index[kernels.broadcast]].sum())
+    _add_copies(sums, events)
+    own_call_s, calls = _add_calls(sums, events)
     if len(sections.begin):
-        _add_sections(found, piece, sections, kernels, calls, own_call_s)
+        _add_sections(sums, piece, sections, kernels, calls, own_call_s)
     if len(devices) > 1:
-        found.notes[
-            f"times in which something ran are the mean of {len(devices)} devices; kernels and copies are of all"
+        sums.notes[
+            f"busy times and gaps are the mean of {len(devices)} devices; kernels and copies are sums over all devices"
         ] = None
-    return found
+    return sums
 
 
 def _union(events: Events, mask: Mask) -> Spans:
     return Spans.union(np.maximum(events.began_s[mask], 0.0), np.maximum(events.ended_s[mask], 0.0))
 
 
-def _add_device(found: Found, piece: Cut, kernels: Kernels, here: Mask, weight: float) -> None:
-    """When one device worked, and what it waited for otherwise."""
+def _add_device(sums: Found, piece: Cut, kernels: Kernels, here: Mask, weight: float) -> None:
+    """Add the busy times and the gaps of one device, each multiplied by `weight`."""
     events = piece.events
     kernel = here & events.are("kernel")
     exchange = np.zeros(len(events), dtype=bool)
@@ -77,16 +77,16 @@ def _add_device(found: Found, piece: Cut, kernels: Kernels, here: Mask, weight: 
         "exchange_s": exchanging.length_s,
         "exposed_exchange_s": exchanging.length_s - exchanging.shared_s(computing),
     }.items():
-        setattr(found, name, getattr(found, name) + weight * max(seconds, 0.0))
+        setattr(sums, name, getattr(sums, name) + weight * max(seconds, 0.0))
     if unknown:
-        found.notes["some of the device's work has no call in the trace: the gaps before it count as queue gaps"] = None
+        sums.notes["some of the device's work has no call in the trace: the gaps before it count as queue gaps"] = None
 
 
 def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, float, int]:
-    """Seconds in which the device waited for the host to launch, in which it waited though something was launched, and
-    at the edges: until the first kernel and after the last one, where only the piece begins and ends.
+    """Return the seconds of launch gaps, queue gaps and edge gaps, and how many gaps end with work without a call.
 
-    The last number says how many gaps end with work whose call is not in the trace.
+    In a launch gap the device waits for the host to launch; in a queue gap it waits although work is launched. Edge
+    gaps, before the first and after the last work, exist only because the piece begins and ends there.
     """
     events, gaps = piece.events, active.gaps(piece.elapsed_s)
     order = np.flatnonzero(works)
@@ -94,50 +94,48 @@ def gaps_s(piece: Cut, active: Spans, works: Mask) -> tuple[float, float, float,
     next_ = np.searchsorted(events.began_s[order], gaps.end, side="left")
     edge = (gaps.begin <= 0.0) | (next_ >= len(order))
     call = piece.launched_by[order[np.minimum(next_, len(order) - 1)]]
-    known = ~edge & (call >= 0)
-    launched_s = np.where(known, events.ended_s[call], gaps.begin)
+    has_call = ~edge & (call >= 0)
+    launched_s = np.where(has_call, events.ended_s[call], gaps.begin)
     length_s = gaps.end - gaps.begin
     launch_s = np.where(edge, 0.0, np.clip(launched_s - gaps.begin, 0.0, length_s))
     edge_s = float(length_s[edge].sum())
     queue_s = float((length_s - launch_s).sum()) - edge_s
-    return float(launch_s.sum()), queue_s, edge_s, int((~edge & ~known).sum())
+    return float(launch_s.sum()), queue_s, edge_s, int((~edge & ~has_call).sum())
 
 
-def _add_copies(found: Found, events: Events) -> None:
+def _add_copies(sums: Found, events: Events) -> None:
     for index in np.flatnonzero(events.are("copy")).tolist():
         words = events.names[events.name[index]].lower()
         direction = next((value for word, value in DIRECTIONS.items() if word in words), None)
         if direction is None:
-            found.notes["some copies are between memories that are not a device's: they are in no direction"] = None
+            sums.notes["some copies are not to or from a device's memory: they count in no direction"] = None
             continue
-        found.copies.put(direction, float(events.length_s[index]))
+        sums.copies.put(direction, float(events.length_s[index]))
         size = int(events.bytes[index])
-        found.sizes.setdefault(direction, Counter())[max(size, 0)] += 1
+        sums.sizes.setdefault(direction, Counter())[max(size, 0)] += 1
         if size == UNKNOWN:
-            found.notes["the trace does not say how large some copies are: their bytes are missing from the sums"] = (
-                None
-            )
+            sums.notes["the trace does not say how large some copies are: their bytes are missing from the sums"] = None
     fills = events.are("fill")
     if fills.any():
-        found.fills.put("fill", float(events.length_s[fills].sum()), int(fills.sum()))
+        sums.fills.put("fill", float(events.length_s[fills].sum()), int(fills.sum()))
 
 
-def _add_calls(found: Found, events: Events) -> tuple[np.ndarray, Integers]:
-    """Calls by name, each without the calls within it."""
+def _add_calls(sums: Found, events: Events) -> tuple[np.ndarray, Integers]:
+    """Add the calls by name. Return the seconds of each call without the calls within it, and the calls' indices."""
     calls = np.flatnonzero(events.are("call"))
     begin, end = events.began_s[calls], events.ended_s[calls]
     own = own_s(begin, end, within(begin, end, events.stream[calls]))
     names = events.name[calls]
     seconds, counts = np.bincount(names, weights=own), np.bincount(names)
     for number in np.flatnonzero(counts).tolist():
-        found.calls.put(events.names[number], float(seconds[number]), int(counts[number]))
+        sums.calls.put(events.names[number], float(seconds[number]), int(counts[number]))
     return own, calls
 
 
 def _add_sections(
-    found: Found, piece: Cut, sections: Sections, kernels: Kernels, calls: Integers, own_call_s: np.ndarray
+    sums: Found, piece: Cut, sections: Sections, kernels: Kernels, calls: Integers, own_call_s: np.ndarray
 ) -> None:
-    """What was called in each section, and what ran because of it."""
+    """Add the calls of each section, and the device time of the kernels launched there."""
     events = piece.events
     in_call = sections.at(events.began_s[calls])
     classes = [class_of_call(name) for name in events.names]
@@ -147,8 +145,8 @@ def _add_sections(
         own.kernel_s = float(events.length_s[launched].sum())
         for device in np.unique(events.device[launched]).tolist():
             here = launched[events.device[launched] == device]
-            own.busy_s += Spans.union(events.began_s[here], events.ended_s[here]).length_s / found.devices
+            own.busy_s += Spans.union(events.began_s[here], events.ended_s[here]).length_s / sums.devices
         made = np.flatnonzero(in_call == number)
         for which, seconds in zip(events.name[calls[made]].tolist(), own_call_s[made].tolist(), strict=True):
             own.calls.put(classes[which], seconds)
-        found.sections[name] = own
+        sums.sections[name] = own

@@ -1,4 +1,4 @@
-"""What a piece says of a CPU: PyTorch's operators compute there, each for as long as no operator within it runs."""
+"""Analysis of a piece of a CPU's trace: PyTorch's operators compute, each while no operator within it runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from labkit.measure.trace.kernels import computing, of_section
 from labkit.measure.trace.pieces import Cut, Sections
 from labkit.measure.trace.spans import Spans, own_s, repeated_s, within
 
-GLOO = "gloo:"  # ranges around what Gloo does in its own threads
+GLOO = "gloo:"  # prefix of ranges around Gloo's work in its own threads
 
 
 def look(piece: Cut) -> Found:
-    """What the operators of a piece say."""
+    """Return the sums of the operators of a piece."""
     events = piece.events
     sections = Sections.of(events)
     index = computing(events)
@@ -23,7 +23,7 @@ def look(piece: Cut) -> Found:
     top = parents < 0
     exchanging = events.are("range") & events.named(GLOO)
     exchange = Spans.union(events.began_s[exchanging], events.ended_s[exchanging])
-    found = Found(
+    sums = Found(
         steps=piece.steps,
         elapsed_s=piece.elapsed_s,
         busy_s=busy.length_s,
@@ -35,16 +35,16 @@ def look(piece: Cut) -> Found:
         notes=dict.fromkeys(piece.notes),
     )
     where = sections.at(begin)
-    known = [of_operator(name) for name in events.names]
+    classes = [of_operator(name) for name in events.names]
     for number, seconds, section in zip(events.name[index].tolist(), own.tolist(), where.tolist(), strict=True):
-        kind = of_section(known[number].kind, sections.names[section] if section >= 0 else "")
-        found.kernels.put((events.names[number], kind, known[number].algorithm), seconds)
-        found.max_pool_backward_s += seconds * known[number].max_pool_backward
+        kind = of_section(classes[number].kind, sections.names[section] if section >= 0 else "")
+        sums.kernels.put((events.names[number], kind, classes[number].algorithm), seconds)
+        sums.max_pool_backward_s += seconds * classes[number].max_pool_backward
     for number, name in enumerate(sections.names):
         inside = where == number
-        found.sections[name] = InSection(
+        sums.sections[name] = InSection(
             host_s=float((sections.end - sections.begin)[sections.number == number].sum()),
             kernel_s=float(own[inside].sum()),
             busy_s=Spans.union(begin[inside], end[inside]).length_s,
         )
-    return found
+    return sums

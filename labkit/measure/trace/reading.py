@@ -1,10 +1,10 @@
-"""Files of PyTorch's profiler, read row by row.
+"""Reader of files of PyTorch's profiler, row by row.
 
-A file of a gigabyte has millions of rows, a third of them no events (the arrows between calls and kernels), and as
-Python's objects it would take ten times its size. So a row is decoded, its few numbers go into columns, and it is
-forgotten. Python's own decoder takes rows one by one from a buffer of a megabyte; ijson does that too, in 1.2 times the
-time with its back end in C, so a package more would spare twenty lines and win nothing. Of a file that was cut off
-everything before the cut is read either way.
+A file of a gigabyte has millions of rows. A third are no events, but arrows between calls and kernels. As Python
+objects, the file would take ten times its size. So each row is decoded, its few numbers go into columns, and the row is
+discarded. Python's own decoder takes rows one by one from a buffer of a megabyte. ijson with its C back end does the
+same in 1.2 times the time: another package would spare twenty lines and gain nothing. Both read a file that was cut off
+up to the cut.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from labkit.measure.trace.events import KINDS, Columns, Events, UntracedError
 
 CHUNK_BYTES = 1 << 20
-LONGEST_ROW = 1 << 24  # characters; what is longer is no row
+LONGEST_ROW = 1 << 24  # characters; longer text is no row
 GZIP = b"\x1f\x8b"
 _ROWS = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -31,9 +31,9 @@ TAKE_ONE = "a trace is what torch.profiler's export_chrome_trace writes (.json o
 
 
 def read_trace(path: str | Path) -> Events:
-    """The events of a file, timed from its first one. UntracedError where it is no trace, in one sentence.
+    """Return the events of a file, timed from the first. Raise UntracedError, with one sentence, if it is no trace.
 
-    Of a file that ends in the middle everything before is read, and `notes` says so.
+    A file that ends in the middle is read up to there, and `notes` says so.
     """
     path = Path(path)
     rows, columns, broken, zero_us = _Rows(path), Columns(), 0, None
@@ -63,7 +63,7 @@ def read_trace(path: str | Path) -> Events:
 
 
 class _Rows:
-    """The rows of a file; afterwards `cut` says whether it `ends`, or `breaks off`, before they did."""
+    """The rows of a file. After the last row, `cut` is empty, or "ends" or "breaks off" if the file is incomplete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,24 +89,24 @@ class _Rows:
         while True:
             try:
                 read = file.read(CHUNK_BYTES)
-            except (EOFError, zlib.error, gzip.BadGzipFile):  # compressed, and cut off
+            except (EOFError, zlib.error, gzip.BadGzipFile):  # a compressed file that was cut off
                 return
             if not read:
                 return
             yield decoder.decode(read)
 
     def _begin(self, texts: Iterator[str]) -> str:
-        """The text from the first row on."""
+        """Return the text from the first row on. Raise UntracedError if the file is no trace."""
         seen, first = "", ""
         for text in texts:
             seen += text
             first = first or seen.lstrip()[:1]
-            if first == "[":  # rows without a head are Chrome's format too
+            if first == "[":  # Chrome's format also allows rows without a head
                 return seen.lstrip()[1:]
             if first not in ("{", ""):
                 raise UntracedError(f"{self._path.name} is no JSON; {TAKE_ONE}.")
-            if found := _ROWS.search(seen):
-                return seen[found.end() :]
+            if match := _ROWS.search(seen):
+                return seen[match.end() :]
             seen = seen[-100:]
         raise UntracedError(f"{self._path.name} has no traceEvents, so it is no trace; {TAKE_ONE}.")
 
@@ -118,14 +118,14 @@ class _Rows:
                 return
             try:
                 row, at = _DECODE(text, at)
-            except json.JSONDecodeError:  # the row goes on in the next megabyte, or never ends
+            except json.JSONDecodeError:  # the row continues in the next megabyte, or never ends
                 more = next(texts, None) if len(text) - at < LONGEST_ROW else None
                 if more is None:
                     self.cut = "ends"
                     return
                 text, at = text[at:] + more, 0
                 continue
-            except (RecursionError, ValueError):  # nested without end, a number of thousands of digits
+            except (RecursionError, ValueError):  # endless nesting, or a number of thousands of digits
                 self.cut = "breaks off"
                 return
             if isinstance(row, dict):

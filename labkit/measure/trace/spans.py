@@ -1,4 +1,4 @@
-"""Stretches of time: when anything ran, for how long, and how much of it two of them share."""
+"""Stretches of time: their unions, lengths, overlaps, gaps and nesting."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from labkit.measure.trace.events import Floats, Integers
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches that are in order and apart from each other, in seconds."""
+    """Disjoint stretches of time in ascending order, in seconds."""
 
     begin: Floats
     end: Floats
 
     @classmethod
     def union(cls, begin: Floats, end: Floats) -> Spans:
-        """When any of the stretches was; what touches is one."""
+        """Return the union of the stretches. Touching stretches become one."""
         if not len(begin):
             return cls(np.zeros(0), np.zeros(0))
         order = np.argsort(begin, kind="stable")
@@ -29,11 +29,11 @@ class Spans:
 
     @property
     def length_s(self) -> float:
-        """All of them together."""
+        """Total seconds of the stretches."""
         return float((self.end - self.begin).sum())
 
     def until(self, moments: Floats) -> Floats:
-        """How much of the stretches lies before each moment."""
+        """Return the seconds of the stretches before each moment."""
         if not len(self.begin):
             return np.zeros(len(moments))
         before = np.concatenate([[0.0], np.cumsum(self.end - self.begin)])
@@ -42,19 +42,19 @@ class Spans:
         return np.where(last < 0, 0.0, before[last] + inside)
 
     def shared_s(self, other: Spans) -> float:
-        """How long both were."""
+        """Return the seconds that lie in both sets of stretches."""
         return float((other.until(self.end) - other.until(self.begin)).sum())
 
     def gaps(self, end_s: float) -> Spans:
-        """What of the time from 0 to `end_s` lies in none of them, as far as anything does."""
+        """Return the parts of the time from 0 to `end_s` that lie in no stretch, if any."""
         begin = np.concatenate([[0.0], self.end])
         end = np.concatenate([self.begin, [end_s]])
-        some = end > begin
-        return Spans(begin[some], end[some])
+        longer = end > begin
+        return Spans(begin[longer], end[longer])
 
 
 def repeated_s(begin: Floats, end: Floats) -> float:
-    """How long two of the stretches or more were at once."""
+    """Return the seconds in which two or more stretches overlap."""
     if len(begin) < 2:
         return 0.0
     moments = np.concatenate([begin, end])
@@ -65,13 +65,13 @@ def repeated_s(begin: Floats, end: Floats) -> float:
 
 
 def within(begin: Floats, end: Floats, lane: Integers) -> Integers:
-    """For each stretch the index of the smallest of its lane that it lies in, -1 where there is none.
+    """Return for each stretch the index of the smallest stretch of its lane around it, -1 without one.
 
-    On one thread operators and calls nest: what begins while another is running is a part of it.
+    On one thread, operators and calls nest: an event that begins while another one runs is a part of it.
     """
     parents = np.full(len(begin), -1, dtype=np.int64)
-    open_: list[int] = []  # stretches that are not over, the smallest last
-    ends: list[float] = []  # of these
+    open_: list[int] = []  # stretches that have not ended, the smallest last
+    ends: list[float] = []  # of the open stretches
     present: int | None = None
     begins, all_ends, lanes = begin.tolist(), end.tolist(), lane.tolist()
     for index in np.lexsort((-end, begin, lane)).tolist():
@@ -88,7 +88,7 @@ def within(begin: Floats, end: Floats, lane: Integers) -> Integers:
 
 
 def own_s(begin: Floats, end: Floats, parents: Integers) -> Floats:
-    """How long each took without what lies within it (`within` says what does)."""
+    """Return the seconds of each stretch without the stretches inside. `parents` is the result of `within`."""
     own = end - begin
     inner = np.flatnonzero(parents >= 0)
     outer = parents[inner]
@@ -97,13 +97,13 @@ def own_s(begin: Floats, end: Floats, parents: Integers) -> Floats:
 
 
 def innermost(begin: Floats, end: Floats, lane: Integers, at: Floats, at_lane: Integers) -> Integers:
-    """For each moment on a lane the index of the smallest stretch around it, -1 where there is none."""
+    """Return for each moment on a lane the index of the smallest stretch around it, -1 without one."""
     parents = within(begin, end, lane)
     order = np.lexsort((-end, begin, lane))
-    found = np.full(len(at), -1, dtype=np.int64)
-    for one in np.unique(at_lane):
-        of_lane = order[lane[order] == one]
-        asked = np.flatnonzero(at_lane == one)
+    indices = np.full(len(at), -1, dtype=np.int64)
+    for number in np.unique(at_lane):
+        of_lane = order[lane[order] == number]
+        asked = np.flatnonzero(at_lane == number)
         if not len(of_lane):
             continue
         last = np.searchsorted(begin[of_lane], at[asked], side="right") - 1
@@ -111,5 +111,5 @@ def innermost(begin: Floats, end: Floats, lane: Integers, at: Floats, at_lane: I
             index = int(of_lane[which]) if which >= 0 else -1
             while index >= 0 and end[index] < at[where]:
                 index = int(parents[index])
-            found[where] = index
-    return found
+            indices[where] = index
+    return indices

@@ -1,9 +1,9 @@
-"""Take a trace of a step in pieces: PyTorch's profiler around a few steps, its file analysed and forgotten, again.
+"""Trace a step in pieces: run PyTorch's profiler around a few steps, analyse and discard its file, repeat.
 
     start | a step that only warms the profiler up | steps, one synchronise | stop | file | analyse | next piece
 
-A profiler keeps all that it saw until it is stopped, and its file is read as a whole: a few steps at a time bound the
-memory whatever the network and however long the trace. A profiler slows a step down, so no traced step is a timed one.
+A profiler keeps all events until it is stopped, and its file is read as a whole. Pieces of a few steps bound the
+memory, whatever the network and the length of the trace. A profiler slows a step down, so no traced step is timed.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any, Protocol
 from labkit.measure.clocks import Clock, Step
 from labkit.measure.trace.events import STEP, UntracedError
 
-WARM_UP_STEPS = 1  # between starting the profiler and believing it: its first events cost milliseconds
-TRACE_LIMIT_S = 30.0  # of a trace whose trial names no other
-# Of one piece. The first is small, as nobody knows yet how long a step under the profiler takes; later ones spread the
-# profiler's start and stop over more steps.
+WARM_UP_STEPS = 1  # not recorded after the profiler's start: its first events cost milliseconds
+TRACE_LIMIT_S = 30.0  # of a trace whose trial names no limit
+# Steps of one piece. The first piece is small, since the length of a step under the profiler is not known yet. Later
+# pieces spread the profiler's start and stop over more steps.
 FIRST_STEPS, MOST_STEPS = 5, 20
 
 OnShare = Callable[[float], None]
 
 
 class Takes(Protocol):
-    """What the files of a trace's pieces are given to."""
+    """Receiver of the files of a trace's pieces."""
 
     def add(self, path: Path, /, *, steps: int) -> object:
-        """Take in a piece of so many steps; UntracedError where the file says nothing of them."""
+        """Analyse a piece of `steps` steps. Raise UntracedError if the file does not hold these steps."""
         ...
 
 
 class Taken:
-    """How far a trace got: `steps` that were traced, of those `asked_for`, in `elapsed_s` under the profiler.
+    """Progress of a trace: `steps` of `asked_for` steps were traced, in `elapsed_s` seconds under the profiler.
 
-    `analysed_s` is what the analysis took of all pieces.
+    `analysed_s` are the seconds that the analysis of all pieces took.
     """
 
     def __init__(self, asked_for: int) -> None:
@@ -61,13 +61,13 @@ def take_trace(
     on_share: OnShare = lambda _share: None,
     keep: Path | None = None,
 ) -> Taken:
-    """Trace `asked_for` steps, fewer where the pieces have taken `limit_s`, and give each piece to `analysis`.
+    """Trace `asked_for` steps, fewer if a limit ends the trace, and give each piece to `analysis`. Return the progress.
 
-    The limit is of the time that the profiler runs, from its start until its file is written, and of the analysis:
-    whichever of the two comes to it first. `step_s` is how long a step lasts without a profiler, so that not even the
-    first piece is much longer than the limit. `after_piece` is called between pieces (to read the losses, say). The
-    last piece's file is kept as `keep`, compressed, also one that says nothing. UntracedError where the profiler can't
-    do it; what a step raises is raised, and the profiler is stopped.
+    `limit_s` bounds both the profiler's time, from its start until its file is written, and the analysis time. `step_s`
+    is the length of a step without a profiler, so that not even the first piece is much longer than the limit.
+    `after_piece` is called between pieces (to read the losses, say). The last piece's file is kept as `keep`,
+    compressed, even if it holds nothing. Raise UntracedError if the profiler fails or the first piece holds nothing. An
+    error of a step stops the profiler and is raised.
     """
     _check_activities(on_gpu=on_gpu)
     taken = Taken(asked_for)
@@ -84,14 +84,14 @@ def take_trace(
             try:
                 analysis.add(file, steps=steps)
             except UntracedError as error:
-                if keep is not None and file.exists():  # whoever asked for it can see what is wrong with it
+                if keep is not None and file.exists():  # the kept file shows what is wrong
                     taken.notes += _keep(file, keep)
                 if not taken.steps:
                     raise
                 taken.notes.append(f"after {taken.steps} of {asked_for} steps the trace ended: {error}")
                 break
             taken.steps += steps
-            gc.collect(1)  # what this piece has left; all older objects would take a tenth of a second
+            gc.collect(1)  # this piece's garbage only: older objects would take a tenth of a second
             taken.analysed_s += clock.now_s() - began
             longest_s = max(taken.elapsed_s, taken.analysed_s)
             over = longest_s >= limit_s
@@ -106,7 +106,7 @@ def take_trace(
 
 
 def _steps_of_piece(taken: Taken, left_s: float, step_s: float) -> int:
-    """How many steps the next piece has: no more than are asked for, nor than there is time for, but one."""
+    """Return the number of steps of the next piece: at least one, else limited by `asked_for` and the time left."""
     most = MOST_STEPS if taken.steps else FIRST_STEPS
     in_time = int(left_s / step_s) - WARM_UP_STEPS if step_s else most
     return max(1, min(most, taken.asked_for - taken.steps, in_time))
@@ -115,7 +115,7 @@ def _steps_of_piece(taken: Taken, left_s: float, step_s: float) -> int:
 def _check_activities(*, on_gpu: bool) -> None:
     from torch import profiler
 
-    if lacking := [one.name for one in _activities(on_gpu=on_gpu) if one not in profiler.supported_activities()]:
+    if lacking := [kind.name for kind in _activities(on_gpu=on_gpu) if kind not in profiler.supported_activities()]:
         raise UntracedError(f"this build of PyTorch traces no {lacking[0]} activity")
 
 
@@ -126,7 +126,7 @@ def _activities(*, on_gpu: bool) -> list[Any]:
 
 
 def _take_piece(step: Step, clock: Clock, steps: int, file: Path, *, on_gpu: bool) -> float:
-    """Write what the profiler saw of so many steps into `file`: seconds that these took."""
+    """Trace `steps` steps, write the profiler's events to `file`, and return the seconds that the steps took."""
     from torch import profiler
 
     def marked() -> None:
@@ -157,7 +157,7 @@ def _take_piece(step: Step, clock: Clock, steps: int, file: Path, *, on_gpu: boo
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Whatever the profiler raises is no failure of the trial."""
+    """Turn errors of the profiler into UntracedError, since they are no failure of the trial."""
     try:
         yield
     except Exception as error:
@@ -166,7 +166,7 @@ def _told(what: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """Without Python's collector, which a file's millions of small objects would wake in the middle of a step."""
+    """Disable Python's collector, which a file's millions of small objects would start in the middle of a step."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -178,7 +178,7 @@ def _quiet_collector() -> Iterator[None]:
 
 
 def _keep(file: Path, path: Path) -> list[str]:
-    """Keep a compressed copy; a sentence where it can't be kept, which is no failure of the trial."""
+    """Keep a compressed copy of `file` at `path`. Return a note if that fails, which is no failure of the trial."""
     half = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
