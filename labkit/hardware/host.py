@@ -51,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine."""
+    """A machine: its hardware, software and state of the code. Memory in bytes."""
 
     id: str
     gpus: tuple[Gpu, ...]

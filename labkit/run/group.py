@@ -152,15 +152,15 @@ class GroupProcess(Spawned):
 
     def _first_failure(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the outcome of the rank that failed first, as an event `done`."""
-        told = [e for e in events if e["event"] == "failed" or e.get("status") in ("oom", "crashed")]
-        silent = [e for e in events if e["event"] == "gone" and e["rank"] not in {sign["rank"] for sign in told}]
+        reports = [e for e in events if e["event"] == "failed" or e.get("status") in ("oom", "crashed")]
+        silent = [e for e in events if e["event"] == "gone" and e["rank"] not in {sign["rank"] for sign in reports}]
         codes = {sign["rank"]: self._exit_code(sign["rank"]) for sign in silent}
         # After a failure torchrun ends the remaining ranks by SIGTERM, so they did not fail first.
-        silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not told]
+        silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not reports]
         # A killed rank reports nothing: its line ends, a moment before the remaining ranks fail because of it. On a
         # busy machine the report of a rank that lost its peer can arrive earlier, but that rank did not fail first.
         first = min(
-            [*told, *silent],
+            [*reports, *silent],
             key=lambda sign: (_lost_another(sign), sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0)),
         )
         rank = first["rank"]
@@ -170,7 +170,7 @@ class GroupProcess(Spawned):
         outcome["reason"] = f"rank {rank} of {self._ranks}: {outcome['reason']}"
         outcome["facts"] = {**outcome.get("facts", {}), "failed_rank": rank}
         # Only rank 0's event has the trial's times.
-        times = next((e for e in told if e["event"] == "done"), {})
+        times = next((e for e in reports if e["event"] == "done"), {})
         return {**times, "event": "done", **outcome}
 
     def _exit_code(self, rank: int) -> int | None:
