@@ -1,6 +1,6 @@
-"""labkit: measure what hardware does when it trains and runs neural networks, and test published claims against it.
+"""labkit: measures how hardware trains and runs neural networks, and tests published claims against the measurements.
 
-Helpers that work alone:
+Helpers for any script or notebook:
 
     model  = labkit.build("resnet50", image_px=32)
     images = labkit.loader("synthetic32", batch=256)
@@ -12,7 +12,7 @@ Recorded results:
     frame = labkit.load("h200", "training").frame()
     labkit.estimate(frame.query("model == 'vgg16'"), "images_per_s", by=["mode", "batch"])
 
-Importing labkit imports no framework: each name is looked up when it is used.
+Importing labkit imports no framework: each name loads its module on first use.
 """
 
 from __future__ import annotations

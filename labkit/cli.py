@@ -1,6 +1,6 @@
 """The command line: `labkit report|render|compare|plan|pack|doctor|profile|trace|data`. The Makefile only calls this.
 
-Exit codes: 0; 1 when a study failed; 2 for a user's mistake, with one message and no traceback.
+Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and no traceback.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KeepTraces = Annotated[
     str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
 ]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
-Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; 1 without it.")]
+Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
 
 INTERRUPTED = 130
@@ -54,11 +54,11 @@ def _request(
 ) -> Any:
     from labkit.report.make import Request
 
-    wanted = check_scale(scale or "quick")
+    checked_scale = check_scale(scale or "quick")
     return Request(
         hw=hw,
         study=study,
-        scale=wanted,
+        scale=checked_scale,
         data=data,
         force=_is_on("FORCE", force),
         weights=weights,
@@ -77,9 +77,9 @@ def _nodes(on: str, nodes: str) -> int:
     if on not in ("", "slurm"):
         raise unknown("ON", on, ["slurm"])
     if nodes and not on:
-        raise UserError("NODES= goes with ON=slurm: without it this machine alone is measured.")
+        raise UserError("NODES= needs ON=slurm: without ON=slurm, labkit measures this machine alone.")
     if nodes and not (nodes.isascii() and nodes.isdigit() and int(nodes) > 0):
-        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, as many as Slurm may give.")
+        raise UserError(f"NODES={nodes} is no number of nodes; valid: 1, 2 and so on, up to what Slurm may allocate.")
     return int(nodes or 1)
 
 
@@ -96,7 +96,7 @@ def report(
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
-    """Measure what is missing on this machine and render the site."""
+    """Measure on this machine what has no record yet, and render the site."""
     from labkit.report.make import make_report
 
     request = _request(hw, study, scale, data, force, weights, reuters, keep_traces)
@@ -110,7 +110,7 @@ def report(
 
 @app.command()
 def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
-    """The site of a profile from its records, measuring nothing."""
+    """Render the site of a profile from its records, without measuring."""
     from labkit.report.make import make_render
 
     raise typer.Exit(make_render(_request(hw, study, scale, "")))
@@ -118,7 +118,7 @@ def render(hw: Hw = "", study: StudyName = "", scale: Scale = "quick") -> None:
 
 @app.command()
 def compare(baseline: Baseline = "") -> None:
-    """All recorded profiles side by side (20_comparison)."""
+    """Show all recorded profiles side by side (20_comparison)."""
     from labkit.report.compare import make_compare
 
     raise typer.Exit(make_compare(baseline))
@@ -134,21 +134,21 @@ def plan(
     weights: Weights = "",
     reuters: Reuters = "",
 ) -> None:
-    """The trials that a report would run, and the time they should take."""
+    """List the trials that a report would run, and the time they should take."""
     from labkit.report.make import make_plan
     from labkit.run.progress import duration
 
     _, _, plans = make_plan(_request(hw, study, scale, data, force, weights, reuters))
-    for one in plans:
-        print(one.line())
-        for trial in one.trials:
-            print(f"      {trial_label(trial, beside=one.trials)}")
-    print(f"Together about {duration(sum(one.seconds for one in plans))}.")
+    for study_plan in plans:
+        print(study_plan.line())
+        for trial in study_plan.trials:
+            print(f"      {trial_label(trial, beside=study_plan.trials)}")
+    print(f"Together about {duration(sum(study_plan.seconds for study_plan in plans))}.")
 
 
 @app.command()
 def pack(hw: Hw = "") -> None:
-    """Compress the records of a profile, to be committed; what measures next unpacks them again."""
+    """Compress the records of a profile for a commit. The next measurement unpacks them again."""
     from labkit.report.keep import pack_records
 
     for sentence in pack_records(hw):
@@ -157,7 +157,7 @@ def pack(hw: Hw = "") -> None:
 
 @app.command()
 def profile() -> None:
-    """Write a params/<name>.yaml for the hardware found here."""
+    """Write a params/<name>.yaml for this machine's hardware."""
     from labkit.hardware.host import this_host
     from labkit.report.generate import write_profile
 
@@ -167,10 +167,10 @@ def profile() -> None:
 
 @app.command()
 def doctor() -> None:
-    """What was found, what matches, what is missing and how to get it."""
+    """Show this machine's hardware and packages, the profiles that match, and how to install what is missing."""
     from labkit.doctor import examine
 
-    marks = {True: "ok  ", False: "MEND", None: "note"}
+    marks = {True: "ok  ", False: "FIX ", None: "note"}
     broken = 0
     for fine, sentence in examine():
         broken += fine is False
@@ -184,7 +184,7 @@ def trace(
         list[str], typer.Argument(help="Traces of PyTorch's profiler, .json or .json.gz.", show_default=False)
     ],
 ) -> None:
-    """Say what a trace of PyTorch's profiler holds: kernels by class, gaps, copies, calls, sections."""
+    """Summarise traces of PyTorch's profiler: kernels by class, gaps, copies, calls, sections."""
     from labkit.measure.trace import analyse
     from labkit.results.trace_tables import sentence, tables
 
@@ -201,11 +201,11 @@ def trace(
 
 @data_app.command("check")
 def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The folder to look at.")] = "") -> None:
-    """Say what a folder of images holds, or refuse it."""
+    """Describe the images in a folder, or say why labkit cannot use it."""
     from labkit.data import inspect_folder
 
     if not path:
-        raise UserError("say which folder to look at: `labkit data check /folder`, or `make data-check DATA=/folder`.")
+        raise UserError("say which folder to check: `labkit data check /folder`, or `make data-check DATA=/folder`.")
     for sentence in inspect_folder(path):
         print(sentence)
 
@@ -215,7 +215,7 @@ def main() -> None:
     for name in (
         *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
     ):
-        if os.environ.get(name) == "":  # make exports every variable, also those nobody gave
+        if os.environ.get(name) == "":  # make exports every variable, also those that the user did not set
             del os.environ[name]
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -226,16 +226,16 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
-        # Typer's and Click's usage errors have no common base over their versions, but all say their message this way.
+        # Usage errors of Typer and Click have no common base class across versions, but all have this method.
         if not hasattr(error, "format_message"):
             raise
-        said = str(error.format_message())
-        hint = " `labkit --help` lists what there is." if said.startswith("No such command") else ""
-        print(f"labkit: {said}{hint}", file=sys.stderr)
+        message = str(error.format_message())
+        hint = " `labkit --help` lists the commands." if message.startswith("No such command") else ""
+        print(f"labkit: {message}{hint}", file=sys.stderr)
         sys.exit(2)
-    if code == INTERRUPTED:  # which newer Typers return themselves
+    if code == INTERRUPTED:  # newer versions of Typer return it instead of raising
         print(
-            "\nlabkit: interrupted. What was measured is kept; the same command (without FORCE=1) goes on from there.",
+            "\nlabkit: interrupted. Finished measurements are kept; the same command (without FORCE=1) continues.",
             file=sys.stderr,
         )
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""`make doctor`: what was found, what matches, what is missing and how to get it."""
+"""`make doctor`: reports this machine's hardware, packages, matching profiles, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from labkit.places import ROOT
 from labkit.run.available import ask
 
 GIB = 2.0**30
-REPORT_BYTES = 2 * GIB  # caches and pages of a quick report, generously
+REPORT_BYTES = 2 * GIB  # a generous estimate for caches and pages of a quick report
 
 
 def examine() -> Iterator[tuple[bool | None, str]]:
-    """(True = fine, False = must be mended, None = worth knowing) and a sentence, one finding after the other."""
+    """Yield each finding as its state (True = fine, False = must be fixed, None = a note) and a sentence."""
     host = this_host()
     yield True, f"This machine: {host.summary()}; {host.os}, Python {host.python}; host id {host.id}."
     for note in host.notes:
@@ -44,22 +44,22 @@ def _profiles(host: Host) -> Iterator[tuple[bool | None, str]]:
         yield False, str(error)
         return
     if detected is None:
-        yield None, "No profile knows this GPU: `make report` writes one; `make profile` does it without measuring."
+        yield None, "No profile matches this GPU: `make report` writes one; `make profile` writes it without measuring."
         return
     yield True, f"`make report` will use the profile {detected.name!r}: {detected.title}."
     fitting = [name for name in profile_names() if mismatch(load_profile(name), host) is None]
-    others = [name for name in fitting if name != detected.name]
-    if others:
-        yield None, f"Profiles that also fit: {', '.join(others)} (HW=…)."
+    alternatives = [name for name in fitting if name != detected.name]
+    if alternatives:
+        yield None, f"Other profiles that match: {', '.join(alternatives)} (HW=…)."
 
 
 def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
-    of_frameworks = {package for name, one in KNOWN.items() if is_keras(name) for package in one.packages} - {"torch"}
+    of_frameworks = {package for name, spec in KNOWN.items() if is_keras(name) for package in spec.packages} - {"torch"}
     lacking = [name for name in PACKAGES if name not in host.packages and name not in of_frameworks]
     here = ", ".join(f"{name} {version}" for name, version in host.packages.items())
     yield True, f"Packages: {here}."
     for name in lacking:
-        # A GPU host with a torch of its own runs the workbook without JupyterLab.
+        # A GPU host with its own torch runs the workbook without JupyterLab.
         fine = None if name == "jupyterlab" else False
         yield fine, f"{name} is not installed: `make setup`, or {sys.executable} -m pip install {name}."
     try:
@@ -70,7 +70,7 @@ def _packages(host: Host) -> Iterator[tuple[bool | None, str]]:
 
 
 def _frameworks(host: Host) -> Iterator[tuple[bool | None, str]]:
-    """Each framework's version and the device it runs on, or how to get it; one study alone needs more than PyTorch."""
+    """Yield each framework's version and device, or how to install it. Only one study needs more than PyTorch."""
     device, versions = "cuda" if host.gpus else "cpu", host.framework_versions()
     for name in KNOWN:
         answer = ask(name, device) if is_keras(name) else None
@@ -83,7 +83,7 @@ def _frameworks(host: Host) -> Iterator[tuple[bool | None, str]]:
 
 
 def _compiler(*, on_gpu: bool) -> tuple[bool | None, str]:
-    """Triton builds its launchers with a C compiler, Inductor a CPU's kernels with a C++ one."""
+    """Return a finding on compilers: Triton builds launchers with a C compiler, Inductor CPU kernels with a C++ one."""
     wanted = ("cc", "gcc", "clang") if on_gpu else ("g++", "c++", "clang++")
     compiler = next(filter(None, map(shutil.which, wanted)), None)
     if compiler:
@@ -96,7 +96,7 @@ def _torch_and_gpu(host: Host) -> Iterator[tuple[bool | None, str]]:
     try:
         import torch
     except ImportError:
-        return  # said among the packages
+        return  # `_packages` reports it
     capability, build = host.gpus[0].compute_capability, f"torch {torch.__version__}"
     again = "remove .venv and run `make setup"
     if torch.version.cuda is None:

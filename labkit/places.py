@@ -1,4 +1,4 @@
-"""Where the project lies, and how a file is replaced so that nobody reads half of it."""
+"""Paths of the project, and the atomic replacement of a file, so that nobody reads half of it."""
 
 import os
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def notebook_of(study: str) -> Path:
-    """The notebook of a study."""
+    """Return the path of a study's notebook."""
     return ROOT / "notebooks" / f"{study}.ipynb"
 
 
 def as_typed(path: Path) -> str:
-    """A path as a person would type it in the project's folder."""
+    """Return a path relative to the project's folder; a path outside it stays as it is."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A place for the new content of `path`, which it gets whole when the block ends well, or not at all."""
+    """Yield a temporary path for `path`'s new content, and replace `path` atomically if the block raises nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,9 +1,9 @@
-"""Several processes that run one trial together: which of them this is, and what they say to each other beside it.
+"""Several processes that run one trial together: this process's rank, and the control messages between ranks.
 
-Rank 0 leads. It decides how many steps a block has, times it and keeps the result; the others hear of each block and do
-the same steps. What is said goes over Gloo, so that it costs the devices nothing; `work` is the group that gradients
-take: NCCL where each rank has a GPU. Nothing waits with a time limit: the runner watches over them and ends a group
-that hangs.
+Rank 0 leads. It chooses how many steps a block has, times the block and keeps the result. The other ranks receive each
+block's number of steps and run the same steps. Control messages go over Gloo, so they cost the devices nothing.
+Gradients go over the group `work`, which uses NCCL if each rank has a GPU. Waits last
+up to 7 days, because the runner watches the ranks and ends a group that hangs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FOREVER = timedelta(days=7)
 
 @dataclass(frozen=True)
 class Team:
-    """Ranks that work together, 0 to size - 1 among themselves; `first` is the number of their first in the world.
+    """Ranks 0 to size - 1 that work together. `first` is the world rank of the team's rank 0.
 
-    `control` and `work` are process groups of torch.distributed. `half` is the half of them that this rank is in.
+    `control` and `work` are process groups of torch.distributed. `half` is the half of the team with this rank.
     """
 
     rank: int
@@ -35,21 +35,21 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this process decides and times."""
+        """Whether this process is rank 0, which chooses and times the blocks."""
         return self.rank == 0
 
     def barrier(self) -> None:
-        """Wait for all of the team."""
+        """Wait for all ranks of the team."""
         import torch.distributed as dist
 
         dist.barrier(group=self.control)
 
     def announce(self, steps: int) -> None:
-        """Say, as the leader, how many steps the next block has; 0 ends the trial."""
+        """Send, as the leader, the number of steps of the next block to the team; 0 ends the trial."""
         self._broadcast(steps)
 
     def hear(self) -> int:
-        """What the leader announces next."""
+        """Return the number of steps that the leader announces next; 0 ends the trial."""
         return self._broadcast(0)
 
     def _broadcast(self, value: int) -> int:
@@ -61,7 +61,7 @@ class Team:
         return int(number)
 
     def most(self, value: float) -> float:
-        """The largest of the ranks' values, to all."""
+        """Return the largest of the ranks' values, on every rank."""
         import torch
         import torch.distributed as dist
 
@@ -70,7 +70,7 @@ class Team:
         return float(number)
 
     def gather(self, value: object) -> list[Any]:
-        """One value of each rank, in their order, to all."""
+        """Return each rank's value, in the order of the ranks, on every rank."""
         import torch.distributed as dist
 
         values: list[Any] = [None] * self.size
@@ -78,16 +78,16 @@ class Team:
         return values
 
     def agree(self, refused: str | None) -> None:
-        """All say whether they can run the trial, or why not; Unsupported in all when one of them can't."""
+        """Exchange between ranks whether each can run the trial. Raise Unsupported on every rank if any rank cannot."""
         for reason in self.gather(refused):
             if reason is not None:
                 raise Unsupported(str(reason))
 
 
 class World:
-    """All processes of a run, cut into teams of the first so many ranks: one for each of `sizes`.
+    """All processes of a run, with a team of the first ranks for each of `sizes`.
 
-    Those whose size is among `halved` are cut into two halves too. `backend` is what gradients go by.
+    Teams whose size is in `halved` are also divided into two halves. `backend` exchanges gradients.
     """
 
     def __init__(self, sizes: Iterable[int], *, backend: str, halved: Iterable[int] = ()) -> None:
@@ -97,17 +97,17 @@ class World:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._backend, cut = backend, set(halved)
         self._teams: dict[int, Team] = {}
-        for size in sorted({one for one in sizes if 1 < one <= self.size}):  # every rank makes each group, in one order
+        for size in sorted({n for n in sizes if 1 < n <= self.size}):  # all ranks make all groups, in the same order
             half = None
             if size in cut:
                 halves = [self._make(first, size // 2) for first in (0, size // 2)]
-                half = next((one for one in halves if one is not None), None)
+                half = next((part for part in halves if part is not None), None)
             whole = self._make(0, size)
             if whole is not None:
                 self._teams[size] = replace(whole, half=half)
 
     def _make(self, first: int, size: int) -> Team | None:
-        """The team of so many ranks; None to a rank that is not among them."""
+        """Return the team of `size` ranks from `first` on; None on a rank outside it. Every rank must call this."""
         import torch.distributed as dist
 
         members = list(range(first, first + size))
@@ -116,13 +116,13 @@ class World:
         return Team(self.rank - first, size, control, work, first) if self.rank in members else None
 
     def wait_for_all(self) -> None:
-        """Until every process has come here."""
+        """Wait until every process calls this."""
         import torch.distributed as dist
 
         dist.barrier()
 
     def team_of(self, processes: int) -> Team | None:
-        """This process's team for a trial of so many; None where it is one process or takes no part."""
+        """Return this process's team for a trial of `processes`; None for one process or a rank that takes no part."""
         return self._teams.get(processes)
 
 
@@ -130,15 +130,15 @@ _present: Team | None = None
 
 
 def team() -> Team | None:
-    """The processes that run the present trial together; None where it is this one alone."""
+    """Return the team that runs the present trial; None if this process runs it alone or takes no part."""
     return _present
 
 
 @contextmanager
-def working_as(one: Team | None) -> Iterator[None]:
-    """Run a trial as part of that team."""
+def working_as(members: Team | None) -> Iterator[None]:
+    """Make `members` the present team within the context."""
     global _present
-    before, _present = _present, one
+    before, _present = _present, members
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The studies and the metrics: their ids, questions, units and directions. Every other room looks names up here."""
+"""The studies and the metrics: their ids, questions, units and directions. Every other package looks names up here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Better = Literal["more", "less", "neither"]
 
 @dataclass(frozen=True)
 class Study:
-    """One notebook: one question."""
+    """A study: one notebook that answers one question."""
 
     id: str
     title: str
@@ -20,20 +20,20 @@ class Study:
 
     @property
     def name(self) -> str:
-        """The id without its number, as claims use it (`01_training` -> `training`)."""
+        """The id without its number, the form that claims use (`01_training` -> `training`)."""
         return self.id.split("_", 1)[1]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that records carry: its field name (unit last), how to print it, and which direction is better."""
+    """A number in records: its field name (unit last), how to print it, and which direction is better."""
 
     name: str
     label: str
     unit: str
     better: Better
     scale: float = 1.0  # printed value = stored SI value * scale
-    share: bool = False  # a part of a whole: between 0 and 1, and so is its interval
+    share: bool = False  # a part of a whole: the value and its interval lie between 0 and 1
 
     @property
     def si_unit(self) -> str:
@@ -41,7 +41,7 @@ class Metric:
         return _SI_UNITS.get(self.unit, self.unit) or "1"
 
 
-COMPARISON = "20_comparison"  # measures nothing: it is made of all profiles' records
+COMPARISON = "20_comparison"  # measures nothing: it shows all profiles' records
 
 _SI_UNITS = {
     **{"%": "1", "x": "1", "ms": "s", "days": "s", "mJ": "J", "MHz": "Hz", "TFLOP/s": "FLOP/s", "GFLOP": "FLOP"},
@@ -155,10 +155,10 @@ METRICS: dict[str, Metric] = {
     )
 }
 
-# What records may say in words: a claim may test whether it changes.
+# Fields of records with words as values. A claim may test whether such a value changes.
 LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolution time is spent in"}
 
-# What frameworks are called, by the words of trials.
+# Names of the frameworks for readers, by the trial's field `framework`.
 FRAMEWORK_TITLES: dict[str, str] = {
     "torch": "PyTorch",
     "keras-torch": "Keras on PyTorch",
@@ -166,8 +166,8 @@ FRAMEWORK_TITLES: dict[str, str] = {
     "keras-jax": "Keras on JAX",
 }
 
-# Fields that studies to come will add to a trial. Claims are fixed before measuring, so they name them already; a test
-# sees to it that a field leaves this list when it becomes one.
+# Fields that future studies will add to a trial. Claims are fixed before measuring, so they use these names already. A
+# test checks that a field leaves this list once a trial has it.
 PLANNED_FIELDS: dict[str, str] = {
     "cache": "12_data_pipeline: the page cache, cold or warm",
 }
@@ -177,7 +177,7 @@ PASSES: dict[str, int] = {"smoke": 1, "quick": 3, "full": 6}
 
 
 def find_study(name: str) -> Study:
-    """The study called `01_training`, `training` or `01`; UserError with the valid ids otherwise."""
+    """Return the study named `01_training`, `training` or `01`. Raise UserError with the valid ids for another name."""
     for study in STUDIES.values():
         if name in (study.id, study.name, study.id.split("_", 1)[0]):
             return study
@@ -185,14 +185,14 @@ def find_study(name: str) -> Study:
 
 
 def find_metric(name: str) -> Metric:
-    """The metric of that name; UserError with the valid names otherwise."""
+    """Return the metric of that name. Raise UserError with the valid names for another name."""
     if name not in METRICS:
         raise unknown("metric", name, METRICS)
     return METRICS[name]
 
 
 def check_scale(name: str) -> str:
-    """`name` if it is a scale; UserError with the valid scales otherwise."""
+    """Return `name` if it is a scale. Raise UserError with the valid scales otherwise."""
     if name not in SCALES:
         raise unknown("scale", name, SCALES)
     return name

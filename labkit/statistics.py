@@ -1,8 +1,8 @@
-"""Intervals and dispersion, as "How a number is made" has them.
+"""Intervals and dispersion, as described in "How a number is made".
 
 Throughputs and times are positive and their noise is multiplicative, so means and intervals are formed on logarithms
-(the point is a geometric mean). Over passes the interval is Student's t: passes are fresh processes, so their values
-are independent, which blocks within a pass are not (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15, rules 5 and 6).
+(the point is a geometric mean). Over passes the interval is Student's t. Passes are fresh processes, so their values
+are independent, while blocks within a pass are not (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15, rules 5 and 6).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A point with its 95 % interval over `n` values; `low` and `high` are None where n < 2."""
+    """A point with its 95 % interval over `n` values. `low` and `high` are None if n < 2."""
 
     point: float
     low: float | None
@@ -29,18 +29,17 @@ class Interval:
 
 
 def log_interval(values: Sequence[float]) -> Interval:
-    """Geometric mean of positive `values` with Student's t interval on the logarithm.
+    """Return the geometric mean of positive `values` with Student's t interval on the logarithm.
 
-    One value gives a point without an interval. Raises ValueError for no values or one that is not positive and finite.
+    One value gives a point without an interval. Raise ValueError for no values, or a value not positive and finite.
     """
     return _exponential(linear_interval(np.log(_positive(values)).tolist()))
 
 
 def ratio_interval(numerator: Mapping[Any, float], denominator: Mapping[Any, float]) -> Interval | None:
-    """Interval of a ratio taken within each pass first: both arguments map a pass's number to its value.
+    """Return the interval of a ratio taken within each pass: both arguments map a pass's number to its value.
 
-    Passes that hold only one of the two are left out; None when no pass holds both. Raises ValueError
-    as `log_interval` does.
+    Passes in only one argument are left out. Return None if no pass is in both. Raise ValueError as `log_interval`.
     """
     shared = sorted(set(numerator) & set(denominator))
     if not shared:
@@ -50,9 +49,9 @@ def ratio_interval(numerator: Mapping[Any, float], denominator: Mapping[Any, flo
 
 
 def linear_interval(values: Sequence[float]) -> Interval:
-    """Arithmetic mean with Student's t interval: for differences, and for shares that may be 0.
+    """Return the arithmetic mean with Student's t interval: for differences, and for shares that may be 0.
 
-    Raises ValueError for no values or one that is not finite.
+    Raise ValueError for no values, or a value that is not finite.
     """
     array = _finite(values)
     mean = float(array.mean())
@@ -63,40 +62,40 @@ def linear_interval(values: Sequence[float]) -> Interval:
 
 
 def share_interval(values: Sequence[float]) -> Interval:
-    """Mean of shares between 0 and 1 with Student's t interval, cut off at 0 and 1, where no share can be.
+    """Return the mean of shares between 0 and 1 with Student's t interval, cut off at 0 and 1.
 
-    Raises ValueError for no values, or one that is no share.
+    Raise ValueError for no values, or a value outside 0 to 1.
     """
-    found = linear_interval(values)
+    linear = linear_interval(values)
     if min(values) < 0 or max(values) > 1:
         raise ValueError(f"a share lies between 0 and 1, not {list(values)}")
-    low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (found.low, found.high))
-    return Interval(found.point, low, high, found.n)
+    low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (linear.low, linear.high))
+    return Interval(linear.point, low, high, linear.n)
 
 
 def difference_interval(minuend: Mapping[Any, float], subtrahend: Mapping[Any, float]) -> Interval | None:
-    """Interval of a difference taken within each pass first, as `ratio_interval` does for ratios."""
+    """Return the interval of a difference taken within each pass; None if no pass is in both arguments."""
     shared = sorted(set(minuend) & set(subtrahend))
     return linear_interval([minuend[n] - subtrahend[n] for n in shared]) if shared else None
 
 
 def unpaired_difference(minuend: Sequence[float], subtrahend: Sequence[float]) -> Interval:
-    """Interval of the difference of two means whose values share no passes (Welch 1947); n is the smaller count."""
+    """Return the interval of the difference of two means over different passes (Welch 1947); n is the smaller count."""
     first, second = _finite(minuend), _finite(subtrahend)
     point, n = float(first.mean() - second.mean()), min(len(first), len(second))
     if n < 2:
         return Interval(point, None, None, n)
-    parts = [float(one.var(ddof=1)) / len(one) for one in (first, second)]
+    parts = [float(sample.var(ddof=1)) / len(sample) for sample in (first, second)]
     total = sum(parts)
     if total == 0:
         return Interval(point, point, point, n)
-    degrees = total**2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, (first, second), strict=True))
+    degrees = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (first, second), strict=True))
     half = t_quantile(CONFIDENCE, degrees) * math.sqrt(total)
     return Interval(point, point - half, point + half, n)
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
-    """Interval of the ratio of two geometric means whose values share no passes: Welch's on the logarithms."""
+    """Return the interval of the ratio of two geometric means over different passes: Welch's on the logarithms."""
     logs = (np.log(_positive(values)).tolist() for values in (numerator, denominator))
     return _exponential(unpaired_difference(*logs))
 
@@ -107,11 +106,11 @@ def _exponential(logs: Interval) -> Interval:
 
 
 def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval:
-    """First share minus the second, of two answers to each of the same n questions, with its 95 % interval.
+    """Return the first share of right answers minus the second, to the same n questions, with its 95 % interval.
 
-    Only questions answered differently say anything. Wald's interval with half an answer added to each of the four
-    cells, which keeps its coverage when few differ: Agresti & Min (2005), Statistics in Medicine 24:729-740. Raises
-    ValueError for none or unequally many answers.
+    Only questions answered differently carry information. The interval is Wald's with half an answer added to each of
+    the four cells, which keeps its coverage if few answers differ: Agresti & Min (2005), Statistics in Medicine
+    24:729-740. Raise ValueError for no answers or different numbers of answers.
     """
     n, _, only_first, only_second = _paired_counts(first, second)
     b, c, all_ = only_first + 0.5, only_second + 0.5, n + 2.0
@@ -121,11 +120,11 @@ def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_])
 
 
 def paired_share_ratio(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval | None:
-    """First share over the second of answers to the same n questions; None where one of them is 0.
+    """Return the first share of right answers over the second, to the same n questions; None if a share is 0.
 
-    By the delta method on the logarithm, whose variance is (b + c) / ((a + b) (a + c)) with a answered rightly by both,
-    b and c by one alone: Nam & Blackwelder (2002), Statistics in Medicine 21:689-699. Half an answer is added to each
-    cell, as `paired_share_difference` does. Raises ValueError as it does.
+    The interval uses the delta method on the logarithm: the variance is (b + c) / ((a + b) (a + c)), with `a` right
+    answers by both, and `b` and `c` by the first or the second alone: Nam & Blackwelder (2002), Statistics in Medicine
+    21:689-699. Half an answer is added to each cell. Raise ValueError as `paired_share_difference` does.
     """
     n, both, only_first, only_second = _paired_counts(first, second)
     if both + only_first == 0 or both + only_second == 0:
@@ -141,9 +140,9 @@ _Z = 1.959963984540054  # the normal distribution's quantile of CONFIDENCE, two-
 
 
 def _paired_counts(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    """Questions; those answered rightly by both, by the first alone, by the second alone."""
+    """Return the numbers of questions, and of those answered rightly by both, the first alone, the second alone."""
     if len(first) != len(second) or not len(first):
-        raise ValueError(f"paired answers are to the same questions: {len(first)} and {len(second)} were given")
+        raise ValueError(f"paired answers need the same questions, at least one: {len(first)} and {len(second)} given")
     return len(first), int((first & second).sum()), int((first & ~second).sum()), int((~first & second).sum())
 
 
@@ -155,7 +154,7 @@ def _finite(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _positive(values: Sequence[float]) -> NDArray[np.float64]:
-    """`values` as an array; ValueError for none, or for one that has no logarithm."""
+    """Return `values` as an array. Raise ValueError for no values, or a value without a finite logarithm."""
     array = np.asarray(values, dtype=float)
     if not len(array):
         raise ValueError("an interval needs at least one value")
@@ -165,7 +164,7 @@ def _positive(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float | None:
-    """Standard deviation over mean; None for fewer than two values."""
+    """Return the standard deviation over the mean; None for fewer than two values."""
     if len(values) < 2:
         return None
     array = np.asarray(values, dtype=float)
@@ -173,7 +172,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
 
 
 def t_quantile(confidence: float, degrees: float) -> float:
-    """The two-sided quantile of Student's t distribution."""
-    from scipy.special import stdtrit  # scipy.stats holds the same and takes a second to import
+    """Return the two-sided quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # scipy.stats has the same function, but takes a second to import
 
     return float(stdtrit(degrees, 0.5 + confidence / 2))

@@ -1,4 +1,4 @@
-"""What a notebook holds in its hand: one study of one profile, its trials, and the one call that measures.
+"""The interface of a notebook: one study of one profile, its trials, and the call that measures.
 
 lab = open_study("01_training", hw=hw, scale=scale, mode=mode, data=data)
 trials = lab.trials(model=lab.sweep["models"], batch=lab.sweep["batch"])
@@ -41,20 +41,20 @@ from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWOR
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
-# Values of `data` in a sweep or notebook: the handwritten digits; what DATA= names; the same for trials that are only
-# timed, which synthetic32 stands in for where DATA= names images that nothing but scoring needs; the documents that
-# REUTERS= names, or those drawn in their shape.
+# Values of `data` in a sweep or notebook. DIGITS: the handwritten digits. REPORTS_OWN: the images that DATA= names.
+# TIMED: the same for trials that are only timed; synthetic32 replaces images that only scoring can use. REUTERS: the
+# documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
-SCORING = ("08_quantization",)  # the studies that can do with a validation set alone
+SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
 
-# Training and validation images of synthetic32 at each scale; other data sets are used whole.
+# Training and validation images of synthetic32 at each scale. Other data sets are used whole.
 SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
 
 
 def data_at_scale(name_or_path: str, scale: str) -> DataSet:
-    """The images of a report: the user's folder or an embedded set, as large as the scale has it.
+    """Return the images of a report: the user's folder, or an embedded set in the scale's size.
 
-    DataError or UserError for a folder that cannot be used.
+    Raise DataError or UserError for a folder that cannot be used.
     """
     if name_or_path in ("", "synthetic32"):
         train, val = SYNTHETIC_IMAGES[check_scale(scale)]
@@ -68,33 +68,33 @@ def data_at_scale(name_or_path: str, scale: str) -> DataSet:
 
 
 def documents_of_user() -> DataSet:
-    """The documents that REUTERS= names, else drawn ones; UserError or DataError for a file that cannot be used."""
+    """Return the documents that REUTERS= names, else drawn ones. Raise UserError or DataError for an unusable file."""
     return open_documents(os.environ.get(REUTERS_VARIABLE))
 
 
 def check_use(name_or_path: str, studies: Sequence[str]) -> None:
-    """UserError where a report's images can't be those of one of its studies: nothing is trained on a validation set.
+    """Raise UserError if one of the studies cannot use the report's images: no study trains on a validation set.
 
-    Asked before images are read, which may take minutes.
+    The check comes before images are read, which may take minutes.
     """
-    others = [study for study in studies if study not in SCORING]
+    training = [study for study in studies if study not in SCORING]
     try:
-        if not others or not holds_validation_set(name_or_path):
+        if not training or not holds_validation_set(name_or_path):
             return
     except OSError:
-        return  # opening it says why
+        return  # opening the folder reports the reason
     raise UserError(
-        f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(others)} "
+        f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(training)} "
         f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
     )
 
 
-# What a plan's table leaves out: the batches share a cell, and an execution mode's parts are in its name.
+# Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
 class Missing(NamedTuple):
-    """How many (trial, pass) pairs are left to measure, and how long they should take."""
+    """The number of (trial, pass) pairs left to measure, and the seconds that they should take."""
 
     pairs: int
     seconds: float
@@ -103,7 +103,7 @@ class Missing(NamedTuple):
 def what_is_missing(
     trials: Sequence[Trial], study: str, scale: str, profile: Profile, host: Host, store: Store, *, anew: bool = False
 ) -> Missing:
-    """What this host has not measured yet of the trials; `anew` measures all of them."""
+    """Return what this host has not measured yet of the trials; with `anew`, count all of them."""
     timing, records = profile.timing_at(scale, study), [] if anew else store.read(study, host.id)
     finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
     numbers = range(1, profile.passes(scale) + 1)
@@ -112,7 +112,7 @@ def what_is_missing(
 
 
 class Cpu(NamedTuple):
-    """Of a CPU what the plan of a study depends on: cores that may be used, instruction sets that decide its speed."""
+    """The properties of a CPU that a study's plan depends on: usable cores, and instruction sets that affect speed."""
 
     cores: int
     features: tuple[str, ...]
@@ -120,7 +120,7 @@ class Cpu(NamedTuple):
 
 @dataclass
 class OpenStudy:
-    """One study of one profile. `mode`: `auto` measures what is missing when the hardware is here."""
+    """One study of one profile. Mode `auto` measures what is missing if this machine has the profile's hardware."""
 
     study: Study
     profile: Profile
@@ -137,7 +137,7 @@ class OpenStudy:
 
     @cached_property
     def measures_here(self) -> bool:
-        """Whether this call may measure: the mode says so and the profile's hardware is here."""
+        """Whether this call may measure: the mode allows it and this machine has the profile's hardware."""
         if self.mode == "measure":
             require_match(self.profile, self.host)
             return True
@@ -145,13 +145,13 @@ class OpenStudy:
 
     @cached_property
     def images(self) -> DataSet | None:
-        """The data set; None when nothing can be measured here (records name theirs). UserError as `check_use`."""
+        """The data set; None if nothing can be measured here (records name their own). UserError as `check_use`."""
         check_use(self.data, [self.study.id])
         return self._images_of(self.data)
 
     @cached_property
     def digits(self) -> DataSet | None:
-        """The handwritten digits, for trials that name them whatever the report's images are; None as `images`."""
+        """The handwritten digits, for trials that name them with any images of the report; None as `images`."""
         return self._images_of(DIGITS)
 
     @cached_property
@@ -161,7 +161,7 @@ class OpenStudy:
         return self._images_of("") if own is not None and own.validation_only else own
 
     def scoring(self) -> dict[str, SweepValue]:
-        """The fields of this study's scored trials that depend on the report's images: how many, batch, and size."""
+        """Return the fields of scored trials that depend on the report's images: their number, batch and size."""
         if self.images is None or not self.images.validation_only:
             return {"scored": self.sweep["scored"], "batch": self.sweep["scored_batch"]}
         sizes = {"scored": self.sweep["imagenet_scored"], "batch": self.sweep["imagenet_batch"]}
@@ -169,10 +169,7 @@ class OpenStudy:
 
     @cached_property
     def documents(self) -> DataSet | None:
-        """The documents of networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`.
-
-        `name` and `description` say which.
-        """
+        """The documents for networks that take bags of words: REUTERS=, else `reuters_shaped`; None as `images`."""
         return documents_of_user() if self._needs_data else None
 
     def _images_of(self, name: str) -> DataSet | None:
@@ -180,17 +177,17 @@ class OpenStudy:
 
     @property
     def _needs_data(self) -> bool:
-        """Whether something is measured here, or planned to be."""
+        """Whether this call measures here, or plans to."""
         return self.measures_here or (self.mode == "plan" and mismatch(self.profile, self.host) is None)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The kinds of device that a comparison within this profile's machine has: `cuda` and `cpu`, or `cpu` alone."""
+        """The kinds of device to compare within this profile's machine: `cuda` and `cpu`, or `cpu` alone."""
         return DEVICES if self.profile.device.kind == "cuda" else ("cpu",)
 
     @cached_property
     def cpu(self) -> Cpu:
-        """The CPU of this machine where it may measure, else that of the host whose records are shown."""
+        """The CPU of this machine if it may measure, else the CPU of the host whose records are shown."""
         if self._shown_host is None:
             return Cpu(self.host.cpu_cores, self.host.cpu_features)
         recorded = read_host(self.store.report, self._shown_host)
@@ -198,15 +195,15 @@ class OpenStudy:
 
     @cached_property
     def _shown_host(self) -> str | None:
-        """The host whose records are shown; None where this machine measures or plans to, and without records."""
+        """The id of the host whose records are shown; None if this machine measures or plans, or without records."""
         here = self.mode == "plan" or self.measures_here
         return None if here else host_to_show(self.store, self.study.id, None)
 
     @property
     def device_counts(self) -> list[int]:
-        """How many devices a study of several gives to trials: powers of two, and all of the profile's.
+        """The numbers of devices in a study of several devices: powers of two, and all of the profile's.
 
-        A CPU has one device; two processes that share its cores stand for two.
+        A CPU counts as one device. Two processes that share its cores count as two.
         """
         if self.profile.device.kind == "cpu":
             return [1, 2] if self.cpu.cores > 1 else [1]
@@ -215,31 +212,31 @@ class OpenStudy:
 
     @property
     def threads_of_each(self) -> int:
-        """The threads of each process of such a trial, whether one runs or several; 0 leaves a GPU's host alone."""
+        """The threads of each process in a study of several devices, for every number of processes; 0 with GPUs."""
         return 0 if self.profile.device.kind == "cuda" else max(1, self.cpu.cores // self.device_counts[-1])
 
     @property
     def interconnects(self) -> tuple[str, ...]:
-        """The ways between this profile's devices that can be told apart: of a CPU's processes there is one."""
+        """The interconnects that this profile can select. Processes on a CPU have only one."""
         return INTERCONNECTS if self.profile.device.kind == "cuda" else INTERCONNECTS[:1]
 
     @cached_property
     def nodes(self) -> int:
-        """Over how many nodes trials may run: this job's, 1 without one; where only records are shown, theirs."""
+        """The number of nodes for trials: this Slurm job's, else 1; the records' largest if only records are shown."""
         if self.mode == "plan" or self.measures_here:
             return nodes_here().count
         records = self.store.read(self.study.id, self._shown_host) if self._shown_host else []
         return max((record.as_trial.nodes for record in records), default=1)
 
     def thread_counts(self, asked: object) -> list[int]:
-        """The axis of threads that a sweep asks for, on this CPU: see `labkit.trial.thread_counts`."""
+        """Return the axis of threads that a sweep asks for, on this CPU: see `labkit.trial.thread_counts`."""
         return thread_counts(asked, self.cpu.cores)
 
     def trials(self, **axes: Any) -> list[Trial]:
-        """Every combination of the given fields on this profile's device and data; a list is an axis.
+        """Return every combination of the given fields on this profile's device and data; a list is an axis.
 
         `data` is "digits" for the handwritten digits, "none" for workloads without images, "timed" for `timed_images`,
-        "reuters" for `documents`, else the report's own.
+        "reuters" for `documents`, else the report's images. Raise UserError for an unknown field, value or network.
         """
         device, data = {"device": self.profile.device.kind}, str(axes.get("data", ""))
         if data == NO_DATA:
@@ -260,9 +257,9 @@ class OpenStudy:
         return trials
 
     def ceilings(self, device: str | None = None) -> list[Trial]:
-        """The trials that measure a device's own ceilings: an FP32 matrix product and a copy in its memory.
+        """Return the trials that measure a device's ceilings: an FP32 matrix product and a copy in its memory.
 
-        `device` is `cuda` or `cpu`, without it what the profile is of.
+        `device` is `cuda` or `cpu`, by default the profile's kind.
         """
         kind = device or self.profile.device.kind
         edge, copied_bytes = (8192, 2**32) if kind == "cuda" else (2048, 2**28)
@@ -272,7 +269,7 @@ class OpenStudy:
         ]
 
     def plan(self, trials: Sequence[Trial]) -> Table:
-        """What `measure` is about to do with these trials: the configurations, and how long it takes here."""
+        """Return a table of the configurations that `measure` will run. Its caption has the time that they take."""
         passes, caption = self.profile.passes(self.scale), "Shown from records; nothing is measured."
         if self.measures_here:
             missing = what_is_missing(trials, self.study.id, self.scale, self.profile, self.host, self.store)
@@ -288,9 +285,9 @@ class OpenStudy:
         return Table(shown, shown, f"{len(frame)} configurations, {passes} runs each. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
-        """Measure what is missing (if this call may) and give the results that the page shows."""
+        """Measure what is missing, if this call may measure, and return the results that the page shows."""
         if self.mode == "plan":
-            raise LabkitError("a plan measures nothing: the cells up to the one tagged `trials` are its input.")
+            raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
         if self.measures_here:
             measure(
                 trials,
@@ -300,8 +297,8 @@ class OpenStudy:
                 host=self.host,
                 store=self.store,
             )
-        # This host's records, else the newest complete host's, at the largest complete scale; at the scale of this
-        # call those of the trials that are asked for now.
+        # This host's records, else those of the newest complete host, at the largest complete scale. At this call's
+        # scale, only records of the given trials.
         keys = [trial.key for trial in trials] if self.measures_here else None
         asked = (self.scale, keys)
         records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
@@ -309,13 +306,13 @@ class OpenStudy:
         return Results([records], self._other_hosts)
 
     def _other_hosts(self) -> list[StudyRecords]:
-        """The same study on the other hosts of this profile."""
+        """Return the records of this study on the profile's hosts that are not shown."""
         shown = host_to_show(self.store, self.study.id, self.host.id)
         hosts = [host for host in self.store.hosts(self.study.id) if host != shown]
         return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
 
     def verdicts(self, results: Results) -> Findings:
-        """What the records shown, and those of other studies that a claim needs, say of this study's claims."""
+        """Return the verdicts on this study's claims, from the records shown and those of other studies."""
         seen = evidence(self.profile.name, self.host.id, known=results.selected)
         return Findings(judge_all(load_papers(), seen, self.study.id))
 
@@ -323,13 +320,16 @@ class OpenStudy:
 def open_study(
     study: str, *, hw: str = "", scale: str = "quick", mode: str = "auto", data: str = "", host: Host | None = None
 ) -> OpenStudy:
-    """Open a study. `hw` names a profile, empty detects it. UserError for an unknown study, profile, scale or mode."""
+    """Open a study. `hw` names a profile; if empty, the profile is detected.
+
+    Raise UserError for an unknown study, profile, scale or mode, and LabkitError if no profile matches this machine.
+    """
     if mode not in MODES:
         raise unknown("mode", mode, MODES)
     here = host or this_host()
     profile = load_profile(hw) if hw else detect(here)
     if profile is None:
-        raise LabkitError(f"no profile knows {here.summary()}: `make profile` writes one.")
+        raise LabkitError(f"no profile matches {here.summary()}: `make profile` writes one.")
     return OpenStudy(
         study=find_study(study),
         profile=profile,

@@ -1,7 +1,7 @@
 """A trial: one configuration to measure, its stable key, and grids of trials.
 
-The key is the canonical JSON of the fields that differ from their defaults. A field added later, whose default is the
-old behaviour, therefore changes no key that stands in a committed record (`tests/unit/test_trial.py` pins some).
+The key is the canonical JSON of the fields that differ from their defaults. So a field added later, with the old
+behaviour as its default, changes no key in a committed record (`tests/unit/test_trial.py` pins some).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 
 from labkit.errors import UserError, unknown
 
-# PyTorch as it is, or Keras 3 on one of its three back ends.
+# PyTorch itself, or Keras 3 on one of its three back ends.
 FRAMEWORKS = ("torch", "keras-torch", "keras-tensorflow", "keras-jax")
-# `openvino` and `triton+graph` predict only: another library's engine on a CPU, INT8 by kernels of our own on a GPU.
-# `function` and `xla` are of Keras: TensorFlow's traced function without a compiler, and XLA's programs.
+# `openvino` (a CPU library) and `triton+graph` (labkit's kernels on a GPU, also in INT8) only predict.
+# `function` and `xla` are for Keras: TensorFlow's traced function without a compiler, and XLA's programs.
 ENGINES = ("eager", "compile", "graph", "compile+graph", "openvino", "triton+graph", "function", "xla")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 DEVICES = ("cuda", "cpu")
-# Of several GPUs. `direct`: from one to the other, over whatever link they have; `host`: through the host's memory;
-# `sockets`: through the operating system's network, as between machines.
+# Between GPUs. `direct`: from GPU to GPU over the link they have; `host`: through the host's memory; `sockets`: through
+# the operating system's network, as between machines.
 INTERCONNECTS = ("direct", "host", "sockets")
-# Between nodes. `any`: whatever the library finds; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
+# Between nodes. `any`: the library's choice; `ethernet`: sockets over Ethernet; `infiniband`: InfiniBand's verbs.
 NETWORKS = ("any", "ethernet", "infiniband")
-# Of training: one job on all devices; two jobs of the same kind at once, each on half of them (on one device both);
-# two jobs that take turns on all of them.
+# For training: one job on all devices; two equal jobs at once, each on half of the devices (one device holds both); two
+# jobs that take turns on all devices.
 ARRANGEMENTS = ("alone", "at_once", "in_sequence")
-# Of a WGAN: what keeps the critic's slope bounded, the clipping of its weights or a penalty on its gradients.
+# For a WGAN: the critic's slope is bounded by clipping its weights, or by a penalty on its gradients.
 CONSTRAINTS = ("clipping", "gradient_penalty")
-# The fields whose values are words.
+# The valid values of the fields that hold one of several words.
 WORDS = MappingProxyType(
     {
         "engine": ENGINES,
@@ -42,33 +42,33 @@ WORDS = MappingProxyType(
         "device": DEVICES,
         "schedule": ("constant", "one_cycle", "warm_up"),
         # `indexed`: the host sends each batch's sample numbers, PyTorch's operators gather and normalise; `device`:
-        # the order lies on the device too, one kernel makes the batch.
+        # the order is on the device too, and one kernel makes the batch.
         "loader": ("indexed", "device"),
-        # Of inference. `excluded`: normalised images lie on the device, results stay there; `included`: bytes come
-        # from the host's memory and the predicted classes go back.
+        # For inference. `excluded`: normalised images are on the device, and results stay there; `included`: image
+        # bytes come from the host's memory, and the predicted classes return to it.
         "copies": ("excluded", "included"),
-        # Of inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
+        # For inference. `initial`: speed does not depend on weights; `trained`: accuracy does.
         "weights": ("initial", "trained"),
-        # On several devices. `weak`: each gets `batch` images a step; `strong`: they share them.
+        # On several devices. `weak`: each device gets `batch` images per step; `strong`: all devices share `batch`.
         "scaling": ("weak", "strong"),
         "arrangement": ARRANGEMENTS,
-        # Of several devices' gradients: averaged, or applied in turn, stale by then.
+        # Gradients of several devices are averaged, or applied in turn, when they are stale.
         "updates": ("synchronous", "asynchronous"),
-        # Of whole training runs. `apart`: each of the devices is one; `together`: a process stands for each, and one
-        # device has them all. What several devices learn can be seen of one so, and how fast they are cannot.
+        # For whole training runs. `apart`: one device per process; `together`: all processes share one device, which
+        # shows what several devices learn, but not how fast they are.
         "placement": ("apart", "together"),
         "interconnect": INTERCONNECTS,
         "network": NETWORKS,
         "gradient_precision": ("fp32", "fp16", "bf16"),  # in which several devices exchange gradients
-        # Of training on several devices of a machine. `ranks`: a process a device, gradients averaged; `one_process`:
-        # one process that copies the weights to all devices in each step (PyTorch's DataParallel).
+        # For training on several devices of a machine. `ranks`: one process per device, gradients averaged;
+        # `one_process`: one process that copies the weights to all devices in each step (PyTorch's DataParallel).
         "parallel": ("ranks", "one_process"),
         "constraint": CONSTRAINTS,
     }
 )
-NO_DATA = "none"  # of workloads that take no images
-OF_NETWORKS = ("train", "infer", "gan")  # the workloads that have one
-# What is done once a trial was timed makes no other trial of it where trials are compared.
+NO_DATA = "none"  # for workloads that take no images
+OF_NETWORKS = ("train", "infer", "gan")  # the workloads with a network
+# Fields of measurements after the timed blocks. Comparisons of trials ignore them.
 ASKED_AFTER = ("queries", "traced_iterations", "traced_s", "steps_before", "samples", "counted")
 
 _AT_LEAST = MappingProxyType(
@@ -77,7 +77,7 @@ _AT_LEAST = MappingProxyType(
         **dict.fromkeys(("energy_windows", "epochs", "queries", "threads", "scored", *ASKED_AFTER[1:]), 0),
     }
 )
-# One process splits a batch among one machine's GPUs by PyTorch, in step. Processes that stand together exchange in
+# With `one_process`, PyTorch splits a batch among one machine's GPUs, in step. With `together`, processes exchange in
 # their machine's memory.
 _OF_ONE_MACHINE = {"framework": "torch", "nodes": 1, "arrangement": "alone"}
 _GOES_ONLY_WITH = MappingProxyType(
@@ -91,14 +91,14 @@ _GOES_ONLY_WITH = MappingProxyType(
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One configuration to measure. `batch` is per device (see `scaling`); sizes are counts; `image_px` is an edge.
-    `devices` are those of all `nodes` together, as many on each (but see `placement`).
 
-    `workload` names a module of `labkit.workloads`, or, with a dot in it, any importable module that has `build`.
+    `devices` counts the devices of all `nodes`, equally many on each (but see `placement`). `workload` names a module
+    of `labkit.workloads`, or, if it contains a dot, any importable module with `build`. Invalid values raise UserError.
     """
 
     workload: str = "train"
     model: str = "resnet50"
-    image_px: int = 32  # of networks that take images; those that take words leave it as it is
+    image_px: int = 32  # for networks that take images; networks that take words keep the default
     classes: int = 1000
     stem: str = "imagenet"  # ResNets at 32x32: torchvision's stem, or `cifar` (3x3, stride 1, no pooling)
     head: str = "torchvision"  # VGGs at 32x32: torchvision's 4096-wide head, or `head512`
@@ -112,20 +112,20 @@ class Trial:
     device: str = "cuda"
     devices: int = 1
     data: str = "synthetic32"
-    data_checksum: str = ""  # of the content: records on other data never count as done
+    data_checksum: str = ""  # of the content, so that records on other data never count as done
     augment: bool = False
     seed: int = 0
-    size: int = 0  # of workloads without a model: matrix edge (matmul) or bytes (copy)
+    size: int = 0  # for workloads without a model: matrix edge (matmul) or bytes (copy)
     energy_windows: int = (
         0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
     )
     loader: str = "indexed"
-    epochs: int = 0  # train so many whole epochs, each with a validation, instead of timing blocks of steps
+    epochs: int = 0  # whole epochs to train, each with a validation, instead of timing blocks of steps
     schedule: str = "constant"  # of the learning rate over these epochs
-    target_top1: float = 0.0  # of training runs: the accuracy whose epoch is asked for; the run goes on after it
+    target_top1: float = 0.0  # in training runs: the accuracy whose first epoch is wanted; the run continues after it
     copies: str = "excluded"
-    queries: int = 0  # after the timed blocks, so many batches one at a time (fewer where time runs out), each timed
-    threads: int = 0  # of the CPU's work on one operation; 0 leaves it to the library, which takes every core it may
+    queries: int = 0  # batches timed one at a time after the timed blocks (fewer if time runs out)
+    threads: int = 0  # CPU threads of one operation; 0 leaves the number to the library, which takes every usable core
     weights: str = "initial"
     scaling: str = "weak"
     arrangement: str = "alone"
@@ -135,14 +135,14 @@ class Trial:
     gradient_precision: str = "fp32"
     nodes: int = 1
     network: str = "any"
-    traced_iterations: int = 0  # after everything else, so many steps under a profiler, in no other number
-    traced_s: int = 0  # the steps under the profiler end after so many seconds; 0: after the usual limit
-    steps_before: int = 0  # what is asked after the timed blocks begins after so many steps at least
-    counted: bool = False  # of older records, which Nsight Compute counted in; part of their keys, and asks for nothing
+    traced_iterations: int = 0  # steps under a profiler after the timed part; they enter no other number
+    traced_s: int = 0  # seconds after which the steps under the profiler end; 0 is the usual limit
+    steps_before: int = 0  # the fewest steps of the trial before the trace and the samples
+    counted: bool = False  # without effect: part of the keys of older records, in which Nsight Compute counted
     parallel: str = "ranks"
     constraint: str = "clipping"
-    samples: int = 0  # of a WGAN: after everything else, so many generated images
-    scored: int = 0  # of trained weights: so many validation images (all, where there are fewer), each hit recorded
+    samples: int = 0  # for a WGAN: images generated after all other measurements
+    scored: int = 0  # for trained weights: validation images to score (at most all), each hit recorded
 
     def __post_init__(self) -> None:
         for f in fields(self):  # 1 and 1.0 are equal but not the same JSON: one trial would have two keys
@@ -164,21 +164,21 @@ class Trial:
         if self.devices % self.nodes:
             raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
         if self.network != "any" and self.nodes == 1:
-            raise UserError(f"a trial on one node has no network between nodes: {self.network!r} takes two or more.")
+            raise UserError(f"network {self.network!r} connects nodes, and the trial has one: give nodes=2 or more.")
         if self.scaling == "strong" and self.batch % self.devices:
             raise UserError(f"a batch of {self.batch} images can't be shared by {self.devices} devices evenly.")
         if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
-            raise UserError(f"two jobs at once can't have half of {self.devices} devices each.")
+            raise UserError(f"two jobs at once need an even number of devices, or one device, not {self.devices}.")
         if not 0 <= self.target_top1 < 1:
             raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
         if self.epochs and (self.energy_windows or self.traced_iterations):
-            raise UserError("a trial trains whole epochs, or times blocks in energy windows or traces steps, not both.")
+            raise UserError("a trial trains whole epochs, or uses energy windows and traced steps, not both.")
         if self.parallel == "one_process" and self.devices == 1:
-            raise UserError("one process for all devices takes two devices or more: give devices=2, or leave parallel.")
+            raise UserError("parallel='one_process' needs two devices or more: give devices=2, or leave out parallel.")
         if self.placement == "together" and (self.devices == 1 or not self.epochs):
             raise UserError(
-                "processes that stand together on one device (placement='together') train whole epochs, and are two or "
-                "more: give epochs and devices=2, or leave placement."
+                "processes that share one device (placement='together') train whole epochs, and are two or more: give "
+                "epochs and devices=2, or leave out placement."
             )
         for (field, word), beside in _GOES_ONLY_WITH.items():
             for name, only in beside.items():
@@ -187,25 +187,25 @@ class Trial:
 
     @property
     def devices_taken(self) -> int:
-        """How many devices there have to be for it: one where all its processes stand together."""
+        """The number of physical devices that the trial needs: one if all its processes share a device."""
         return 1 if self.placement == "together" else self.devices
 
     @property
     def has_time(self) -> bool:
-        """Whether its seconds say something of its devices.
+        """Whether the trial's seconds describe its devices.
 
-        Processes that share a device take turns on it; in a training run with stale updates every device repeats all.
+        Processes that share a device take turns on it. In a training run with stale updates every device repeats all.
         """
         return self.placement == "apart" and not (self.updates == "asynchronous" and self.epochs)
 
     @property
     def batch_of_device(self) -> int:
-        """Images that each device gets in a step."""
+        """Images that each device processes in a step."""
         return self.batch // self.devices if self.scaling == "strong" else self.batch
 
     @property
     def batch_of_process(self) -> int:
-        """Images that each of its processes gets in a step."""
+        """Images that each process of the trial gets in a step."""
         return self.batch_of_step if self.parallel == "one_process" else self.batch_of_device
 
     @property
@@ -215,12 +215,12 @@ class Trial:
 
     @property
     def devices_of_node(self) -> int:
-        """Of the devices that it takes those on one node."""
+        """The number of physical devices that the trial needs on each node."""
         return self.devices_taken // self.nodes
 
     @property
     def processes(self) -> int:
-        """That run it together: one a device, and two where two jobs share one. Keras's have all devices in one."""
+        """The number of processes: one per device, two if two jobs share a device, one for Keras and `one_process`."""
         if self.framework.startswith("keras-") or self.parallel == "one_process":
             return 1
         return 2 if self.arrangement == "at_once" and self.devices == 1 else self.devices
@@ -232,25 +232,25 @@ class Trial:
         return json.dumps(changed, sort_keys=True, separators=(",", ":"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field, defaults too, as plain values."""
+        """Return every field, with those at their defaults, as JSON values."""
         return asdict(self)
 
 
 def trial_from_dict(values: dict[str, Any]) -> Trial:
-    """The trial a record holds. Fields that this version does not know are an error: the record is from a newer one."""
+    """Return the trial of a record. Raise UserError for unknown fields, which come from a newer labkit."""
     _check_fields(values, hint="The record was written by a newer labkit: update this one.")
     return Trial(**values)
 
 
 def _check_fields(names: Iterable[str], hint: str = "") -> None:
-    known = {field.name for field in fields(Trial)}
+    valid = {field.name for field in fields(Trial)}
     for name in names:
-        if name not in known:
-            raise unknown("trial field", name, known, hint=hint)
+        if name not in valid:
+            raise unknown("trial field", name, valid, hint=hint)
 
 
 def grid(**axes: Any) -> list[Trial]:
-    """Every combination of the given fields; a list or tuple is an axis, anything else is held constant.
+    """Return every combination of the given fields: a list or tuple is an axis, another value is held constant.
 
     >>> [t.batch for t in grid(model="vgg16", batch=[64, 256])]
     [64, 256]
@@ -264,17 +264,17 @@ THREADS = ("ends", "powers")
 
 
 def thread_counts(asked: object, cores: int) -> list[int]:
-    """An axis of `threads` on a CPU of so many cores: `ends`, one and all; `powers`, powers of two up to all; a list.
+    """Return an axis of `threads` on a CPU: `ends` is 1 and all cores, `powers` powers of two up to all; or a list.
 
     >>> thread_counts("powers", 12), thread_counts("ends", 12), thread_counts([1, 6], 12)
     ([1, 2, 4, 8, 12], [1, 12], [1, 6])
     """
     if isinstance(asked, (list, tuple)):
-        if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in asked):
+        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in asked):
             raise UserError(f"a sweep of threads is a list of numbers of at least 1, not {asked!r}.")
         return list(dict.fromkeys(asked))
     if asked not in THREADS:
-        raise unknown("sweep of threads", str(asked), THREADS, hint="A list of numbers is one too.")
+        raise unknown("sweep of threads", str(asked), THREADS, hint="A list of numbers is valid too.")
     between = [2**power for power in range(1, cores.bit_length()) if 2**power < cores] if asked == "powers" else []
     return sorted({1, *between, cores})
 

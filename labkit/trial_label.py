@@ -1,4 +1,4 @@
-"""What a trial is called in plans and progress: as little as tells it from those beside it."""
+"""Labels of trials in plans and progress: the shortest text that distinguishes a trial from those beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from labkit.trial import OF_NETWORKS, Trial
 
-# The fields that a label may name, in its order, each with how its value is said.
+# The fields that a label may name, in the label's order, each with its value's format.
 _NAMED = MappingProxyType(
     {
         **dict.fromkeys(("image_px", "precision", "engine", "optimizer"), "{}"),
@@ -18,7 +18,7 @@ _NAMED = MappingProxyType(
         **{"device": "{}", "framework": "{}"},
     }
 )
-# Of these a default is named too. Most trials leave the others as they are.
+# Fields that a label names at their default too. Most trials leave the remaining fields at their defaults.
 _DEFAULT_NAMED = (
     *("image_px", "precision", "engine", "optimizer", "memory_format", "copies", "weights", "threads"),
     *("constraint", "device", "framework"),
@@ -26,14 +26,14 @@ _DEFAULT_NAMED = (
 
 
 def trial_label(trial: Trial, *, beside: Iterable[Trial] = ()) -> str:
-    """A short name for people: model and batch, and whatever differs among `beside`."""
+    """Return a short name: model and batch, or the workload, and the fields that differ among `beside`."""
     parts = [f"{trial.model} batch {trial.batch}"] if trial.workload in OF_NETWORKS else [trial.workload]
     parts += [f"size {trial.size}"] if trial.size else []
     parts += [f"{trial.epochs} epochs"] if trial.epochs else []
-    usual, others = Trial(), list(beside)
+    default, neighbours = Trial(), list(beside)
     for name, form in _NAMED.items():
         value = getattr(trial, name)
-        differs = any(getattr(other, name) != value for other in others)
-        if differs and (value != getattr(usual, name) or name in _DEFAULT_NAMED):
+        differs = any(getattr(neighbour, name) != value for neighbour in neighbours)
+        if differs and (value != getattr(default, name) or name in _DEFAULT_NAMED):
             parts.append(form.format("default" if name == "threads" and not value else value))
     return " ".join(parts)

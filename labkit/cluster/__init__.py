@@ -1,4 +1,4 @@
-"""A report as a Slurm job: one script a profile, submitted once and followed to its end."""
+"""Runs a report as a Slurm job: one script per profile, submitted once and followed to its end."""
 
 from labkit.cluster.submit import report_on_slurm
 

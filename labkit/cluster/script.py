@@ -1,7 +1,7 @@
-"""The sbatch script of a profile: written once, readable, the user's to edit.
+"""The sbatch script of a profile: written once, readable, and the user's to edit.
 
-It depends on the profile alone. What a report is asked for (STUDY, SCALE, DATA ...) comes to it as arguments. So an
-edited script serves every report of its profile, and no value of a variable ever stands in shell text.
+The script depends on the profile alone. A report's variables (STUDY, SCALE, DATA ...) are arguments of the script. So
+an edited script serves every report of its profile, and no value of a variable ever stands in shell text.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PLAIN = re.compile(r"[\w.,:;@+=~/%&|*()\[\]-]*")
 
 
 def shown(path: Path) -> str:
-    """A path as it is typed in the repository's folder, from which jobs are submitted."""
+    """Return a path relative to the repository, from which jobs are submitted; a path outside it stays absolute."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
 def render_script(profile: Profile) -> str:
-    """The script of a profile for one node. UserError for a value of `cluster:` that no #SBATCH line can hold."""
+    """Return a profile's script for one node. Raise UserError for a value that no #SBATCH line can hold."""
     cluster = profile.cluster or Cluster()
     gpus = cluster.gpus_per_node or (profile.device.count if profile.device.kind == "cuda" else 0)
     folder = shown(reports_folder() / profile.name)

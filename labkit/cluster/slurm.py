@@ -1,7 +1,7 @@
-"""Slurm's commands: submit a job, list the queue, follow a job to its end. Accounting (`sacct`) is not needed.
+"""Slurm's commands: submits a job, lists the queue, follows a job to its end. Accounting (`sacct`) is not needed.
 
-`sbatch --wait` cannot replace `follow`. It does not wait for a job that was submitted earlier, and it returns 0 for a
-job that lost its node or was cancelled while it was pending (Slurm 22.05).
+`sbatch --wait` cannot replace `follow`: it does not wait for a job submitted earlier. It also returns 0 for a job that
+lost its node or was cancelled while pending (Slurm 22.05).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from labkit.errors import LabkitError, UserError
 from labkit.places import ROOT
 
 POLL_S = 5.0  # the controller serves the whole cluster
-TAIL_BYTES = 4000  # what is printed at most after a poll, so that following again starts near the log's end
+TAIL_BYTES = 4000  # most bytes of the log printed after a poll, so that following again starts near the log's end
 RESUME = "The same command without FORCE=1 resumes the report."
 FAILURES = {
     "FAILED": "was killed by a signal",
@@ -31,11 +31,11 @@ FAILURES = {
 
 
 class SlurmError(LabkitError):
-    """One of Slurm's commands failed; the message has Slurm's words."""
+    """A failure of one of Slurm's commands, with Slurm's message."""
 
 
 class NotCompleted(LabkitError):  # noqa: N818 - Ctrl-C is no error
-    """The job ended in another way than to complete, or the user stopped following it."""
+    """A job that ended without completing, or that the user stopped following."""
 
     def __init__(self, text: str, exit_code: int = 1) -> None:
         super().__init__(text)
@@ -43,8 +43,8 @@ class NotCompleted(LabkitError):  # noqa: N818 - Ctrl-C is no error
 
 
 def submit(script: str, arguments: list[str], *, comment: str, nodes: int) -> str:
-    """Submit a script from the repository's folder; the job's number. UserError when Slurm refuses it."""
-    # The script's own lines are for one node. Options of the command override them.
+    """Submit a script from the repository's folder. Return the job's number; raise UserError if Slurm refuses it."""
+    # The script's #SBATCH lines are for one node. Options of the command override them.
     options = [f"--nodes={nodes}", f"--ntasks={nodes}"] if nodes > 1 else []
     try:
         answer = _run("sbatch", "--parsable", f"--comment={comment}", *options, script, *arguments)
@@ -54,7 +54,7 @@ def submit(script: str, arguments: list[str], *, comment: str, nodes: int) -> st
 
 
 def queued_number(name: str, comment: str) -> str | None:
-    """The user's job of this folder with that comment; None without one. UserError when another has that name."""
+    """Return the user's job of this folder with that comment, or None. Raise UserError if another job has the name."""
     for line in _run("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%j|%k").splitlines():
         number, state, folder, other_name, other_comment = line.split("|", 4)
         if folder != str(ROOT) or state == "COMPLETING":  # it has ended, and Slurm cleans up its node
@@ -70,7 +70,7 @@ def queued_number(name: str, comment: str) -> str | None:
 
 
 def follow(number: str, *, poll_s: float = POLL_S) -> None:
-    """Print a job's state and log until it has completed. NotCompleted, with an exit code, for every other end."""
+    """Print a job's state and log until it completes. Raise NotCompleted, with an exit code, for every other end."""
     status, position = "", 0
     while True:
         try:
@@ -96,14 +96,14 @@ def follow(number: str, *, poll_s: float = POLL_S) -> None:
 
 
 def _look_up(number: str) -> dict[str, str]:
-    """The fields of `scontrol show job`, "" without a value. NotCompleted when Slurm has forgotten the job."""
+    """Return the fields of `scontrol show job`, "" without a value. Raise NotCompleted if Slurm forgot the job."""
     try:
         answer = _run("scontrol", "show", "job", number)
     except SlurmError as error:
         if "Invalid job id" not in str(error):
             raise
         raise NotCompleted(f"Slurm has forgotten job {number}, so its end is unknown. {RESUME}") from None
-    # The first field of a name is Slurm's; a later one may stand in the comment. The log's path may hold spaces.
+    # The first field of a name is Slurm's; a later field may be part of the comment. The log's path may hold spaces.
     pairs = reversed(re.findall(r"(\w+)=(\S*)", answer))
     fields = {name: "" if value in ("(null)", "None") else value for name, value in pairs}
     return fields | {"StdOut": answer.rpartition(" StdOut=")[2].partition("\n")[0]}

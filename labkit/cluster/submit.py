@@ -1,4 +1,4 @@
-"""`make report ON=slurm`: write the script of the profile or keep the user's, submit it once, follow the job."""
+"""`make report ON=slurm`: writes the profile's script or keeps the user's, submits it once and follows the job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OWN_PYTHON = ".venv/bin/python"  # the Makefile's choice without PYTHON=
 
 
 def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S) -> int:
-    """Submit a report, or find the job that already makes it, and follow that job; 0 when it has completed.
+    """Submit a report, or find the job that already makes it, and follow that job. Return 0 once it has completed.
 
-    UserError for a mistake that needs no job to be seen; NotCompleted for any other end.
+    Raise UserError for a mistake that shows before the job, and NotCompleted if the job does not complete.
     """
     if not request.hw:
         raise UserError("ON=slurm needs HW=, the profile of the node, for example `make report ON=slurm HW=h100`.")
@@ -45,14 +45,14 @@ def report_on_slurm(request: Request, *, nodes: int = 1, poll_s: float = POLL_S)
     try:
         follow(number, poll_s=poll_s)
     except KeyboardInterrupt:
-        way_on = f"The same command follows it again, `scancel {number}` cancels it."
-        raise NotCompleted(f"job {number} continues. {way_on}", exit_code=130) from None
+        hint = f"The same command follows it again, `scancel {number}` cancels it."
+        raise NotCompleted(f"job {number} continues. {hint}", exit_code=130) from None
     print(f"job {number} completed: {shown(reports_folder() / profile.name / 'index.html')}", flush=True)
     return 0
 
 
 def variables_of(request: Request) -> list[str]:
-    """The variables of the job's `make`, as `NAME=value`; files and folders that this machine has are absolute."""
+    """Return the variables of the job's `make` as `NAME=value`, with absolute paths for files of this machine."""
     paths = {"DATA": request.data, "WEIGHTS": request.weights, "REUTERS": request.reuters}
     python = os.environ.get("LABKIT_PYTHON", sys.executable)
     variables = {
@@ -68,7 +68,7 @@ def variables_of(request: Request) -> list[str]:
 
 
 def _write_script(profile: Profile) -> str:
-    """The profile's script, written if there is none, and left alone if it was edited."""
+    """Write the profile's script if there is none, keep an edited one, and return its path as `shown`."""
     script, text = reports_folder() / profile.name / "slurm.sh", render_script(profile)
     (script.parent / "logs").mkdir(parents=True, exist_ok=True)  # Slurm makes no folder for a log
     if not script.exists():

@@ -1,1 +1,1 @@
-"""Hardware expected and found: profiles, this host, whether both match, frameworks, processor limits."""
+"""Hardware: profiles of the expected hardware, this host, their match, frameworks, and processor limits."""

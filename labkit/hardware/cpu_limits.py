@@ -1,6 +1,6 @@
-"""What this process may use of the machine's processors: those of its affinity mask, within its control groups' quota.
+"""The processors that this process may use: those of its affinity mask, within its control groups' quota.
 
-A container or a batch system leaves a job fewer than the machine has, and more threads than these take turns.
+A container or batch system leaves a job fewer processors than the machine has. Additional threads take turns on them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> int:
-    """Cores this process may run on (an affinity mask or container may allow fewer than the machine has)."""
+    """Return how many cores this process may use; an affinity mask or container may allow fewer than there are."""
     allowed = usable_threads()
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
 
 def usable_threads() -> int:
-    """Threads this process can run at once: processors of its affinity mask, no more than its control groups allow."""
+    """Return how many threads this process can run at once: its affinity mask's processors within the CPU quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count() or 1
     quota = cpu_quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
-    """Processors' worth of time that control groups (version 2, or 1) leave this process; None without a limit."""
+    """Return the CPU quota in processors that control groups (version 2 or 1) set; None without a limit."""
     try:
         lines = own.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -42,14 +42,14 @@ def cpu_quota(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> float | None:
         else:
             continue
         group = root / path.lstrip("/")
-        # Every group above limits too; in a container the root that it sees is its own.
-        for folder in (one for one in (group, *group.parents) if one == root or root in one.parents):
+        # Every parent group limits too. In a container the visible root is the container's own group.
+        for folder in (parent for parent in (group, *group.parents) if parent == root or root in parent.parents):
             quotas += [quota] if (quota := read(folder)) else []
     return min(quotas, default=None)
 
 
 def _quota_2(group: Path) -> float | None:
-    """Of `cpu.max`: microseconds of processor time in a period, or `max`, and the period."""
+    """Return quota / period from `cpu.max` (`QUOTA PERIOD` in microseconds); None for the quota `max`."""
     try:
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
         return None if quota == "max" else int(quota) / int(period)
@@ -58,7 +58,7 @@ def _quota_2(group: Path) -> float | None:
 
 
 def _quota_1(group: Path) -> float | None:
-    """The same of version 1, where -1 is no limit."""
+    """Return quota / period from version 1's files; None for a quota of -1, which means no limit."""
     try:
         quota, period = (int((group / f"cpu.cfs_{name}_us").read_text("ascii")) for name in ("quota", "period"))
         return quota / period if quota > 0 else None

@@ -1,9 +1,9 @@
-"""What each framework needs: packages, an interpreter, an environment. None of them is imported here.
+"""The packages, interpreter and environment of each framework. This module imports no framework.
 
-Keras chooses its back end when it is imported, and each back end wants a GPU's memory for itself, so every framework
-has processes of its own (`labkit.run`). TensorFlow may have an interpreter of its own too, since its CUDA 12 packages
-and the CUDA 13 ones of PyTorch write the same files. `python -m labkit.hardware.frameworks PACKAGE ...` asks that
-interpreter for versions.
+Keras chooses its back end at import, and each back end claims a GPU's memory for itself, so every framework has its own
+processes (`labkit.run`). TensorFlow may have its own interpreter too, because its CUDA 12 packages and PyTorch's CUDA
+13 packages write the same files. `python -m labkit.hardware.frameworks PACKAGE ...`, run by that interpreter, prints
+the versions of its packages.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pathlib import Path
 from labkit.places import ROOT
 from labkit.registry import FRAMEWORK_TITLES
 
-ASKED_S = 60.0  # in which an interpreter says which packages it has, from a cold network disk too
+ASKED_S = 60.0  # in which an interpreter must list its packages, also from a cold network disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """`packages` must be there, and records of other versions of them are never pooled.
+    """A framework. `packages` must be installed, and records of different versions of them are never pooled.
 
-    `backend` is Keras's, empty for PyTorch itself. `variable` names an interpreter to use instead of the runner's own;
-    without it one in `folder` beside the project is used where there is one. `setup` says how to get what is missing.
+    `backend` is Keras's, empty for PyTorch itself. `variable` names an interpreter to use instead of the runner's.
+    Without it, an interpreter in `folder` beside the project is used if there is one. `setup` says how to install it.
     """
 
     packages: tuple[str, ...]
@@ -60,10 +60,10 @@ KNOWN: dict[str, Framework] = {
         "on a GPU `jax[cuda13]`)",
     ),
 }
-# In a worker's environment, the Python that runs labkit: a worker whose own Python has no PyTorch can ask it there.
+# Variable of a worker: the Python that runs labkit. A worker whose interpreter lacks PyTorch uses PyTorch there.
 RUNNER_PYTHON = "LABKIT_RUNNER_PYTHON"
-# Whatever back end Keras was given, it may touch another's: none of them takes a GPU's memory before it needs it, and
-# of what TensorFlow's C++ says its warnings and errors are kept.
+# Keras may load a back end besides the chosen one. So no back end may reserve a GPU's memory before it needs it, and
+# TensorFlow's C++ code logs only warnings and errors.
 _OF_KERAS = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     "TF_CPP_MIN_LOG_LEVEL": "1",
@@ -72,12 +72,12 @@ _OF_KERAS = {
 
 
 def is_keras(name: str) -> bool:
-    """Whether trials of this framework are Keras's."""
+    """Return whether the framework is Keras with one of its back ends."""
     return name in KNOWN and bool(KNOWN[name].backend)
 
 
 def version_of(name: str, versions: Mapping[str, str]) -> str | None:
-    """The framework's version among those of packages; None where one that it needs is missing.
+    """Return the framework's version, from the versions of packages; None if a package that it needs is missing.
 
     >>> version_of("torch", {"torch": "2.13.0"}), version_of("keras-jax", {"keras": "3.15.1"})
     ('2.13.0', None)
@@ -91,9 +91,9 @@ def version_of(name: str, versions: Mapping[str, str]) -> str | None:
 
 
 def environment_of(name: str, device: str) -> dict[str, str]:
-    """What a process of the framework finds in its environment; empty of PyTorch.
+    """Return the environment variables of the framework's processes; empty for PyTorch.
 
-    A process for trials on the CPU sees no GPU. One for trials on a GPU fails without it: JAX would take the CPU.
+    A process for the CPU sees no GPU. A process for a GPU fails without one, where JAX alone would use the CPU.
     """
     if not is_keras(name):
         return {}
@@ -104,7 +104,7 @@ def environment_of(name: str, device: str) -> dict[str, str]:
 
 
 def interpreter_of(name: str, *, given: Mapping[str, str] = os.environ, root: Path = ROOT) -> str:
-    """The Python whose packages the framework's processes use: named by the user, set up for it, or this one."""
+    """Return the framework's Python: the one that the user names, else the framework's own, else this one."""
     about = KNOWN.get(name)
     if about is None:
         return sys.executable
@@ -115,12 +115,12 @@ def interpreter_of(name: str, *, given: Mapping[str, str] = os.environ, root: Pa
 
 
 def packages_of(name: str) -> Mapping[str, str]:
-    """Versions of the framework's packages that its interpreter has, and of that `python`; empty if it says nothing."""
+    """Return the versions of the framework's packages and of `python` in its interpreter; empty if it gives none."""
     return _packages(interpreter_of(name), KNOWN[name].packages)
 
 
 def missing_from(name: str) -> list[str]:
-    """The packages that the framework needs and its interpreter lacks; empty of a framework that nobody knows."""
+    """Return the packages that the framework needs and its interpreter lacks; empty for an unknown framework."""
     if name not in KNOWN:
         return []
     here = packages_of(name)
@@ -128,7 +128,7 @@ def missing_from(name: str) -> list[str]:
 
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of those packages that this interpreter has, and of this `python`."""
+    """Return the versions of `packages` that this interpreter has, and of its `python`."""
     versions = {"python": platform.python_version()}
     for name in packages:
         for distribution in (name, f"{name}-cpu"):  # tensorflow comes as tensorflow or tensorflow-cpu
@@ -142,7 +142,7 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _packages(interpreter: str, packages: tuple[str, ...]) -> Mapping[str, str]:
-    """What an interpreter has installed, asked once; empty where it can't be started."""
+    """Return the versions of an interpreter's packages, cached; empty if it cannot be started."""
     if interpreter == sys.executable:
         return installed(packages)
     try:
@@ -161,12 +161,12 @@ def _packages(interpreter: str, packages: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def path_of_workers() -> str:
-    """PYTHONPATH of a process that imports labkit, whatever folder it runs in and whichever Python runs it."""
+    """Return the PYTHONPATH with which any Python imports labkit from any folder."""
     return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def title_of(name: str) -> str:
-    """What people call it."""
+    """Return the framework's name for readers."""
     return FRAMEWORK_TITLES.get(name, name)
 
 

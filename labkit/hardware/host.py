@@ -1,6 +1,6 @@
-"""What this machine is.
+"""Describes this machine.
 
-A host's id is hashed from its devices' UUIDs; a machine without any gets a random number that is made once and kept in
+A host's id is a hash of its GPUs' UUIDs. A machine without GPUs gets a random number, which is made once and kept in
 the user's state folder. No host name, user name or raw UUID enters a record.
 """
 
@@ -38,7 +38,7 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """One NVIDIA device as its driver describes it. Memory in bytes, power in watts, clocks in hertz."""
+    """An NVIDIA device as its driver describes it. Memory in bytes, power in watts, clocks in hertz."""
 
     name: str
     uuid_hash: str
@@ -51,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Host:
-    """One concrete machine."""
+    """A machine: its hardware, software and state of the code. Memory in bytes."""
 
     id: str
     gpus: tuple[Gpu, ...]
@@ -68,13 +68,13 @@ class Host:
     source: str
     foreign_gpus: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
-    # By framework, the packages of those that run in an interpreter of their own, and its `python`.
+    # Packages and `python` by framework, for frameworks with an interpreter of their own.
     elsewhere: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def versions(self, framework: str = "torch") -> dict[str, str]:
-        """What a record carries: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/.
+        """Return a record's versions: frameworks, Python, driver, commit and the hash of labkit/ and notebooks/.
 
-        Of a framework of Keras those packages alone that it needs, in the interpreter that it runs in.
+        For a framework of Keras, list only the packages that it needs, from its own interpreter.
         """
         packages = {"python": self.python, **self.elsewhere.get(framework, self.packages)}
         own = KNOWN[framework].packages if is_keras(framework) else (*FRAMEWORKS, "torchvision")
@@ -83,26 +83,26 @@ class Host:
         return {name: value for name, value in values.items() if value}
 
     def framework_versions(self) -> dict[str, str]:
-        """Of each framework that is here, the version that decides which records belong together.
+        """Return, by installed framework, the version that decides which records are pooled.
 
-        One that only a user's own workload knows is called as its package.
+        A framework that only a user's own workload uses has the name of its package.
         """
-        found = {name: version_of(name, self.versions(name)) for name in KNOWN}
-        return self.versions() | {name: version for name, version in found.items() if version}
+        versions = {name: version_of(name, self.versions(name)) for name in KNOWN}
+        return self.versions() | {name: version for name, version in versions.items() if version}
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for `hosts/<id>.json`."""
+        """Return all fields, for `hosts/<id>.json`."""
         return asdict(self)
 
     def summary(self) -> str:
-        """One line for people."""
-        what = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
+        """Return one line for readers: devices, cores, memory and driver."""
+        device = f"{len(self.gpus)} x {self.gpus[0].name}" if self.gpus else self.cpu
         cores = f"{self.cpu_cores} cores, {self.memory_bytes / 2**30:.0f} GiB memory"
-        return f"{what} ({cores}{f', driver {self.driver}' if self.driver else ''})"
+        return f"{device} ({cores}{f', driver {self.driver}' if self.driver else ''})"
 
 
 def this_host() -> Host:
-    """Describe the machine this runs on."""
+    """Return the description of this machine. Raise UserError if its number cannot be kept or read."""
     gpus, driver, notes = _nvidia()
     return Host(
         id=_host_id(gpus),
@@ -125,7 +125,7 @@ def this_host() -> Host:
 
 
 def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
-    """The NVIDIA devices, the driver's version, and what could not be read."""
+    """Return the NVIDIA devices, the driver's version, and notes on devices that could not be read."""
 
     def silent(reason: object) -> tuple[tuple[Gpu, ...], None, tuple[str, ...]]:
         return (), None, (f"an NVIDIA GPU is here, but its {SILENT}: {reason}.",)
@@ -137,7 +137,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str | None, tuple[str, ...]]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        # No driver library at all is the plain case of a machine without a GPU, and needs no note.
+        # A machine without a GPU usually has no driver library either, which needs no note.
         absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not nvidia_hardware()
         return ((), None, ()) if absent else silent(error)
     try:
@@ -173,7 +173,7 @@ def _text(value: str | bytes) -> str:
 
 
 def uuid_hash(text: str) -> str:
-    """What stands for a device's UUID in records."""
+    """Return the hash that stands for a UUID in records."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -196,8 +196,8 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
         number = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise UserError(
-            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a folder that "
-            f"can be written."
+            f"this machine's number can't be kept in {state}: {error.strerror}. Set XDG_STATE_HOME to a writable "
+            f"folder."
         ) from error
     if not re.fullmatch(r"[0-9a-f]{12}", number):
         raise UserError(f"{path} does not hold a host number (12 hexadecimal digits); delete it and run again.")
@@ -205,13 +205,13 @@ def _host_id(gpus: tuple[Gpu, ...]) -> str:
 
 
 def cpu_model() -> str:
-    """The processor's name as it tells it."""
-    told = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return told.group(1).strip() if told else platform.processor() or platform.machine()
+    """Return the processor's name from /proc/cpuinfo, else from the platform."""
+    match = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor() or platform.machine()
 
 
 def _cpu_features() -> tuple[str, ...]:
-    """Those instruction sets that decide how fast a CPU trains."""
+    """Return the CPU's instruction sets that decide how fast it trains."""
     wanted = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
     flags = _cpuinfo().split()
     return tuple(name for name in wanted if name in flags)
@@ -226,12 +226,12 @@ def _cpuinfo() -> str:
 
 def _packages() -> dict[str, str]:
     versions = installed(PACKAGES)
-    versions.pop("python")  # it stands beside them
+    versions.pop("python")  # a field of its own
     return {"labkit": __version__, **versions}
 
 
 def _commit() -> str | None:
-    """The commit from git, or from LABKIT_COMMIT where the tree came without git; `+` marks uncommitted changes."""
+    """Return the commit from git, or from LABKIT_COMMIT if the tree has no git; `+` marks uncommitted changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -245,7 +245,7 @@ def _commit() -> str | None:
 
 @cache
 def source_hash() -> str:
-    """Hash of the code that measured: labkit/ and notebooks/ (the commit is missing where git is)."""
+    """Return a hash of labkit/ and notebooks/, which identifies the code that measured even without git."""
     digest = hashlib.sha256()
     files = sorted([*(ROOT / "labkit").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")])
     for path in files:
@@ -254,14 +254,14 @@ def source_hash() -> str:
 
 
 def nvidia_hardware(pci: Path = Path("/sys/bus/pci/devices")) -> bool:
-    """Whether a NVIDIA GPU is in the machine, whatever its driver or our packages say of it."""
+    """Return whether the machine has an NVIDIA GPU, even if its driver or nvidia-ml-py cannot see it."""
     if Path("/proc/driver/nvidia/version").exists():
         return True
     return any(_pci(device) == ("0x10de", "0x03") for device in (pci.glob("*") if pci.is_dir() else []))
 
 
 def _pci(device: Path) -> tuple[str, str]:
-    """Vendor and class of a PCI device; empty where they can't be read."""
+    """Return vendor and class of a PCI device; empty texts if they cannot be read."""
     try:
         return (device / "vendor").read_text().strip(), (device / "class").read_text().strip()[:4]
     except OSError:
@@ -269,18 +269,18 @@ def _pci(device: Path) -> tuple[str, str]:
 
 
 VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
-INTEGRATED = "0000:00:02.0"  # where Intel's processors carry their own graphics
+INTEGRATED = "0000:00:02.0"  # PCI address of the graphics in Intel's processors
 
 
 def foreign_gpus(pci: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
-    """GPUs of vendors that labkit can't measure (a processor's built-in Intel graphics and server VGA chips aside)."""
-    found = []
+    """Return the GPUs of vendors that labkit cannot measure, without integrated Intel graphics and server VGA chips."""
+    names = []
     for device in sorted(pci.glob("*")) if pci.is_dir() else []:
         vendor, kind = _pci(device)
         # 0x03 = display controller, 0x12 = processing accelerator
         if kind in ("0x03", "0x12") and vendor in VENDORS and device.name != INTEGRATED:
-            found.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
-    return tuple(found)
+            names.append(f"{VENDORS[vendor]} GPU at PCI {device.name}")
+    return tuple(names)
 
 
 def write_host(host: Host, report: Path) -> None:
@@ -290,7 +290,7 @@ def write_host(host: Host, report: Path) -> None:
 
 
 def read_host(report: Path, host_id: str) -> dict[str, Any]:
-    """The description of a recorded host; LabkitError when it is missing or broken."""
+    """Return the description of a recorded host. Raise LabkitError if it is missing or broken."""
     path = report / "hosts" / f"{host_id}.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

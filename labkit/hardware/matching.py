@@ -1,4 +1,4 @@
-"""Whether a host is what a profile expects: numbers are never labelled with hardware that did not make them."""
+"""Matches hosts with profiles, so that no number is labelled with hardware that did not produce it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labkit.hardware.profile import PARAMS, Profile, load_profile, profile_names
 
 
 def mismatch(profile: Profile, host: Host) -> str | None:
-    """Why this host is not what the profile expects; None when it matches."""
+    """Return why this host does not match the profile; None if it matches."""
     device = profile.device
     if not profile.runnable:
         reason = profile.reason.rstrip(".")
@@ -41,7 +41,7 @@ def _matching(profile: Profile, host: Host) -> list[Gpu]:
 
 
 def _visible(host: Host) -> list[Gpu]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves this user: others on a shared machine may be somebody else's."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves: on a shared machine the rest may belong to other users."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return list(host.gpus)
@@ -51,19 +51,20 @@ def _visible(host: Host) -> list[Gpu]:
 
 
 def detect(host: Host, params: Path = PARAMS) -> Profile | None:
-    """The profile for this host: the one with most of its devices. None when it has NVIDIA GPUs that no profile knows.
+    """Return the matching profile with the most devices, `cpu` without GPUs; None for NVIDIA GPUs without a profile.
 
-    UserError on a machine whose only GPU is of another vendor.
+    Raise UserError if the only GPU is of another vendor, does not answer, is hidden by CUDA_VISIBLE_DEVICES, or has a
+    profile that cannot run.
     """
     if not host.gpus:
         if host.foreign_gpus:
             raise UserError(
                 f"found {', '.join(host.foreign_gpus)}; labkit measures NVIDIA GPUs and CPUs only. To measure this "
-                f"machine's CPU instead, say so: `make report HW=cpu`."
+                f"machine's CPU instead, run `make report HW=cpu`."
             )
         if any(SILENT in note for note in host.notes):
             raise UserError(
-                f"{host.notes[0]} Mend the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
+                f"{host.notes[0]} Repair the driver (`nvidia-smi` must work), or measure this machine's CPU instead: "
                 f"`make report HW=cpu`."
             )
         return load_profile("cpu", params)
@@ -78,21 +79,21 @@ def detect(host: Host, params: Path = PARAMS) -> Profile | None:
     if not fitting:
         for profile in cuda:
             if not profile.runnable and len(_matching(profile, host)) >= profile.device.count:
-                require_match(profile, host)  # known, and known not to run: say that, never "unknown device"
+                require_match(profile, host)  # raises the profile's reason instead of reporting an unknown device
     return max(fitting, key=lambda profile: profile.device.count, default=None)
 
 
 def require_match(profile: Profile, host: Host) -> None:
-    """UserError, with the ways on, when the profile's hardware is not here: numbers are never labelled with others'."""
+    """Raise UserError, with the commands to use instead, if this host does not match the profile."""
     problem = mismatch(profile, host)
     if problem:
         raise UserError(
             f"{problem}. Nothing was measured. `make report` measures this machine under its own profile; "
-            f"`make render HW={profile.name}` shows what is recorded and published of {profile.title}."
+            f"`make render HW={profile.name}` shows the recorded and published results of {profile.title}."
         )
 
 
 def device_indices(profile: Profile, host: Host) -> list[int]:
-    """The driver's numbers of the devices a profile uses: the first `count` whose name matches."""
+    """Return the driver's numbers of the devices that a profile uses: the first `count` visible ones that match."""
     matching = _matching(profile, host)
     return [index for index, gpu in enumerate(host.gpus) if gpu in matching][: profile.device.count]

@@ -1,7 +1,7 @@
 """`params/<hw>.yaml` -> Profile: the hardware expected, its nominal peaks with their source, and how much to measure.
 
-A profile may say `extends: other`; what it does not give is then taken from `params/<other>.yaml`, mapping by mapping.
-Files under `params/base/` hold what several profiles share and are no hardware themselves.
+A profile with `extends: other` inherits missing values from `params/<other>.yaml`, mapping by mapping. Files under
+`params/base/` hold values that several profiles share, and describe no hardware themselves.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SweepValue = int | float | str | bool | list[int] | list[float] | list[str]
 
 
 class _Part(BaseModel):
-    """A part of a profile: an unknown key is an error, so is a quoted number, and nothing changes it after reading."""
+    """A part of a profile, immutable after reading. Unknown keys and quoted numbers are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Sourced(_Part):
-    """A number in SI units that somebody published, and where."""
+    """A published number in SI units, and its source."""
 
     value: Annotated[float, Field(gt=0)]
     source: Annotated[str, Field(min_length=1)]
@@ -62,7 +62,7 @@ class Device(_Part):
 class Peaks(_Part):
     """Nominal peaks of one device: FLOP/s (dense) by precision, bytes/s of its memory. Missing = not published.
 
-    `link_bytes_per_s` is what it can send to others of its host, in one direction, over all its links together.
+    `link_bytes_per_s` is its rate to the devices of its host, in one direction, over all its links together.
     """
 
     flop_per_s: dict[Precision, Sourced] = {}
@@ -71,17 +71,17 @@ class Peaks(_Part):
 
 
 class Timing(_Part):
-    """How long a trial is timed at one scale; the worker stops earlier when the blocks agree well enough."""
+    """The seconds for which a trial is timed at one scale. The worker stops earlier if the blocks agree well enough."""
 
     warmup_s: Annotated[float, Field(ge=0)]
     timed_s: Annotated[float, Field(gt=0)]
     block_s: Annotated[float, Field(gt=0)]
-    limit_s: Annotated[float, Field(gt=0)]  # a trial that takes longer than this hangs, and is ended
-    passes: Annotated[int, Field(ge=1)] | None = None  # None = the scale's own number
+    limit_s: Annotated[float, Field(gt=0)]  # a trial that takes longer counts as hanging and is killed
+    passes: Annotated[int, Field(ge=1)] | None = None  # None = the scale's number
 
 
 class Cluster(_Part):
-    """Where a batch system places a report that runs with ON=slurm."""
+    """Slurm's options for a report that runs with ON=slurm."""
 
     partition: str = ""
     constraint: str = ""
@@ -91,10 +91,10 @@ class Cluster(_Part):
 
 
 class Cost(_Part):
-    """What an hour of this hardware costs: of the whole profile, all its devices and the machine around them.
+    """The price of an hour of a profile's whole hardware: all its devices and the machine around them.
 
-    In a profile of GPUs `cpu_per_hour` is what a machine with the same CPU and without GPUs costs, for those who could
-    rent that instead; without it trials on the CPU have no price.
+    In a profile of GPUs `cpu_per_hour` is the price of a machine with the same CPU and without GPUs, which a reader
+    could rent instead. Without it, trials on the CPU have no price.
     """
 
     per_hour: Sourced
@@ -114,7 +114,7 @@ class Profile(_Part):
     device: Device
     peaks: Peaks = Peaks()
     timing: dict[str, Timing] = {}
-    timing_of: dict[str, dict[str, Timing]] = {}  # study -> scale: where a study needs another timing than the scale's
+    timing_of: dict[str, dict[str, Timing]] = {}  # study -> scale: timings that replace the scale's for a study
     sweeps: dict[str, dict[str, dict[str, SweepValue]]] = {}
     cluster: Cluster | None = None
     cost: Cost | None = None
@@ -141,7 +141,7 @@ class Profile(_Part):
         return self
 
     def timing_at(self, scale: str, study: str | None = None) -> Timing:
-        """The timing of that scale, a study's own where it has one; UserError when the profile has none."""
+        """Return the timing of a scale, or the study's own if it has one. Raise UserError if the profile has none."""
         check_scale(scale)
         own = self.timing_of.get(find_study(study).id, {}) if study else {}
         if scale in own:
@@ -154,24 +154,24 @@ class Profile(_Part):
 
     @property
     def power_limit_w(self) -> float | None:
-        """What all devices of the profile together may draw; None where no board power is stated."""
+        """The power limit of all devices of the profile together, in watts; None without a board power."""
         limit = self.device.board_power_w
         return None if limit is None else limit.value * self.device.count
 
     def price_of(self, device: str) -> Sourced | None:
-        """What an hour costs on which trials of a device (`cuda` or `cpu`) run; None where no price is given."""
+        """Return the hourly price of the hardware for trials on `device`, `cuda` or `cpu`; None without a price."""
         if self.cost is None:
             return None
         return self.cost.per_hour if device == self.device.kind else self.cost.cpu_per_hour
 
     def passes(self, scale: str) -> int:
-        """How many passes a study has at that scale."""
+        """Return how many passes a study has at a scale."""
         return self.timing_at(scale).passes or PASSES[check_scale(scale)]
 
     def sweep(self, study: str, scale: str) -> dict[str, SweepValue]:
-        """The sizes of a study at a scale; the next smaller scale's where that one is not given.
+        """Return the sizes of a study at a scale, or at the next smaller scale if this one has none.
 
-        UserError where the profile has none, and where one is looked up that is not among them.
+        Raise UserError if the profile has none. The mapping raises UserError for a missing size.
         """
         by_scale = self.sweeps.get(find_study(study).id, {})
         for candidate in reversed(SCALES[: SCALES.index(check_scale(scale)) + 1]):
@@ -181,7 +181,7 @@ class Profile(_Part):
 
 
 class _Sizes(dict[str, SweepValue]):
-    """Sizes of a sweep, which a study looks up; `of` names it for people."""
+    """The sizes of a sweep by their names; `of` describes the sweep in error messages."""
 
     def __init__(self, sizes: dict[str, SweepValue], of: str) -> None:
         super().__init__(sizes)
@@ -189,15 +189,15 @@ class _Sizes(dict[str, SweepValue]):
 
     def __missing__(self, name: str) -> SweepValue:
         has = ", ".join(nearest_first(name, self)) or "nothing"
-        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or mend its name.")
+        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or correct its name.")
 
 
-# libyaml's reader takes a seventh of the time of Python's.
+# libyaml's reader takes a seventh of the Python reader's time.
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML with two repairs that a hand-written profile needs: `1e-3` is a number, a key given twice is an error."""
+    """A YAML loader for hand-written profiles: `1e-3` is a number, and a key given twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping, whose keys differ."""
+        """Return the mapping. Raise ConstructorError for a key given twice."""
         keys = [self.construct_object(key_node, deep=True) for key_node, _ in node.value]
         for place, key in enumerate(keys):
             if key in keys[:place]:
@@ -212,12 +212,12 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+012345
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """What the YAML says. A page asks for the same few profiles and papers again and again."""
+    """Return the parsed YAML, cached because a page reads the same few profiles and papers repeatedly."""
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """A YAML mapping as plain values, which nobody changes; UserError with the place when it is none."""
+    """Return a YAML mapping, cached: do not change it. Raise UserError, with the place, for invalid or other YAML."""
     try:
         values = _parsed(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -228,11 +228,11 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, mapping by mapping; lists and scalars are replaced whole."""
+    """Return `above` merged over `below`, mapping by mapping. Lists and scalars are replaced whole."""
     result = dict(below)
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        # A sourced number is one thing: a new value never keeps the old value's source.
+        # A sourced number is replaced whole: a new value must not keep the old value's source.
         result[key] = _overlay(result[key], value) if both and "source" not in result[key] else value
     return result
 
@@ -249,21 +249,21 @@ def _read_chain(name: str, params: Path, seen: tuple[str, ...] = ()) -> dict[str
     if not base:
         return dict(values)
     if not isinstance(base, str):
-        raise UserError(f"params/{name}.yaml: `extends` names one other profile, it is not {base!r}.")
+        raise UserError(f"params/{name}.yaml: `extends` must name one other profile, not {base!r}.")
     inherited = _read_chain(base, params, (*seen, name))
-    # What only describes the other hardware is not inherited.
+    # These keys describe the other hardware alone, so they are not inherited.
     for own in ("title", "description", "extends", "cost", "cluster"):
         inherited.pop(own, None)
     return _overlay(inherited, values)
 
 
 def profile_names(params: Path = PARAMS) -> list[str]:
-    """The names that HW= takes, sorted."""
+    """Return the names that HW= takes, sorted."""
     return sorted(path.stem for path in params.glob("*.yaml"))
 
 
 def load_profile(name: str, params: Path = PARAMS) -> Profile:
-    """Read `params/<name>.yaml`. UserError for an unknown name, an unknown key or a value of the wrong kind."""
+    """Read `params/<name>.yaml`. Raise UserError for an unknown name, an unknown key or a value of the wrong kind."""
     names = profile_names(params)
     if name not in names:
         raise unknown(
@@ -274,11 +274,11 @@ def load_profile(name: str, params: Path = PARAMS) -> Profile:
         return Profile.model_validate({**values, "name": name})
     except ValidationError as error:
         problems = "; ".join(_explain(problem) for problem in error.errors())
-        raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; mend the file and try again.") from error
+        raise UserError(f"params/{name}.yaml: {problems}. Nothing was run; correct the file and try again.") from error
 
 
 def _explain(problem: Any) -> str:
-    """One pydantic problem in words; for a key that is not known, the valid ones, nearest first."""
+    """Return a pydantic problem as text; for an unknown key, with the valid keys, nearest first."""
     place = [part for part in problem["loc"] if isinstance(part, (str, int))]
     no_such_key = problem["type"] == "extra_forbidden" or place[-1:] == ["[key]"]
     if place[-1:] == ["[key]"]:  # a mapping whose keys are a Literal
@@ -291,7 +291,7 @@ def _explain(problem: Any) -> str:
 
 
 def _fields_at(place: list[str | int]) -> list[str]:
-    """The keys that are valid at a place of the profile."""
+    """Return the keys that are valid at a place of the profile."""
     if not place:
         return list(Profile.model_fields)
     if place[0] in ("timing", "timing_of"):

@@ -1,6 +1,6 @@
-"""The helpers that work alone, in a notebook or script: batches of images, the time of a step, sensors of a block.
+"""Helpers for any notebook or script: batches of images, the time of a step, the sensors during a block of code.
 
-Importing this room imports no framework; calling a helper does.
+Importing this package imports no framework; calling a helper does.
 """
 
 from labkit.helpers.loading import ImageLoader, loader

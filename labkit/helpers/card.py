@@ -1,4 +1,4 @@
-"""What a result shows when it is printed: a title and a few labelled lines, as text, or as a table in a notebook."""
+"""Cards, the printed form of results: a title and a few labelled lines, as text or as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Card(ABC):
 
     @abstractmethod
     def _card(self) -> tuple[str, list[tuple[str, str]]]:
-        """The title, and the lines: label and text."""
+        """Return the title, and the lines as pairs of label and text."""
 
     def __repr__(self) -> str:
         title, lines = self._card()
@@ -25,11 +25,11 @@ class Card(ABC):
 
 
 def seconds_text(seconds: float) -> str:
-    """A time with four digits, in s, ms or µs."""
+    """Return a time with four digits, in s, ms or µs."""
     unit, scale = ("s", 1.0) if seconds >= 1 else ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
     return f"{seconds * scale:.4g} {unit}"
 
 
 def number_text(number: float) -> str:
-    """A number with three digits or more."""
+    """Return a number with three digits or more."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

@@ -1,4 +1,4 @@
-"""The devices that a helper works on."""
+"""Chooses the devices that a helper works on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def choose_device(device: torch.device | str | None) -> torch.device:
-    """The device of that name; None is CUDA where PyTorch sees a device, else the CPU.
+    """Return the device of that name; for None, CUDA if PyTorch sees a device, else the CPU.
 
-    UserError for another name, or for a CUDA device that is not here.
+    Raise UserError for another name, or for a CUDA device that is not here.
     """
     import torch
 
@@ -34,7 +34,7 @@ def choose_device(device: torch.device | str | None) -> torch.device:
 
 
 def visible_gpus() -> tuple[list[int], str]:
-    """NVML's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; why there is none, or an empty text."""
+    """Return NVML's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves, and why there is none or an empty text."""
     import pynvml
 
     try:

@@ -1,4 +1,4 @@
-"""Batches of images on a device, from a data set by its name or from a folder."""
+"""Loads batches of images onto a device, from a named data set or from a folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Precision = Literal["fp32", "fp16", "bf16"]
 class ImageLoader(Card):
     """Batches of one split. A `for` loop runs one epoch, `len()` is its number of batches, `next_batch()` never ends.
 
-    Training batches are always full: images that fill no batch open the next epoch, and each epoch has a new order.
-    A loop over the `val` split starts anew and gives each image once, so its last batch may be smaller.
+    Training batches are always full: images that fill no batch open the next epoch. Each epoch has a new order.
+    A loop over the `val` split starts anew and yields each image once, so its last batch may be smaller.
     `data` has the classes, mean, standard deviation and origin of the data set.
     """
 
@@ -49,18 +49,18 @@ class ImageLoader(Card):
             yield images[:left], labels[:left]
 
     def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next full batch, across the ends of epochs: images (B, 3, H, W), normalised, and labels int64 (B,)."""
+        """Return the next full batch, across epochs: normalised images (B, 3, H, W) and labels int64 (B,)."""
         import torch
 
         images, labels = self._batches.next_batch()
         return images.to(getattr(torch, DTYPES[self.precision])), labels
 
     def rewind(self) -> None:
-        """Back to the first batch: the same batches come again."""
+        """Return to the first batch, so that the same batches come again."""
         self._batches.rewind()
 
     def close(self) -> None:
-        """Give back memory and threads; the loader cannot be used afterwards."""
+        """Free memory and threads. The loader cannot be used afterwards."""
         self._batches.close()
 
     def _card(self) -> tuple[str, list[tuple[str, str]]]:
@@ -86,11 +86,11 @@ def loader(
 
     `name_or_folder` is `synthetic32`, `digits`, or a folder with ImageNet32 or ImageNet's validation images.
     Images are (batch, 3, image_px, image_px) in `precision` (fp32, fp16 or bf16). Labels are int64 (batch,).
-    `device` None is CUDA where there is a device, else the CPU. `image_px` scales images up, None leaves their size.
-    `augment` flips and crops at random. `train_images` and `val_images` limit the splits: None is all of a folder, and
-    10,000 and 2,000 of `synthetic32`. `seed` decides the order. The data set stays in labkit's cache folder.
+    `device` None is CUDA if there is a device, else the CPU. `image_px` scales images up; None leaves their size.
+    `augment` flips and crops at random. `train_images` and `val_images` limit the splits: None means all of a folder,
+    and 10,000 and 2,000 of `synthetic32`. `seed` decides the order. The data set stays in labkit's cache folder.
 
-    Raises UserError for a name, split, precision or device that there is none of, and for an impossible batch or size.
+    Raise UserError for an unknown name, split, precision or device, and for an impossible batch or size.
 
     >>> batches = labkit.loader("synthetic32", batch=64, device="cpu", train_images=320)
     >>> for images, labels in batches:
@@ -114,7 +114,7 @@ def loader(
         val_images = SYNTHETIC_VAL_IMAGES if val_images is None else val_images
     data = open_data(str(name_or_folder), train_images=train_images, val_images=val_images, seed=seed)
     if data.validation_only and split == "train":
-        raise UserError(f"{name_or_folder} holds validation images, and nothing is trained on them; use split='val'.")
+        raise UserError(f"{name_or_folder} holds only validation images, which are not for training; use split='val'.")
     images = data.train if split == "train" else data.val
     if batch > len(images):
         raise UserError(f"the batch is {batch}, and the {split} split has {len(images)} images; use a smaller batch.")

@@ -1,4 +1,4 @@
-"""Telemetry of a block of code: a process reads the sensors of the GPUs (NVML) and of the host while the block runs."""
+"""Telemetry of a block of code: a process reads the sensors of the GPUs (NVML) and the host while the block runs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from labkit.records.observed import Metrics, Telemetry
 from labkit.telemetry.process import TelemetryProcess
 from labkit.telemetry.windows import Marks, Recording
 
-# SI units by the ending of a metric's name; what has none of them is a share of 1.
+# SI units by the ending of a metric's name. A metric with another ending is a share of 1.
 UNITS = {"_per_s": "B/s", "_bytes": "B", "_hz": "Hz", "_w": "W", "_j": "J", "_c": "°C", "throttle": "flags"}
 HEADLINES = ("power_w", "energy_j", "utilisation", "cpu_utilisation")
 
 
 class Sampled(Card):
-    """What the sensors gave while a block ran. Its tables are there once the block has ended; UserError before."""
+    """Sensor readings of a block of code. Its tables raise UserError before the block has ended."""
 
     def __init__(self, *, no_gpu: str = "") -> None:
         self._no_gpu = no_gpu
         self._kept: tuple[float, float, Telemetry, Recording] | None = None
 
     def keep(self, start_s: float, end_s: float, telemetry: Telemetry, recording: Recording) -> None:
-        """Keep the telemetry of the block, whose start and end are on the monotonic clock."""
+        """Store the telemetry of the block. `start_s` and `end_s` are on the monotonic clock."""
         self._kept = (start_s, end_s, telemetry, recording)
 
     def frame(self) -> pd.DataFrame:
-        """Each reading inside the block: `time_s` (0 is its start), `device`, `metric`, `value`, `unit`, by time.
+        """Return the block's readings by time: `time_s` (0 is its start), `device`, `metric`, `value`, `unit`.
 
         A device is `gpu0`, `host`, `core0` or `rapl:package-0`. Shares are fractions of 1. Utilisations and activities
-        are means since the reading before. Energy and byte counters are running totals. A block shorter than a
-        sensor's period has one reading of it, or none.
+        are means since the previous reading. Energy and byte counters are running totals. A block shorter than a
+        sensor's period has one of its readings, or none.
         """
         start_s, end_s, _, recording = self._ended()
         rows = [
@@ -52,11 +52,11 @@ class Sampled(Card):
         return typed.sort_values(["time_s", "device", "metric"], ignore_index=True)
 
     def summary(self) -> pd.DataFrame:
-        """A row per device and metric: `mean` over time, `min`, `max`, `total`, `readings`, `unit`, `method`.
+        """Return a row per device and metric: `mean` over time, `min`, `max`, `total`, `readings`, `unit`, `method`.
 
-        An `energy_j` row has in `total` the joules of the block, where the device tells energy or power. Byte counters
-        are rates. Cores together are the host's `cpu_core_utilisation`. A cell that does not apply is missing. A row
-        with 0 `readings` comes from those just before and after the block.
+        In `energy_j` rows `total` is the block's joules, for devices that report energy or power. Byte counters are
+        rates. `cpu_core_utilisation` of the host covers all cores. A cell that does not apply is missing. A row with 0
+        `readings` is derived from the readings just before and after the block.
         """
         rows: list[tuple[object, ...]] = [
             (device, metric, value.mean, value.low, value.high, None, value.n, unit_of(metric), "time-weighted mean")
@@ -73,7 +73,7 @@ class Sampled(Card):
         return table.astype(dict.fromkeys(("mean", "min", "max", "total"), "float64") | {"readings": "Int64"})
 
     def reasons(self) -> pd.DataFrame:
-        """What was not read, and why: `device`, `metric` (`*` is all of them), `reason`."""
+        """Return why metrics were not read: `device`, `metric` (`*` is all of the device's), `reason`."""
         telemetry = self._ended()[2]
         rows = [("gpu", "*", self._no_gpu)] if self._no_gpu else []
         rows += [("sampler", "*", telemetry.reason)] if telemetry.reason else []
@@ -96,7 +96,7 @@ class Sampled(Card):
         return windows["timed"].sources if windows else {}
 
     def _energy(self) -> dict[str, tuple[float | None, str]]:
-        """Joules of each device, None where they cannot be derived, and the method or the reason."""
+        """Return by device its joules, None if they cannot be derived, and the method or the reason."""
         telemetry = self._ended()[2]
         joules = telemetry.energy[0].energy_j if telemetry.energy else {}
         return {device: (energy_j, telemetry.energy_method[device]) for device, energy_j in joules.items()}
@@ -111,7 +111,7 @@ class Sampled(Card):
             value = row.total if row.metric == "energy_j" else row.mean
             text = f"{value:.0%}" if row.unit == "1" else number_text(value)
             lines.append((row.device, f"{row.metric} {text} ({row.method})"))
-        # A clock that falls is no warning here: a block may hold idle time.
+        # A falling clock gives no warning, because a block may contain idle time.
         throttled = [flag for flag in telemetry.flagged if flag.why.startswith("throttled")]
         lines += [("warning", f"{flag.source} {flag.why}") for flag in throttled]
         lines += [("warning", telemetry.reason)] if telemetry.reason else []
@@ -123,12 +123,12 @@ class Sampled(Card):
 def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
     """Sample the sensors of the GPUs and of the host while a block of code runs.
 
-    `gpus` are NVML's numbers. None is each GPU that CUDA_VISIBLE_DEVICES leaves, and an empty list the host alone.
-    The block starts when the first readings are there, a fraction of a second later. Afterwards `frame()` has the
-    readings in SI units, `summary()` their means and the energy in joules, `reasons()` what could not be read.
+    `gpus` are NVML's numbers. None means every GPU that CUDA_VISIBLE_DEVICES leaves, and an empty list the host alone.
+    The block starts after the first readings, a fraction of a second later. Afterwards `frame()` returns the readings
+    in SI units, `summary()` their means and the energy in joules, and `reasons()` why metrics could not be read.
     The sampling process ends with the block, also when the block raises.
 
-    Raises UserError for a GPU that is not here.
+    Raise UserError for a GPU that is not here.
 
     >>> with labkit.sample() as sampled:
     ...     total = sum(range(10**6))
@@ -141,8 +141,8 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
     present, why_none = visible_gpus()
     chosen = present if gpus is None else list(gpus)
     if absent := sorted(set(chosen) - set(present)):
-        here = f"here: {', '.join(map(str, present))}" if present else f"here is none: {why_none}"
-        raise UserError(f"GPU {absent[0]} was asked for; {here}. Leave gpus out to sample what this machine has.")
+        here = f"visible here: {', '.join(map(str, present))}" if present else f"none is visible here: {why_none}"
+        raise UserError(f"GPU {absent[0]} was asked for; {here}. Leave gpus out to sample every visible GPU.")
     sampled = Sampled(no_gpu=why_none if gpus is None else "")
     with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         log = Path(folder) / "sampler.log"
@@ -159,5 +159,5 @@ def sample(gpus: Sequence[int] | None = None) -> Iterator[Sampled]:
 
 
 def unit_of(metric: str) -> str:
-    """The SI unit of a metric, by the ending of its name."""
+    """Return the SI unit of a metric, by the ending of its name."""
     return next((unit for ending, unit in UNITS.items() if metric.endswith(ending)), "1")

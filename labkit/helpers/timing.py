@@ -1,4 +1,4 @@
-"""The time of a step: warm-up to a steady state, then blocks of steps, every one kept."""
+"""Times a step: warm-up to a steady state, then blocks of steps, all of which are kept."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from labkit.records import Blocks
 if TYPE_CHECKING:
     import torch
 
-NOISY = 0.05  # interquartile range over median: blocks that vary by more get a warning
+NOISY = 0.05  # interquartile range over median above which the blocks' variation gives a warning
 
 
 @dataclass(frozen=True, repr=False)
 class StepTiming(Card):
-    """Times of a step, in seconds. `raw` holds every block as it was timed; all else is derived from it."""
+    """Times of a step, in seconds. `raw` holds every block as timed; every property is derived from `raw`."""
 
     raw: Blocks
 
@@ -61,7 +61,7 @@ class StepTiming(Card):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the number; empty where nothing does."""
+        """Reasons to doubt the times; empty without any."""
         first, third = self.quartiles_s
         spread, blocks = (third - first) / self.median_s, len(self.raw.host_s)
         applies = {
@@ -98,11 +98,11 @@ def time_step(
     """Time a step: warm up until its time is steady, then time blocks of steps with one synchronise each.
 
     `step` takes no arguments and runs one step. Warm-up lasts `warmup_s` seconds, and up to three times as long until
-    four blocks agree within 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it where the mean is
-    precise by then. `device` None is CUDA where there is a device, else the CPU, whose device times are NaN.
-    `clock` replaces the device's: `labkit.measure.HostClock(wait)` waits for a framework with a queue of its own.
+    four blocks agree within 5 %. Blocks last about `block_s`. Timing lasts `timed_s`, or half of it if the mean is
+    precise by then. `device` None is CUDA if there is a device, else the CPU, whose device times are NaN.
+    `clock` replaces the device's clock: `labkit.measure.HostClock(wait)` waits for a framework with its own queue.
 
-    Raises UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
+    Raise UserError for a step that cannot be called, a device that is not here, or a time that is not positive.
 
     >>> labkit.time_step(lambda: sum(range(1000)), images_per_step=256, device="cpu", warmup_s=0.1, timed_s=0.2)
     StepTiming: ... per step (median)
@@ -120,14 +120,14 @@ def time_step(
             raise UserError(f"{name} is {value}; use a number above 0.")
     if not 0 <= warmup_s < float("inf"):
         raise UserError(f"warmup_s is {warmup_s}; use 0 or more seconds.")
-    timing = Timing(warmup_s=warmup_s, timed_s=timed_s, block_s=block_s, limit_s=timed_s)  # only a runner has a limit
+    timing = Timing(warmup_s=warmup_s, timed_s=timed_s, block_s=block_s, limit_s=timed_s)  # the runner's alone
     events_device: AbstractContextManager[object] = nullcontext()
     if clock is None:
         chosen, clock = choose_device(device), HostClock()
         if chosen.type == "cuda":
             import torch
 
-            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events are of the current device
+            clock, events_device = CudaClock(chosen), torch.cuda.device(chosen)  # events belong to the current device
     quiet_collector()
     with events_device:
         return StepTiming(time_blocks(step, clock, timing, images_per_step=images_per_step))

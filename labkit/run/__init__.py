@@ -1,4 +1,4 @@
-"""From trials to records: passes of fresh worker processes, resumed, watched and isolated from each other."""
+"""Turns trials into records: runs passes of fresh, isolated worker processes, samples telemetry and resumes."""
 
 from labkit.run.nodes import nodes_here
 from labkit.run.plan import estimate_s, lacked, order_of_pass

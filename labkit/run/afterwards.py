@@ -1,10 +1,9 @@
-"""What a trial is asked once its blocks are timed: queries, scores, further steps, a trace and what memory holds.
+"""Measurements after a trial's timed blocks: queries, scores, further steps, a trace, memory, samples.
 
-blocks | queries | scoring | steps until `steps_before` are over | pieces of a trace | a few steps for memory, counters
-| images of a GAN
+blocks | queries | scoring | steps up to `steps_before` | pieces of a trace | a few steps for memory | images of a GAN
 
-Nothing of it stands in another number. It lies between the timed part and the pause in which telemetry sees an idle
-device, in no window of its own.
+These measurements enter no other number. They lie between the timed part and the pause in which telemetry sees an
+idle device, and have no telemetry window.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from labkit.run.protocol import TRACES, Events
 from labkit.trial import Trial
 from labkit.workloads import AnswersQueries, DrawsSamples, HoldsTensors, ScoresImages, Workload
 
-# Single queries get time beside that of the blocks: most where they are single images, whose slowest are asked for.
+# Time for queries, as a share of the timed part. Batch 1 gets more, because its report shows the slowest queries.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
-LOSSES = 20  # of the steps before a trace: each is the mean of a part of them
+LOSSES = 20  # mean losses to record over the steps before a trace, each of an equal part of these steps
 BY_PYTORCH = ("torch", "keras-torch")  # frameworks whose steps PyTorch's profiler sees
 
 ClosePhase = Callable[[str], None]
@@ -50,7 +49,7 @@ def asked_of_answers(
     events: Events,
     close_phase: ClosePhase,
 ) -> Blocks:
-    """The blocks with latencies of single queries and with scores, where the trial asks for them."""
+    """Return the blocks, extended by the query latencies and the scores that the trial asks for."""
     if trial.queries:
         blocks = blocks.model_copy(update={"queries": _ask(trial, workload, clock, timing, events)})
         close_phase("queries")
@@ -63,7 +62,7 @@ def asked_of_answers(
 
 
 def _ask(trial: Trial, workload: Workload, clock: Clock, timing: Timing, events: Events) -> Queries:
-    """One query after the other, each timed alone, as long as the time for them lasts."""
+    """Time up to `trial.queries` queries one by one, within a share of the timed part's seconds."""
     assert isinstance(workload, AnswersQueries)
     latencies = time_queries(
         workload.query,
@@ -84,10 +83,10 @@ def asked_of_steps(
     events: Events,
     close_phase: ClosePhase,
 ) -> tuple[Blocks, dict[str, Any]]:
-    """The blocks with a trace of further steps, where the trial asks for one, and facts on these steps."""
+    """Return the blocks, extended by a trace of further steps if the trial asks for one, and facts on these steps."""
     facts: dict[str, Any] = {}
     taken = sum(blocks.warmup_steps) + blocks.steps_per_block * len(blocks.host_s)
-    # The step that only warms the profiler up is one of those before.
+    # The step that warms the profiler up counts as one of the steps before the trace.
     wanted = trial.steps_before - (WARM_UP_STEPS if trial.traced_iterations else 0)
     if taken < wanted:
         losses = _go_on(workload, clock, taken, wanted, events)
@@ -98,12 +97,12 @@ def asked_of_steps(
         events.progress("tracing", 0.0)
         keep = _kept_at(trial, pass_number)
         if keep is not None:
-            keep.unlink(missing_ok=True)  # of a measurement before this one
+            keep.unlink(missing_ok=True)  # left by an earlier measurement
         trace = _trace(trial, workload, clock, blocks, taken, keep, events)
         blocks = blocks.model_copy(update={"trace": trace})
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
-        close_phase("traced_steps")  # not "trace": so is called what compilers do to a step
+        close_phase("traced_steps")  # not "trace", the phase in which a compiler traces a step
     if trial.samples:
         assert isinstance(workload, DrawsSamples)
         facts |= workload.draw_samples()
@@ -112,7 +111,7 @@ def asked_of_steps(
 
 
 def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:
-    """Further steps until `wanted` are taken: after how many of the trial's steps the mean loss since was what."""
+    """Run steps until the trial has taken `wanted`. Return pairs of step number and mean loss since the last pair."""
     first, part = taken, math.ceil((wanted - taken) / LOSSES)
     losses: list[tuple[int, float | None]] = []
     while taken < wanted:
@@ -128,7 +127,7 @@ def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Ev
 def _trace(
     trial: Trial, workload: Workload, clock: Clock, blocks: Blocks, taken: int, keep: Path | None, events: Events
 ) -> Trace:
-    """A trace of the next steps on this process's device, with what their memory holds; or why there is none."""
+    """Trace the next steps on this process's device and measure their memory, or return Untraced with a reason."""
     on_gpu = trial.device == "cuda"
     if trial.framework not in BY_PYTORCH and "." not in trial.workload:
         return Untraced(reason=f"the profiler is PyTorch's, and the trial runs on {trial.framework}")
@@ -150,18 +149,18 @@ def _trace(
         memory = None
         if isinstance(workload, HoldsTensors):
             memory = memory_of_step(workload.step, clock, workload.held, on_gpu=on_gpu)
-        found: Traced = analysis.traced(
+        traced: Traced = analysis.traced(
             asked_for=trial.traced_iterations, steps_before=taken + WARM_UP_STEPS, memory=memory
         )
     except UntracedError as error:
         return Untraced(reason=str(error))
-    notes = [*found.notes, *seen.notes]
+    notes = [*traced.notes, *seen.notes]
     if "graph" in trial.engine:
-        notes.append("a captured step is one call: nothing of the host tells its sections apart")
-    return found.model_copy(update={"notes": notes})
+        notes.append("the host replays a captured step in one call, so the trace cannot tell the step's sections apart")
+    return traced.model_copy(update={"notes": notes})
 
 
 def _kept_at(trial: Trial, pass_number: int) -> Path | None:
-    """Where the trace's file is to be kept, None where nobody asked for it."""
+    """Return the path to keep the trace's file at; None without KEEP_TRACES=1."""
     folder = os.environ.get(TRACES)
     return Path(folder) / f"{short_hash(trial.key)}-pass{pass_number}.json.gz" if folder else None

@@ -1,4 +1,4 @@
-"""Whether the nodes that run a trial together are alike: of two kinds of device no number is true."""
+"""Checks that the nodes of a trial are alike: a number measured on two kinds of device describes neither."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from labkit.trial import Trial
 
 @cache
 def describe(device: str) -> dict[str, str]:
-    """What must be the same on every node: the devices, PyTorch, and labkit's own code."""
+    """Return the properties that must be equal on every node: devices, PyTorch's version, the hash of labkit's code."""
     import torch
 
     devices = [cpu_model()]
     if device == "cuda":
         devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     kinds = sorted(set(devices))
-    said = ", ".join(f"{devices.count(kind)} x {kind}" for kind in kinds) if device == "cuda" else devices[0]
-    return {"devices": said or "none", "PyTorch": torch.__version__, "labkit's code": source_hash()}
+    text = ", ".join(f"{devices.count(kind)} x {kind}" for kind in kinds) if device == "cuda" else devices[0]
+    return {"devices": text or "none", "PyTorch": torch.__version__, "labkit's code": source_hash()}
 
 
 def difference(of_nodes: dict[str, dict[str, str]]) -> str | None:
-    """In what the first node and another differ, in a sentence; None where all are alike."""
-    first, *others = sorted(of_nodes, key=int)
-    for other in others:
-        for what, value in of_nodes[first].items():
-            if of_nodes[other][what] != value:
+    """Return a sentence on the first property in which a node differs from the first node; None if all are alike."""
+    first, *later = sorted(of_nodes, key=int)
+    for node in later:
+        for name, value in of_nodes[first].items():
+            if of_nodes[node][name] != value:
                 return (
-                    f"the nodes differ in {what}: {value} on the first, {of_nodes[other][what]} on another; a trial "
-                    f"over nodes takes nodes that are alike (`constraint` under `cluster:` in the profile)"
+                    f"the nodes differ in {name}: {value} on the first, {of_nodes[node][name]} on another; a trial "
+                    f"over several nodes needs identical nodes: set `constraint` under `cluster:` in the profile"
                 )
     return None
 
 
 def why_not_over_nodes(trial: Trial, team: Team | None) -> str | None:
-    """Why the trial can't be run over its nodes; None for one that can, and for a trial on one node.
+    """Return why the trial cannot run over its nodes; None if it can, and for a trial on one node.
 
-    All ranks of a team ask together.
+    A collective call: every rank of a team must make it.
     """
     if trial.nodes == 1:
         return None
     if team is None:
         return too_few_nodes(trial, nodes_here())
-    told = team.gather((os.environ.get(NODE, "0"), describe(trial.device)))
-    of_nodes = dict(told)
+    descriptions = team.gather((os.environ.get(NODE, "0"), describe(trial.device)))
+    of_nodes = dict(descriptions)
     if len(of_nodes) != trial.nodes:
         return f"the trial asks for {trial.nodes} nodes, and its processes are on {len(of_nodes)}"
     return difference(of_nodes) or why_not_over(trial)

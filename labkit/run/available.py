@@ -1,7 +1,7 @@
-"""Whether a framework can run trials here: asked of its own interpreter, in a process that ends again.
+"""Finds out whether a framework can run trials on this machine.
 
-The runner imports no framework. What is installed is read from packages' metadata; what another interpreter or a GPU
-can do with it, `labkit.run.probe` is asked.
+The runner imports no framework. It reads installed packages from their metadata. `labkit.run.probe`, a short process of
+the framework's interpreter, tells whether the framework works there and on a GPU.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ SAID_CHARACTERS = 300
 
 
 class Answer(NamedTuple):
-    """`sees` is the device that it calculated on, empty on a CPU; `reason` why it can't run here."""
+    """A framework's answer: `sees` names the GPU it computed on, empty on a CPU; `reason` is why it cannot run here."""
 
     sees: str = ""
     reason: str | None = None
 
 
 def why_not(framework: str, device: str, *, gpu: str = "") -> str | None:
-    """Why no trial of this framework can run on this kind of device here, and what to do; None where some can.
+    """Return why no trial of a framework can run on a kind of device here, and what to do; None if trials can run.
 
-    Asked once a process. PyTorch itself is never asked: its trials say themselves what they lack. `gpu` as in `ask`.
+    PyTorch is never probed, because its trials report what they lack. `gpu` and caching are as in `ask`.
     """
     return ask(framework, device, gpu=gpu).reason if is_keras(framework) else None
 
 
 def lacked_framework(record: Record) -> bool:
-    """Whether a trial was refused for want of a framework that is here now: it is tried again."""
+    """Return whether a record's trial lacked a framework that is available now, so that the trial must run again."""
     refused = (record.reason or "").startswith(f"{title_of(record.framework)} {CANNOT}")
     return refused and why_not(record.framework, record.as_trial.device) is None
 
 
 def ask(framework: str, device: str, *, gpu: str = "") -> Answer:
-    """What a framework of Keras can do here, on a `device` that is `cpu` or `cuda`.
+    """Return whether a framework of Keras works here on `device`, `cpu` or `cuda`. The answer is cached.
 
-    `gpu` is the one to ask for, as CUDA_VISIBLE_DEVICES has it; without it the first that this process may use.
+    `gpu` is a value of CUDA_VISIBLE_DEVICES, whose first GPU is probed; without it, the first GPU of this process.
     """
     visible = gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     return _ask(framework, device, interpreter_of(framework), visible.split(",")[0])
@@ -81,9 +81,9 @@ def _ask(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
 
 
 def _answer(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
-    """Of a process of its own: OSError, ValueError or SubprocessError where it gives none."""
+    """Run `labkit.run.probe` and return its answer. Raise OSError, ValueError or SubprocessError if it gives none."""
     visible = {"CUDA_VISIBLE_DEVICES": gpu, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    spoke = subprocess.run(
+    probe = subprocess.run(
         [interpreter, "-m", "labkit.run.probe", framework, device],
         env={**os.environ, "PYTHONPATH": path_of_workers(), **visible, **environment_of(framework, device)},
         stdin=subprocess.DEVNULL,
@@ -92,7 +92,7 @@ def _answer(framework: str, device: str, interpreter: str, gpu: str) -> Answer:
         check=True,
         timeout=ANSWERS_S,
     )
-    answer: dict[str, Any] = json.loads(spoke.stdout.splitlines()[-1]) if spoke.stdout.strip() else {}
+    answer: dict[str, Any] = json.loads(probe.stdout.splitlines()[-1]) if probe.stdout.strip() else {}
     if "reason" in answer:
         return _refused(framework, str(answer["reason"]))
     return Answer(sees=str(answer["sees"])) if "sees" in answer else _refused(framework, "it gave no answer")
@@ -103,7 +103,7 @@ def _refused(framework: str, why: str) -> Answer:
 
 
 def _said(error: Exception) -> str:
-    """What went wrong with the process that was asked."""
+    """Return what went wrong with the probe's process."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it gave no answer within {error.timeout:.0f} s"
     if isinstance(error, subprocess.CalledProcessError):

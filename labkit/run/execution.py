@@ -1,4 +1,4 @@
-"""One trial from a clean state to its result, or to the status and reason of its failure."""
+"""Runs one trial from a clean state to its result, or to the status and reason of its failure."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from labkit.workloads import AwaitedByItself, BuildsInPhases, Workload
 
 Event = dict[str, Any]
 
-# Before a trial and after it nothing is done for a moment, so that telemetry sees what the devices do without it: for
-# two readings of a GPU's slowest sensor, for one of a CPU's.
+# Idle seconds before and after a trial, in which telemetry reads the devices without load. The first lasts for two
+# readings of a GPU's slowest sensor, or one of a CPU's.
 PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
-OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some do two of them in one
-TRACEBACK_CHARACTERS = 4000  # its end, which says most
+OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some back ends join two of them
+TRACEBACK_CHARACTERS = 4000  # kept from the end of a traceback, which says most
 
 
 class Job(NamedTuple):
-    """What is alike for all trials of this process."""
+    """The settings that all trials of this process share."""
 
     timing: Timing
     gap_seed: int
@@ -48,16 +48,16 @@ class Job(NamedTuple):
 
 
 def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
-    """One trial from a clean state to its result, or to the status and reason of its failure."""
+    """Run a trial from a clean state. Return its result or the reason of its failure, with phases and windows."""
     began = time.perf_counter()
     started_at = utc_now()
     phases: dict[str, float] = {}
     before_s, after_s = PAUSES_S[trial.device]
     if trial.energy_windows and trial.device == "cuda":
-        after_s += PERIODS_S["energy_j"]  # for one more reading of the energy counter after the last window
+        after_s += PERIODS_S["energy_j"]  # so that the energy counter is read once more after the last window
     windows = {"idle_before": _pause(before_s)}
     if team := ranks.team():
-        team.barrier()  # until here the others have left their devices alone
+        team.barrier()  # up to this point the other ranks leave their devices idle
     phases["idle"] = before_s
     outcome: Event
     try:
@@ -74,9 +74,9 @@ def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
 
 
 def follow(trial: Trial, job: Job, data: Data) -> None:
-    """What another rank than the first does of a trial: the same preparations and steps, whose time nobody takes.
+    """Run a trial's preparations and steps on a rank other than 0, without timing them.
 
-    Unsupported where all ranks find that the trial is.
+    Raise Unsupported if the ranks agree that the trial is unsupported.
     """
     team = ranks.team()
     assert team is not None
@@ -94,7 +94,7 @@ def follow(trial: Trial, job: Job, data: Data) -> None:
 
 
 def failure(error: Exception) -> Event:
-    """Status and reason of a trial that raised, and the traceback of what nobody expected."""
+    """Return status and reason of a trial that raised, and the traceback of an unexpected exception."""
     if isinstance(error, Unsupported):
         return _failed("unsupported", str(error))
     if isinstance(error, GateError):
@@ -109,7 +109,7 @@ def failure(error: Exception) -> Event:
 
 
 def _pause(seconds: float) -> tuple[float, float]:
-    """Do nothing for a while: when it was, on the monotonic clock."""
+    """Sleep for `seconds`. Return start and end on the monotonic clock."""
     began = time.monotonic()
     time.sleep(seconds)
     return began, time.monotonic()
@@ -162,19 +162,19 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
 
 
 def _cpu_time_s() -> float:
-    """Processor time of this process and of its children that have ended."""
+    """Return the processor time in seconds of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
 def _peak_memory(trial: Trial) -> dict[str, Any]:
-    """By the counter of the trial's framework."""
+    """Return the peak memory from the counter of the trial's framework."""
     if is_keras(trial.framework):
         return {**peak_memory_of_keras(trial.framework, trial.device)}
     return peak_memory(trial.device)
 
 
 def _clock(trial: Trial, workload: Workload) -> Clock:
-    """The clock of the trial's device or framework; in a team one whose blocks begin at all ranks at once."""
+    """Return the clock of the trial's device or framework; in a team, a TeamClock, which starts blocks on all ranks."""
     if isinstance(workload, AwaitedByItself):
         return HostClock(workload.wait)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
@@ -183,7 +183,7 @@ def _clock(trial: Trial, workload: Workload) -> Clock:
 
 
 def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events, phases: dict[str, float]) -> Event:
-    """A whole training run instead of timed blocks."""
+    """Train and validate `trial.epochs` whole epochs. Return the run's result and facts."""
     workload = trains_epochs(trial, workload)
     epochs: list[Epoch] = []
     workload.restart()
@@ -216,5 +216,5 @@ def _train_epochs(trial: Trial, workload: Workload, clock: Clock, events: Events
 
 
 def _failed(status: str, reason: str) -> Event:
-    first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name in it may hold what is no text
+    first = " ".join(reason.split()).encode(errors="replace").decode()  # a file name may hold bytes that are no text
     return {"status": status, "reason": first[:500]}

@@ -1,4 +1,4 @@
-"""Loads the frameworks of a process before its first trial, and asks them for versions that only they can tell."""
+"""Loads the frameworks of a process before its first trial, and asks them for versions that no package tells."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from labkit.hardware.frameworks import KNOWN, is_keras
 
 
 def framework_details(trials: list[dict[str, Any]]) -> dict[str, str]:
-    """What packages' own versions don't say of the frameworks of these trials: CUDA and cuDNN as each has them.
+    """Load the frameworks of these trials and return their CUDA, cuDNN and NCCL versions, which no package tells.
 
-    Loading takes seconds, which so are part of the process's start and of no trial.
+    Loading takes seconds. They count as part of the process's start and of no trial.
     """
     details: dict[str, Any] = {}
     for name in sorted({values.get("framework", "torch") for values in trials}):
         if is_keras(name):
-            import keras  # noqa: F401 - which loads its back end
+            import keras  # noqa: F401 - loads its back end
 
             on_gpu = any(values.get("device", "cuda") == "cuda" for values in trials)
             details |= _OF_BACKEND[KNOWN[name].backend](on_gpu)
@@ -37,7 +37,7 @@ def _torch(_on_gpu: bool = True) -> dict[str, Any]:
 
 
 def _tensorflow(_on_gpu: bool) -> dict[str, Any]:
-    """CUDA and cuDNN that it was built with; neither of a CPU build."""
+    """Return the CUDA and cuDNN versions that TensorFlow was built with; None for both in a CPU build."""
     import tensorflow
 
     built = tensorflow.sysconfig.get_build_info()
@@ -45,15 +45,15 @@ def _tensorflow(_on_gpu: bool) -> dict[str, Any]:
 
 
 def _jax(on_gpu: bool) -> dict[str, Any]:
-    """CUDA as its plug-in says, cuDNN where it is a package; neither of a process on the CPU."""
+    """Return CUDA's version from JAX's plug-in, and cuDNN's if it is a package; nothing for a process on the CPU."""
     if not on_gpu:
         return {}
     import jax
 
-    found = re.search(r"cuda (\d+)", jax.devices()[0].client.platform_version)  # 13000 is 13.0
-    if found is None:
+    match = re.search(r"cuda (\d+)", jax.devices()[0].client.platform_version)  # 13000 is 13.0
+    if match is None:
         return {}
-    major, minor = int(found[1]) // 1000, int(found[1]) % 1000 // 10
+    major, minor = int(match[1]) // 1000, int(match[1]) % 1000 // 10
     return {"cuda": f"{major}.{minor}", "cudnn": _installed(f"nvidia-cudnn-cu{major}")}
 
 

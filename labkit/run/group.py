@@ -3,8 +3,8 @@
 first node: runner (listens) <---- line ---- node 0: torchrun, ranks 0 ... n-1, each with a line of its own
                              <---- line ---- node 1: torchrun, ranks n ... 2n-1
 
-A trial that fails has one outcome: that of the rank which failed first, with its number, since the others fail of its
-absence.
+A line is a TCP connection. A failed trial has the outcome of the rank that failed first, with that rank's number: the
+later ranks fail because the first is gone.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from labkit.run.nodes import Nodes, ThisNode
 from labkit.run.process import Spawned, Work
 from labkit.run.protocol import ADDRESS, TOKEN, kept_alive
 
-LAST_WORDS_S = 1.0  # after a first sign of failure, for what else the ranks have to say of it
-DEATH_S = 15.0  # in which torchrun notices that a rank has died, and says with which exit code
-HELLO_S, HELLO_BYTES = 10.0, 4096  # of a connection's first line, which shows it to be one of ours
+LAST_WORDS_S = 1.0  # for further reports of a failure after its first sign
+DEATH_S = 15.0  # in which torchrun must notice a dead rank and report its exit code
+HELLO_S, HELLO_BYTES = 10.0, 4096  # limits of a connection's first message, which holds the token of our processes
 MORE = 64  # connections that may wait to be accepted, beside one of each rank
-STACKS_S = 3.0  # in which ranks say where they stand
-LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # of Gloo and NCCL
-SILENT_LEAD_S = 0.1  # by which a rank that is gone may seem to have gone too late
-ALL_THERE_S = 300.0  # in which all nodes must have come
-PARTING_S = 5.0  # in which nodes end after their lines have, and again after they are asked to
+STACKS_S = 3.0  # in which ranks must send their stacks
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # from Gloo and NCCL
+SILENT_LEAD_S = 0.1  # subtracted from the time at which a rank is gone, because its end is noticed late
+ALL_THERE_S = 300.0  # in which all nodes must connect
+PARTING_S = 5.0  # in which nodes must end after their lines close, and again after SIGTERM
 WAITING = re.compile(r"torch/(distributed|cuda|autograd)/")
 OUTCOME = ("status", "reason", "facts")
 FROM_RANK_0 = ("hello", "start", "progress", "done")
 
 
 class GroupProcess(Spawned):
-    """`ranks` processes on this node, or on as many nodes as each of the trials takes."""
+    """`ranks` processes on this node, or divided evenly among the nodes that the trials ask for."""
 
     def __init__(self, work: Work, *, ranks: int, nodes: Nodes | None = None) -> None:
         self._ranks, self._token, self._told = ranks, secrets.token_hex(16), work.environment
         self._nodes, self._number = nodes or ThisNode(), work.trials[0].nodes
-        # Other nodes reach this one by an address that we don't know.
+        # The address by which other nodes reach this one is not known, so the server listens at all of them.
         self._server = socket.create_server(("127.0.0.1" if self._number == 1 else "", 0), backlog=ranks + MORE)
         self._lines: dict[int, socket.socket] = {}
         self._pids: dict[int, int] = {}
@@ -68,7 +68,7 @@ class GroupProcess(Spawned):
             try:
                 line, _ = self._server.accept()
             except OSError:
-                return  # closed: it is over
+                return  # `_close` closed the server
             threading.Thread(target=self._listen, args=(line,), daemon=True).start()
 
     def _listen(self, line: socket.socket) -> None:
@@ -81,10 +81,10 @@ class GroupProcess(Spawned):
                     attend = self._attend_node if "node" in first else self._attend_rank
                     attend(first, line, events)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # cut short by its death, or none of ours
+            pass  # the process died, or the connection comes from a stranger
 
     def _attend_node(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
-        """Tell a node its part once all nodes are there, and hear how its ranks ended."""
+        """Send a node its job once all nodes are connected, and receive how its ranks ended."""
         node = int(first["node"])
         with self._all_there:
             self._node_lines[node] = line
@@ -99,16 +99,16 @@ class GroupProcess(Spawned):
             self._ended.setdefault(node, {})
 
     def _job_of(self, node: int) -> dict[str, Any]:
-        """What a node needs to know; where there are others, the addresses by which it and the first are reached."""
+        """Return a node's job; with several nodes, it has the address of this node and the rendezvous endpoint."""
         job = {"id": self.id, "nodes": self._number, "ranks_of_node": self._ranks // self._number}
         if self._number > 1:
-            first_address = self._node_lines[1].getsockname()[0]  # of this node, as another sees it
+            first_address = self._node_lines[1].getsockname()[0]  # the runner's node, as node 1 reaches it
             job["address"] = self._node_lines[node].getpeername()[0] if node else first_address
             job["endpoint"] = f"{first_address}:{self._rendezvous_port}"
         return {**job, "environment": self._told}
 
     def _attend_rank(self, first: dict[str, Any], line: socket.socket, events: Iterable[bytes]) -> None:
-        """Give a rank its job and listen to it until its line ends."""
+        """Send a rank its job and receive its events until its line ends."""
         rank = int(first["rank"])
         self._lines[rank], self._pids[rank] = line, int(first["pid"])
         try:
@@ -117,14 +117,14 @@ class GroupProcess(Spawned):
                 event = json.loads(text)
                 if event["event"] == "bye":
                     self._said_bye.add(rank)
-                else:  # which rank failed first is told by this clock: those of other nodes differ
+                else:  # the runner's clock orders failures, because the clocks of nodes differ
                     self._events.put({**event, "at_s": time.monotonic()})
         finally:
             if rank not in self._said_bye:
                 self._events.put({"event": "gone", "rank": rank, "at_s": time.monotonic()})
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event of rank 0, or the outcome of a trial that another rank has failed."""
+        """Return rank 0's next event, or the outcome of a trial that a rank failed; None once the launcher ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             event = super().next_event(deadline - time.monotonic())
@@ -132,35 +132,35 @@ class GroupProcess(Spawned):
                 return None
             failed = event["event"] in ("failed", "gone") or event.get("status") in ("oom", "crashed")
             if failed:
-                return self._first_failure([event, *self._heard(LAST_WORDS_S, lambda _found: False)])
+                return self._first_failure([event, *self._heard(LAST_WORDS_S, lambda _events: False)])
             if event["rank"] == 0 and event["event"] in FROM_RANK_0:
                 return event
 
     def _heard(self, seconds: float, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-        """What is said within so many seconds, or until that is enough."""
-        found: list[dict[str, Any]] = []
+        """Return the events that ranks send within `seconds`, or until `enough` accepts them."""
+        events: list[dict[str, Any]] = []
         deadline = time.monotonic() + seconds
-        while not enough(found):
+        while not enough(events):
             try:
                 event = super().next_event(max(deadline - time.monotonic(), 0))
             except TimeoutError:
                 break
             if event is None:
                 break
-            found.append(event)
-        return found
+            events.append(event)
+        return events
 
     def _first_failure(self, events: list[dict[str, Any]]) -> dict[str, Any]:
-        """The outcome of the rank that failed first."""
-        told = [e for e in events if e["event"] == "failed" or e.get("status") in ("oom", "crashed")]
-        silent = [e for e in events if e["event"] == "gone" and e["rank"] not in {sign["rank"] for sign in told}]
+        """Return the outcome of the rank that failed first, as an event `done`."""
+        reports = [e for e in events if e["event"] == "failed" or e.get("status") in ("oom", "crashed")]
+        silent = [e for e in events if e["event"] == "gone" and e["rank"] not in {sign["rank"] for sign in reports}]
         codes = {sign["rank"]: self._exit_code(sign["rank"]) for sign in silent}
-        # torchrun ends the others by SIGTERM once one has failed: they are not the ones to name.
-        silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not told]
-        # A rank that is killed says nothing: its line ends, a moment before the others fail of its absence. A rank that
-        # lost its connection to another is heard first on a busy machine, and is not the one to name.
+        # After a failure torchrun ends the remaining ranks by SIGTERM, so they did not fail first.
+        silent = [sign for sign in silent if codes[sign["rank"]] != -signal.SIGTERM or not reports]
+        # A killed rank reports nothing: its line ends, a moment before the remaining ranks fail because of it. On a
+        # busy machine the report of a rank that lost its peer can arrive earlier, but that rank did not fail first.
         first = min(
-            [*told, *silent],
+            [*reports, *silent],
             key=lambda sign: (_lost_another(sign), sign["at_s"] - (SILENT_LEAD_S if sign in silent else 0)),
         )
         rank = first["rank"]
@@ -169,12 +169,12 @@ class GroupProcess(Spawned):
             outcome = self._death(codes[rank])
         outcome["reason"] = f"rank {rank} of {self._ranks}: {outcome['reason']}"
         outcome["facts"] = {**outcome.get("facts", {}), "failed_rank": rank}
-        # Rank 0 knows what the trial took.
-        known = next((e for e in told if e["event"] == "done"), {})
-        return {**known, "event": "done", **outcome}
+        # Only rank 0's event has the trial's times.
+        times = next((e for e in reports if e["event"] == "done"), {})
+        return {**times, "event": "done", **outcome}
 
     def _exit_code(self, rank: int) -> int | None:
-        """Of a rank that ended by itself, as its node tells it; None where it does not."""
+        """Return the exit code that a rank's node reports; None if the node reports none within DEATH_S."""
         node, number = divmod(rank, self._ranks // self._number)
         deadline = time.monotonic() + DEATH_S
         while node not in self._ended and time.monotonic() < deadline:
@@ -186,7 +186,7 @@ class GroupProcess(Spawned):
         return super()._killed_for_memory() or any(ended.get("oom_kills") for ended in self._ended.values())
 
     def _death(self, code: int | None) -> dict[str, Any]:
-        """Status and reason of a rank that ended without a word."""
+        """Return status and reason of a rank that ended without a report."""
         if code == -signal.SIGKILL and self._killed_for_memory():
             return {"status": "oom", "reason": "the operating system killed it because the machine ran out of memory"}
         how = "it ended without a word" if code is None else f"it ended with exit code {code}"
@@ -195,23 +195,23 @@ class GroupProcess(Spawned):
         return {"status": "crashed", "reason": how}
 
     def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
-        """The ranks that stand elsewhere than most, and every rank's stack."""
+        """Return words on the ranks that do not wait (on all, if all wait), and every rank's stack as facts."""
         for line in self._lines.values():
             try:
                 line.sendall(b'{"ask": "stack"}\n')
             except OSError:
                 continue
-        said = self._heard(STACKS_S, lambda found: sum(one["event"] == "stack" for one in found) == self._ranks)
-        stacks: dict[int, list[str]] = {one["rank"]: one["stack"] for one in said if one["event"] == "stack"}
+        replies = self._heard(STACKS_S, lambda events: sum(e["event"] == "stack" for e in events) == self._ranks)
+        stacks: dict[int, list[str]] = {e["rank"]: e["stack"] for e in replies if e["event"] == "stack"}
         places = {rank: stack[-1].strip().splitlines()[0] if stack else "nowhere" for rank, stack in stacks.items()}
-        # Those that wait for others, in a collective operation or for their device, are not the ones to look at.
+        # Ranks that wait for other ranks in a collective operation, or for their device, do not cause the hang.
         busy = {rank for rank, place in places.items() if not WAITING.search(place)}
         words = [f"rank {rank} stands at {place}" for rank, place in sorted(places.items()) if rank in busy or not busy]
         words += [f"rank {rank} does not answer" for rank in range(self._ranks) if rank not in stacks]
-        return "".join(f"; {one}" for one in words), {"stacks": {str(r): "".join(s) for r, s in sorted(stacks.items())}}
+        return "".join(f"; {w}" for w in words), {"stacks": {str(r): "".join(s) for r, s in sorted(stacks.items())}}
 
     def end(self) -> None:
-        """End the processes on all nodes: each ends with its line. What started them is asked to, then killed."""
+        """Close every line, which ends the processes on all nodes. End what remains by SIGTERM, then by SIGKILL."""
         self._close()
         for ask in (lambda: None, self._process.terminate):
             ask()
@@ -227,7 +227,7 @@ class GroupProcess(Spawned):
             try:
                 line.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it is closed already
+                pass  # already closed
         self._server.close()
         for pid in self._pids.values():  # torchrun gives each rank a session of its own
             if self._is_ours(pid):
@@ -237,7 +237,7 @@ class GroupProcess(Spawned):
                     pass
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process still is the one that said so: its number may have been given to another."""
+        """Return whether `pid` still belongs to one of our ranks: the kernel may have reused the number."""
         try:
             return self._token.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
@@ -245,5 +245,5 @@ class GroupProcess(Spawned):
 
 
 def _lost_another(sign: dict[str, Any]) -> bool:
-    """Whether a rank failed because another one was no longer there."""
+    """Return whether a rank failed because it lost its connection to another rank."""
     return any(text in sign.get("reason", "") for text in LOST)

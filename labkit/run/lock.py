@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine: two at once would measure each other."""
+"""The lock that allows one measurement at a time on a machine: two at once would slow each other down."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from labkit.errors import UserError
 
 
 def lock_path() -> Path:
-    """The lock file: one a machine and user."""
+    """Return the path of the lock file, one per machine and user; LABKIT_LOCK overrides it."""
     return Path(os.environ.get("LABKIT_LOCK") or Path(tempfile.gettempdir()) / f"labkit-measuring-{os.getuid()}.lock")
 
 
 @contextmanager
 def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
-    """Hold the machine's lock. The kernel frees it when the process ends, however it ends.
+    """Hold the machine's lock. The kernel frees the lock when the process ends, however it ends.
 
-    UserError when another measurement still holds it after `wait_s` (a killed one needs a moment to go).
+    Raise UserError if the lock file cannot be opened, or if another measurement holds the lock for `wait_s` seconds.
+    A killed measurement needs a moment to end.
     """
     path = lock_path()
     try:

@@ -1,7 +1,7 @@
-"""What connects the devices of a trial, on a node and between nodes: what NCCL and Gloo are told, and what is refused.
+"""Settings of NCCL and Gloo for the connections between a trial's devices, and checks of the network it asks for.
 
-Both find interfaces by themselves, but Gloo takes the one that the host's name stands for, which may be the loopback,
-and NCCL prefers IP over InfiniBand to Ethernet. So each node is told the interface by which the others reach it.
+Each node's interface is named to both libraries. By itself Gloo takes the interface that the host's name resolves to,
+which may be the loopback, and NCCL prefers IP over InfiniBand to Ethernet.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import psutil
 
 from labkit.trial import Trial
 
-# Of one node. Without its last setting NCCL may send what should go through the host's memory through a network card
-# that both devices reach faster; and without `Socket` InfiniBand counts as sockets.
+# Settings for one node. Without NCCL_NET_DISABLE_INTRA, NCCL may use a network card that both devices reach faster than
+# the host's memory. Without `Socket`, NCCL counts InfiniBand as sockets.
 CLOSED: dict[str, dict[str, str]] = {
     "direct": {},
     "host": {"NCCL_P2P_DISABLE": "1", "NCCL_NET_DISABLE_INTRA": "1"},
     "sockets": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"},
 }
-# With the transport named, NCCL fails rather than take another.
+# With NCCL_NET set, NCCL fails instead of using another transport.
 BETWEEN_NODES = {
     "any": {},
     "ethernet": {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"},
     "infiniband": {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"},
 }
 GLOO_INTERFACE, NCCL_INTERFACE = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
-IP_OVER_INFINIBAND = "32"  # ARPHRD_INFINIBAND, as /sys/class/net/<interface>/type has it
+IP_OVER_INFINIBAND = "32"  # ARPHRD_INFINIBAND, the content of /sys/class/net/<interface>/type
 INFINIBAND, INTERFACES = Path("/sys/class/infiniband"), Path("/sys/class/net")
 
 
 def network_of(trial: Trial) -> dict[str, str]:
-    """What tells NCCL which ways the trial's devices may use; NCCL reads it once, when a process begins."""
+    """Return NCCL's environment for the trial's interconnect and network; NCCL reads it once, when a process begins."""
     return {**CLOSED[trial.interconnect], **BETWEEN_NODES[trial.network]}
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an address; None where none has it."""
+    """Return the name of the interface that has an address; None if no interface has it."""
     interfaces = psutil.net_if_addrs().items()
-    return next((name for name, addresses in interfaces if any(one.address == address for one in addresses)), None)
+    return next((name for name, entries in interfaces if any(entry.address == address for entry in entries)), None)
 
 
 def interfaces_for(address: str, given: Mapping[str, str]) -> dict[str, str]:
-    """What Gloo and NCCL are told: what the user has set, else the interface by which other nodes reach this one."""
+    """Return variables that name the interface of this node's address to Gloo and NCCL, without those in `given`."""
     name = interface_of(address)
-    found = {} if name is None else {GLOO_INTERFACE: name, NCCL_INTERFACE: f"={name}"}
-    return {variable: value for variable, value in found.items() if not given.get(variable)}
+    variables = {} if name is None else {GLOO_INTERFACE: name, NCCL_INTERFACE: f"={name}"}
+    return {variable: value for variable, value in variables.items() if not given.get(variable)}
 
 
 def why_not_over(
@@ -57,30 +57,30 @@ def why_not_over(
     interfaces: Path = INTERFACES,
     given: Mapping[str, str] = os.environ,
 ) -> str | None:
-    """Why this node can't run a trial over the network that it names; None when it can."""
+    """Return why this node cannot run a trial over the network that the trial names; None if it can."""
     if trial.network == "infiniband":
         if trial.device == "cpu":
-            return "processes on CPUs exchange over TCP (Gloo), never over InfiniBand: network `any` or `ethernet`"
+            return "processes on CPUs exchange over TCP (Gloo), never over InfiniBand: use network `any` or `ethernet`"
         if not _has_active_port(infiniband):
-            return "the trial goes over InfiniBand, and this node has no active port of it in /sys/class/infiniband"
+            return "the trial asks for InfiniBand, and this node has no active port of it in /sys/class/infiniband"
     if trial.network == "ethernet":
         variable = GLOO_INTERFACE if trial.device == "cpu" else NCCL_INTERFACE
         for name in _over_infiniband(given.get(variable, ""), interfaces):
             return (
-                f"the trial goes over Ethernet, and {name} is IP over InfiniBand: set {variable} to an interface of "
-                f"Ethernet"
+                f"the trial asks for Ethernet, and {name} is IP over InfiniBand: set {variable} to an Ethernet "
+                f"interface"
             )
     return None
 
 
 def _has_active_port(folder: Path) -> bool:
-    """Ports of the same cards that speak Ethernet (RoCE) are none."""
+    """Return whether the node has an active InfiniBand port. Ports in Ethernet mode (RoCE) do not count."""
     ports = folder.glob("*/ports/*")
     return any("ACTIVE" in _text(port / "state") and _text(port / "link_layer") != "Ethernet" for port in ports)
 
 
 def _over_infiniband(wanted: str, interfaces: Path) -> list[str]:
-    """Of the interfaces that a variable names (`=` a whole name, else a beginning; `^` all but these) such ones."""
+    """Return the IP-over-InfiniBand interfaces among those `wanted` (prefixes; names after `=`); none after `^`."""
     if not wanted or wanted.startswith("^"):
         return []
     fits = str.__eq__ if wanted.startswith("=") else str.startswith

@@ -1,7 +1,8 @@
-"""torchrun on a node. Started on each as `python -m labkit.run.node`, by whatever starts processes there.
+"""Runs torchrun on a node. `labkit.run.nodes` starts `python -m labkit.run.node` on each node of a trial.
 
-A line to the runner comes first. By it the runner learns how several nodes reach each other, and this process what to
-start; when it ends, so do this process and, each by a line of its own, the ranks. Afterwards it tells how ranks ended.
+The process first opens a line (a TCP connection) to the runner. The line shows the runner by which addresses nodes
+reach each other, brings the job, and later carries the ranks' exit codes. When the line ends, this process ends. Each
+rank has its own line and ends with it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from labkit.run.protocol import ADDRESS, NODE, TOKEN, line_to_runner
 
 
 def main() -> int:
-    """Run this node's ranks."""
+    """Run this node's ranks. Return torchrun's exit code."""
     node = os.environ.get(NODE) or os.environ["SLURM_NODEID"]
     host, port = os.environ[ADDRESS].rsplit(":", 1)
     os.environ |= {NODE: node, ADDRESS: f"{host or os.environ['SLURM_LAUNCH_NODE_IPADDR']}:{port}"}
     if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)  # so that this process can end with all it starts
+        os.setpgid(0, 0)  # so that one signal ends this process and all its children
     line = line_to_runner()
     _send(line, token=os.environ[TOKEN], node=int(node))
     lines = line.makefile("rb")
     job = json.loads(lines.readline())
     threading.Thread(target=_end_with, args=(lines,), daemon=True).start()
-    # What starts processes on nodes may have set devices of its own.
+    # The launcher (srun) may have set CUDA_VISIBLE_DEVICES, so the job's environment comes last.
     os.environ |= job["environment"]
     if job["nodes"] > 1:
         os.environ |= interfaces_for(job["address"], os.environ)
@@ -44,20 +45,20 @@ def main() -> int:
 
 
 def arguments(job: dict[str, Any], *, first: bool) -> list[str]:
-    """torchrun's, on the first node or another. Addresses are numbers: on some clusters names don't resolve."""
+    """Return torchrun's arguments on a node. Addresses are numeric, because on some clusters names do not resolve."""
     if job["nodes"] == 1:
-        meeting = ["--standalone", "--local-addr=127.0.0.1"]
+        rendezvous = ["--standalone", "--local-addr=127.0.0.1"]
     else:
-        meeting = [
+        rendezvous = [
             *(f"--nnodes={job['nodes']}", "--rdzv-backend=c10d", f"--rdzv-id={job['id']}"),
             *(f"--rdzv-endpoint={job['endpoint']}", f"--rdzv-conf=is_host={int(first)}"),
             f"--local-addr={job['address']}",
         ]
-    return [*meeting, f"--nproc-per-node={job['ranks_of_node']}", "--max-restarts=0", "-m", "labkit.run.rank"]
+    return [*rendezvous, f"--nproc-per-node={job['ranks_of_node']}", "--max-restarts=0", "-m", "labkit.run.rank"]
 
 
 def _torchrun(given: list[str]) -> tuple[int, dict[str, int]]:
-    """Its exit code, and that of each of this node's ranks which ended badly, by its number on the node."""
+    """Run torchrun. Return its exit code, and the exit codes of this node's failed ranks by their local number."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 

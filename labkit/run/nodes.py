@@ -1,6 +1,6 @@
-"""The nodes that a trial may run over, and what starts a process on each: Slurm, inside an allocation, or nothing.
+"""The nodes that a trial may run over: those of the Slurm job that this process is in, or this node alone.
 
-The runner works on the first node. On each node `labkit.run.node` is started, once, and becomes torchrun there.
+The runner works on the first node. `start` runs `labkit.run.node` once on each node, which runs torchrun there.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ TOO_FEW = "the trial runs on several nodes, and"
 
 
 class Nodes(Protocol):
-    """Nodes that are ours: this one, which is the first, and others."""
+    """The nodes of this job. This node is the first of them."""
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of nodes."""
         ...
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start ON_EACH_NODE on the first so many, this one among them. The runner listens at a port (`:4711`) of it.
+        """Start ON_EACH_NODE on the first `number` nodes and return the launcher's process.
 
-        The process ends when all have ended, soon after one has ended badly; killing its session ends all that is
-        started here.
+        `environment` has the runner's port on this node (`:4711`). The launcher ends when the processes on all nodes
+        have ended, and soon after the first failure. Killing the launcher's session ends them all.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ThisNode:
-    """No node but this."""
+    """This node alone."""
 
     count: int = 1
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:  # noqa: ARG002
-        """`number` is 1: `too_few_nodes` refuses every trial that takes more."""
+        """Start ON_EACH_NODE here. `number` is 1, because `too_few_nodes` refuses every trial that takes more."""
         return _started(ON_EACH_NODE, {**environment, NODE: "0", ADDRESS: f"127.0.0.1{environment[ADDRESS]}"}, log)
 
 
 @dataclass(frozen=True)
 class SlurmNodes:
-    """The nodes of the Slurm job that this process is a part of, on its first node."""
+    """The nodes of this process's Slurm job, seen from the job's first node."""
 
     count: int
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """A step of the job beside the one that this process is in: one task a node, with all that the node has."""
+        """Start ON_EACH_NODE as a further step of the job, with one task per node and all of the node's resources."""
         return _started(step_of(number), environment, log)
 
 
@@ -67,10 +67,10 @@ def _started(command: list[str], environment: dict[str, str], log: BinaryIO) -> 
 
 
 def step_of(number: int) -> list[str]:
-    """The command of such a step. Which address the runner has, Slurm tells each task."""
+    """Return the srun command of a step on `number` nodes. Slurm tells each task the runner's address."""
     return [
         *("srun", f"--nodes={number}", f"--ntasks={number}", "--ntasks-per-node=1", "--relative=0"),
-        # The step shares cores, memory and GPUs with the job's own, which only waits; none of its tasks is tied to one.
+        # The step shares cores, memory and GPUs with the job's own step, which only waits. No task is bound to a core.
         *("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none"),
         *("--kill-on-bad-exit=1", "--input=none", "--export=ALL"),
         *ON_EACH_NODE,
@@ -78,7 +78,7 @@ def step_of(number: int) -> list[str]:
 
 
 def nodes_here(environment: Mapping[str, str] = os.environ) -> Nodes:
-    """The nodes of this job where this is the first of them; else this one alone."""
+    """Return the nodes of this Slurm job if this process is on the first of several; else this node alone."""
     number = environment.get("SLURM_JOB_NUM_NODES", "")
     first = environment.get("SLURM_NODEID") == "0" and "SLURMD_NODENAME" in environment
     if first and number.isdigit() and int(number) > 1 and shutil.which("srun"):
@@ -87,15 +87,15 @@ def nodes_here(environment: Mapping[str, str] = os.environ) -> Nodes:
 
 
 def too_few_nodes(trial: Trial, here: Nodes) -> str | None:
-    """Why there are too few nodes for a trial, and what to do; None where there are enough."""
+    """Return why there are too few nodes for a trial, and what to do; None if there are enough."""
     if trial.nodes <= here.count:
         return None
     return (
         f"{TOO_FEW} there {'is one' if here.count == 1 else f'are {here.count}'} of {trial.nodes}: "
-        f"`make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a job on so many"
+        f"`make report ON=slurm HW=... NODES={trial.nodes}` runs the report as a Slurm job on enough nodes"
     )
 
 
 def lacked_nodes(record: Record) -> bool:
-    """Whether a trial was refused for want of nodes that are here now: it is tried again."""
+    """Return whether a record's trial lacked nodes that are available now, so that the trial must run again."""
     return (record.reason or "").startswith(TOO_FEW) and too_few_nodes(record.as_trial, nodes_here()) is None

@@ -1,4 +1,4 @@
-"""What a study has to measure: the order of each pass, and how long it should take."""
+"""The order of the trials in each pass of a study, and estimates of how long they take."""
 
 from __future__ import annotations
 
@@ -18,44 +18,45 @@ from labkit.run.nodes import lacked_nodes
 from labkit.run.protocol import CEILING_SHARE
 from labkit.trial import NO_DATA, Trial
 
-STARTUP_S = 6.0  # of a worker process, and ...
-OVERHEAD_S = 3.0  # ... of a trial besides warm-up and blocks, until records of this host say better
-# Of a trial that compiles, spread over three passes: about 30 s in the first and 7 s from the cache in later ones.
+# Estimates in seconds, until records of this host replace them.
+STARTUP_S = 6.0  # a worker process's start
+OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
+# Compiling, spread over three passes: about 30 s in the first pass and 7 s from the cache in each later pass.
 # Keras on PyTorch compiles forward and backward pass in one, and takes twice as long (on an H200's host, and on CPUs).
 COMPILE_S, COMPILE_IN_KERAS_ON_TORCH_S = 15.0, 30.0
-IN_KERAS_S = 8.0  # of building in Keras, and of the process that says what PyTorch makes of the first batch
-COMPILES = ("compile", "function", "xla")  # how the names of engines begin that compile or trace a whole step
-CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # of INT8: ResNet-50's ranges from 1,250 small images
-SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px of a scored trial; others by their area
-TRAIN_WEIGHTS_S = 4.0  # on a GPU, about 25 s once, spread over three passes of two precisions
-REFUSED_S = 0.4  # of a trial that lacks its weights or its framework
-TRACE_S = 1.0  # of a traced trial: the profiler's start, and what memory holds; and ...
-TRACED_STEP_S = 0.05  # ... of each traced step, with what the profiler wrote of it, until the limit
-STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # of each step that goes before a trace, eager or replayed
-EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # of a training run, validation included; nobody knows before it has run
+IN_KERAS_S = 8.0  # building in Keras, and the process that computes PyTorch's result for the first batch
+COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compile or trace a whole step
+CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # INT8 calibration: ResNet-50's ranges from 1,250 small images
+SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px scored per second; other sizes scale by their area
+TRAIN_WEIGHTS_S = 4.0  # training weights on a GPU: about 25 s once, spread over three passes of two precisions
+REFUSED_S = 0.4  # a trial that lacks its weights or its framework
+TRACE_S = 1.0  # a traced trial: the profiler's start and the memory measurement
+TRACED_STEP_S = 0.05  # each traced step with the analysis of its trace, up to the trial's limit
+STEP_BEFORE_S, CAPTURED_BEFORE_S = 0.02, 0.005  # each step before a trace: eager, or replayed as a CUDA graph
+EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its validation: a guess until it has run once
 
 
 def lacked(record: Record) -> bool:
-    """Whether a trial was refused for want of weights, nodes or a framework that are here now: it is tried again."""
+    """Return whether a record's trial lacked weights, nodes or a framework that are here now: it must run again."""
     return lacked_weights(record) or lacked_nodes(record) or lacked_framework(record)
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:
-    """The seed of a pass's order: the same for a pass that is resumed, another for each pass."""
+    """Return the seed of a pass's order. A resumed pass gets the same seed, and each pass has its own."""
     return int.from_bytes(hashlib.sha256(f"{study}/{scale}/{pass_number}".encode()).digest()[:4], "big")
 
 
 def order_of_pass(trials: Sequence[Trial], *, study: str, scale: str, pass_number: int) -> list[Trial]:
-    """The trials in this pass's random order, so that drift over time falls on no trial in particular."""
+    """Return the trials in this pass's random order, so that drift over time favours no trial."""
     shuffled = list(trials)
     random.Random(order_seed(study, scale, pass_number)).shuffle(shuffled)  # noqa: S311 - not for secrets
     return shuffled
 
 
 def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
-    """The same order, but with a framework's trials together: it has a process of its own. Which comes first is drawn.
+    """Return the trials grouped by framework, since each framework has its own process, in the same order within one.
 
-    Of one framework nothing changes.
+    The order of the frameworks is random by `seed`.
     """
     frameworks = sorted({trial.framework for trial in trials})
     random.Random(seed).shuffle(frameworks)  # noqa: S311 - not for secrets
@@ -63,27 +64,27 @@ def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
 
 
 def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> float:
-    """Seconds that the trials should take: from this host's earlier records of the scale, else as planned."""
+    """Return the seconds that the trials should take, from this host's records of the scale, else from `planned_s`."""
     trials = list(trials)
     return together_s(trials, expected_s(trials, timing, records, scale))
 
 
 def expected_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> dict[str, float]:
-    """Seconds of each trial by its key, without those that its process takes to start."""
-    known: dict[str, list[float]] = {}
+    """Return the expected seconds of each trial by its key, without the start of its process."""
+    wall_s: dict[str, list[float]] = {}
     for record in latest(records):
         if record.status == "ok" and record.scale == scale:
-            known.setdefault(record.key, []).append(record.wall_s)
-    return {t.key: median(known[t.key]) if t.key in known else planned_s(t, timing) for t in trials}
+            wall_s.setdefault(record.key, []).append(record.wall_s)
+    return {t.key: median(wall_s[t.key]) if t.key in wall_s else planned_s(t, timing) for t in trials}
 
 
 def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
-    """Seconds of trials that follow each other, each framework's in a process of its own."""
+    """Return the seconds of a sequence of trials, with the start of one process per framework."""
     return sum(expected[trial.key] for trial in trials) + STARTUP_S * len({trial.framework for trial in trials})
 
 
 def planned_s(trial: Trial, timing: Timing) -> float:
-    """Seconds of a trial of which nothing is known yet: building, compiling, warm-up, timed part, scoring, trace."""
+    """Return the seconds of a trial without records: building, compiling, warm-up, timed part, scoring and trace."""
     if missing_from(trial.framework) and is_keras(trial.framework):
         return REFUSED_S
     once_s = IN_KERAS_S if is_keras(trial.framework) else 0.0
@@ -103,7 +104,7 @@ def planned_s(trial: Trial, timing: Timing) -> float:
 
 
 def timed_s(trial: Trial, timing: Timing) -> float:
-    """Seconds of the timed part, or of all epochs, as planned."""
+    """Return the planned seconds of the timed part, or of all epochs."""
     if trial.epochs:
         return trial.epochs * EPOCH_S[trial.device]
     if trial.data == NO_DATA:  # a product, a copy or a message

@@ -1,4 +1,4 @@
-"""A trial made ready to be stepped: its data opened, its workload built, prepared and checked by one step."""
+"""Prepares a trial: opens its data, builds and prepares its workload, and checks the first step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from labkit.workloads import (
 
 
 class Data:
-    """The images of a pass, opened once a process."""
+    """The data sets of a process's trials, each opened once."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], DataSet] = {}
 
     def of(self, trial: Trial) -> DataSet | None:
-        """The trial's data set, None for a workload without one."""
+        """Return the trial's data set; None for a workload without data."""
         if trial.data == NO_DATA:
             return None
         identity = (trial.data, trial.data_checksum)
@@ -47,13 +47,14 @@ def prepared_workload(
     close_phase: Callable[[str], None],
     on_preparation: Callable[[str], None],
 ) -> tuple[Workload, Trial]:
-    """The trial's workload, ready to be stepped, and the trial with its seed of this pass; in a team, of every rank.
+    """Return the trial's workload after its first, checked step, and the trial with this pass's seed.
 
-    `close_phase` hears of each phase when it has ended, `on_preparation` of each preparation when it begins. Whatever
-    the trial raises goes on to the caller; Unsupported where it can't be built.
+    Every rank of a team must make this call. `close_phase` is called with each phase's name when the phase ends,
+    `on_preparation` with each preparation's name when it begins. Raise Unsupported if the trial cannot be built,
+    GateError if the check fails, and any other exception of the trial.
     """
     if trial.framework == "torch":
-        # Importing Dynamo takes seconds; but what a compiled trial left in it would stay with the trials that follow.
+        # A compiled trial's state in Dynamo would affect later trials. Importing Dynamo to reset it takes seconds.
         if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
             reset_compiler()
         begin_anew(trial.device)
@@ -70,9 +71,9 @@ def prepared_workload(
             close_phase(name)
     workload.check()
     if workload.read_loss:
-        workload.read_loss()  # of the gate's step, which is not part of the warm-up
+        workload.read_loss()  # discards the loss of the gate's step, which is not part of the warm-up
     close_phase("first_step")
-    # The first step is when cuDNN tries its algorithms, some with huge workspaces: not what training needs.
+    # In the first step cuDNN tries its algorithms, some with huge workspaces that training does not need.
     if trial.framework == "torch":
         reset_peak_memory(trial.device)
     elif is_keras(trial.framework):
@@ -81,15 +82,17 @@ def prepared_workload(
 
 
 def _built(trial: Trial, data: Data) -> Workload:
-    """The workload; Unsupported in every rank of a team where one of them can't build it."""
+    """Return the workload. Raise Unsupported on every rank of a team if any rank cannot build it."""
     team, refused, workload = ranks.team(), None, None
     try:
         if reason := why_not_over_nodes(trial, team):
             raise Unsupported(reason)
         if trial.processes != (team.size if team else 1):
-            raise Unsupported(f"the trial asks for {trial.devices} devices, and there are fewer that it can use")
+            raise Unsupported(f"the trial asks for {trial.devices} devices, and fewer are usable here")
         if trial.parallel == "one_process" and trial.workload != "train" and "." not in trial.workload:
-            raise Unsupported(f"one process for all devices is of training, not of the {trial.workload} workload")
+            raise Unsupported(
+                f"one process for all devices supports only training, not the {trial.workload} workload: leave parallel"
+            )
         workload = build_workload(trial, data.of(trial))
         if trial.queries and not isinstance(workload, AnswersQueries):
             raise Unsupported(f"the {trial.workload} workload answers no queries")
@@ -110,7 +113,7 @@ def _built(trial: Trial, data: Data) -> Workload:
 
 
 def trains_epochs(trial: Trial, workload: Workload) -> TrainsEpochs:
-    """The workload as one that trains whole epochs; Unsupported where it does not."""
+    """Return the workload as one that trains whole epochs. Raise Unsupported if it does not."""
     if not isinstance(workload, TrainsEpochs):
         raise Unsupported(f"the {trial.workload} workload does not train whole epochs")
     return workload

@@ -1,7 +1,7 @@
-"""Says whether a framework can calculate on this machine's GPU: `python -m labkit.run.probe FRAMEWORK cuda|cpu`.
+"""Tells whether a framework can compute on this machine's GPU: `python -m labkit.run.probe FRAMEWORK cuda|cpu`.
 
-A build without CUDA, without its libraries or without code for this device only shows itself when it is used. On a CPU
-it is enough that this module could be imported, since a worker of this interpreter can be then too.
+A build without CUDA, without CUDA's libraries or without code for this GPU fails only in use. On a CPU the import of
+this module is enough: this interpreter can then import the worker too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAID_CHARACTERS = 300
 
 
 def main(framework: str, device: str) -> int:
-    """Say as one JSON line what the framework sees of the device, or why it can't use it."""
+    """Print one JSON line: `sees` with the device's name, or `reason` why the framework cannot use the device."""
     sys.stdout.write(json.dumps(_seen(framework, device)) + "\n")
     return 0
 
@@ -29,7 +29,7 @@ def _seen(framework: str, device: str) -> dict[str, str]:
         _calculate()
     except Unsupported as error:
         return {"reason": str(error)}
-    except Exception as error:  # noqa: BLE001 - whatever it raises is why it can't run here
+    except Exception as error:  # noqa: BLE001 - any exception is a reason
         return {
             "reason": f"it fails on the GPU: {type(error).__name__}: {' '.join(str(error).split())}"[:SAID_CHARACTERS]
         }
@@ -63,20 +63,20 @@ def _jax_sees() -> str:
     try:
         return str(jax.devices("cuda")[0].device_kind)
     except RuntimeError as error:  # without the plug-in `cuda` is an unknown back end
-        said = " ".join(str(error).split())[:SAID_CHARACTERS]
-        raise Unsupported(f"jax {jax.__version__} has no CUDA plug-in, or one that does not load: {said}") from error
+        text = " ".join(str(error).split())[:SAID_CHARACTERS]
+        raise Unsupported(f"jax {jax.__version__} has no CUDA plug-in, or one that does not load: {text}") from error
 
 
 _SEES = {"torch": _torch_sees, "tensorflow": _tensorflow_sees, "jax": _jax_sees}
 
 
 def _calculate() -> None:
-    """A small convolution, whose result is known: for it a back end needs cuDNN and code for the device."""
+    """Compute a small convolution, which needs cuDNN and code for the device. Raise Unsupported for a wrong result."""
     from keras import ops
 
     images, filters = ops.ones((1, 8, 8, 8)), ops.ones((3, 3, 8, 8))
-    found = ops.convert_to_numpy(ops.conv(images, filters, padding="valid"))
-    if found.shape != (1, 6, 6, 8) or abs(found - 72).max() > 0.1:
+    result = ops.convert_to_numpy(ops.conv(images, filters, padding="valid"))
+    if result.shape != (1, 6, 6, 8) or abs(result - 72).max() > 0.1:
         raise Unsupported("its convolution gives wrong numbers on the GPU")
 
 

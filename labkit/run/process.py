@@ -1,4 +1,4 @@
-"""Start one worker, listen to it, and end it: the runner's side of `labkit.run.worker`."""
+"""Starts a worker process, reads its events and ends it: the runner's side of `labkit.run.worker`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from labkit.hardware.profile import Timing
 from labkit.trial import Trial
 
 VMSTAT = Path("/proc/vmstat")
-ENDED_CHECK_S = 0.5  # how often a silent worker is looked after
+ENDED_CHECK_S = 0.5  # how often the runner checks whether a silent worker has ended
 
 
 def new_id() -> str:
-    """What tells processes of all passes and hosts apart; it begins with the time."""
+    """Return an id that is unique among the processes of all passes and hosts. It begins with the UTC time."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The trials of a process, and what it is started with."""
+    """The trials of a process, and the settings that it starts with."""
 
     trials: Sequence[Trial]
     timing: Timing
@@ -41,9 +41,9 @@ class Work:
 
 
 class Spawned(ABC):
-    """A process of ours that runs trials, and what it says. Use as a context: on leaving, it and its children are gone.
+    """A worker process and its events. Use as a context: leaving it kills the process and its children.
 
-    `job` is what the process needs to know: trials, timing, seeds.
+    `job` holds what the process reads at its start: trials, timing and seeds.
     """
 
     def __init__(self, work: Work) -> None:
@@ -65,21 +65,21 @@ class Spawned(ABC):
 
     @abstractmethod
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, so that ending it ends whatever it started."""
+        """Start the process in its own session, so that killing the session also kills its children."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Give back what listening to it took."""
+        """Close the pipes or sockets to the process."""
 
     def where_it_hangs(self) -> tuple[str, dict[str, Any]]:
-        """Words to add to the reason of a trial that gave no result in time, and facts; empty of a single process."""
+        """Return text for the reason of a trial that timed out, and facts; both are empty for a single process."""
         return "", {}
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event, None when the process has ended. TimeoutError when none comes in time."""
+        """Return the next event; None once the process has ended. Raise TimeoutError if none comes in time."""
         deadline = time.monotonic() + timeout_s
         while True:
-            ended = self._process.poll() is not None  # a child it forked may hold the pipe open: its end is not awaited
+            ended = self._process.poll() is not None  # not the pipe's end: a forked child may hold the pipe open
             left_s = deadline - time.monotonic()
             try:
                 return self._events.get(timeout=ENDED_CHECK_S if ended else min(max(left_s, 0), ENDED_CHECK_S))
@@ -96,7 +96,7 @@ class Spawned(ABC):
             pass
 
     def end(self) -> None:
-        """Kill the process and all it started."""
+        """Kill the process and its children."""
         self._kill_group()
         self._process.wait()
         self._close()
@@ -108,7 +108,7 @@ class Spawned(ABC):
         self.end()
 
     def why_it_died(self) -> tuple[str, str]:
-        """Status and reason of a process that ended by itself in the middle of a trial."""
+        """Return status and reason of a process that ended by itself in the middle of a trial."""
         code = self._process.wait()
         if code == -signal.SIGKILL and self._killed_for_memory():
             return "oom", "the operating system killed the process because the machine ran out of memory"
@@ -117,11 +117,11 @@ class Spawned(ABC):
         return "crashed", f"the process ended with exit code {code}{self._tail()}"
 
     def _killed_for_memory(self) -> bool:
-        """Whether the kernel has killed anything for memory since this began."""
+        """Return whether the kernel has killed any process for memory since this one started."""
         return oom_kills() > self._kills_before
 
     def _tail(self) -> str:
-        """The last thing it said."""
+        """Return the last line of the process's log, after a colon; empty without one."""
         with self._log.open("rb") as file:
             file.seek(self._log_start)
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -129,7 +129,7 @@ class Spawned(ABC):
 
 
 class WorkerProcess(Spawned):
-    """A worker: one process, which hears on its stdin and speaks on its stdout. Its trials are of one framework."""
+    """One worker process, which reads its job on stdin and writes events to stdout. Its trials are of one framework."""
 
     def _start(self, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
@@ -147,7 +147,7 @@ class WorkerProcess(Spawned):
             process.stdin.write((json.dumps(self.job) + "\n").encode())
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died at once; the end of its events tells
+            pass  # the process died at once, which the end of its events shows
         return process
 
     def _listen(self, stream: BinaryIO) -> None:
@@ -155,12 +155,12 @@ class WorkerProcess(Spawned):
             try:
                 self._events.put(json.loads(line))
             except ValueError:
-                continue  # cut short by its death
+                continue  # a line cut short by the process's death
         self._events.put(None)
 
     def _close(self) -> None:
         self._listener.join(ENDED_CHECK_S)
-        # A child in a session of its own may still hold the pipe, and closing it under the listener would wait for it.
+        # A child in its own session may hold the pipe open, and closing stdout would then wait for the listener.
         open_streams = (self._process.stdin, None if self._listener.is_alive() else self._process.stdout)
         for stream in open_streams:
             if stream:
@@ -171,7 +171,7 @@ class WorkerProcess(Spawned):
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for memory since it booted; 0 where it does not say."""
+    """Return how many processes the kernel has killed for memory since boot; 0 if the kernel does not report it."""
     try:
         counters = dict(line.split() for line in VMSTAT.read_text().splitlines())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Which processes run which trials of a pass: one, or several ranks, on one node or more, and in what environment."""
+"""Chooses the processes that run a pass's trials: one worker or several ranks, their nodes and their environment."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from labkit.run.process import Spawned, Work, WorkerProcess
 from labkit.run.protocol import TRACES
 from labkit.trial import Trial
 
-KEEP_TRACES = "KEEP_TRACES"  # in the environment: 1 keeps a file of each traced trial
+KEEP_TRACES = "KEEP_TRACES"  # environment variable: 1 keeps a file of each traced trial
 
 
 def processes_of(trial: Trial) -> tuple[object, ...]:
-    """What trials that share processes have in common.
+    """Return the properties that trials must have in common to share processes.
 
-    What NCCL may use is settled when a process begins, and so are Keras's back end and its device. Over several nodes
-    the ranks of a trial are as many on each, so that those of a smaller one are not the first of a larger one's. A
-    process that has all devices has them without ranks beside it. Those that share one device exchange by another way,
-    and are more than there are devices: trials on one process are not timed beside them.
+    NCCL's settings, Keras's back end and its device are fixed when a process begins. Over several nodes each node runs
+    equally many ranks, so the ranks of a smaller trial are not the first ranks of a larger one. A process that uses all
+    devices (`parallel`) runs without further ranks. Ranks that share one device (`placement`) exchange over another
+    back end and can outnumber the devices, so trials of one process are not timed beside them.
     """
     if is_keras(trial.framework):
         return trial.framework, trial.device
@@ -39,20 +39,20 @@ def processes_of(trial: Trial) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Processes:
-    """Starts the processes of one call of `measure`."""
+    """The settings and the start of the processes of one call of `measure`."""
 
     profile: Profile
     host: Host
     timing: Timing
     nodes: Nodes
     log: Path
-    traces: Path  # where they are kept, if they are
+    traces: Path  # the folder for traces, used with KEEP_TRACES=1
 
     def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
-        """One process for trials on one device; as many as the largest trial wants, or as there are devices, else.
+        """Start one process per rank of the largest of `trials` that fits this machine; one worker without such ranks.
 
-        Trials that want more devices or nodes than there are get one too, which refuses them. `trials` may share
-        processes.
+        `trials` have the same `processes_of`. A trial that wants more devices or nodes than there are is refused by
+        the processes.
         """
         indices = device_indices(self.profile, self.host) if self.profile.device.kind == "cuda" else []
         available = len(indices) or usable_threads()
@@ -65,21 +65,21 @@ class Processes:
             gap_seed=gap_seed,
             pass_number=pass_number,
         )
-        if is_keras(first.framework):  # it has all of a machine's devices in one process, or refuses
+        if is_keras(first.framework):  # one process has all of a machine's devices, or refuses
             return WorkerProcess(work)
         if 1 < first.nodes <= self.nodes.count and first.devices_of_node <= available:
             return GroupProcess(work, ranks=first.processes, nodes=self.nodes)
-        ranks = max((one.processes for one in trials if one.nodes == 1 and one.devices_taken <= available), default=1)
+        ranks = max((t.processes for t in trials if t.nodes == 1 and t.devices_taken <= available), default=1)
         if ranks == 1:
             return WorkerProcess(work)
         return GroupProcess(work, ranks=ranks)
 
     def why_none(self, trial: Trial) -> str | None:
-        """Why there can be no process for trials of this one's framework, and what to do; None where there can."""
+        """Return why no process can run trials of this trial's framework, and what to do; None if one can."""
         return why_not(trial.framework, trial.device, gpu=self._environment()["CUDA_VISIBLE_DEVICES"])
 
     def _environment(self) -> dict[str, str]:
-        """The worker sees the profile's devices and no others; where traces are kept it knows in which folder."""
+        """Return the variables that restrict a worker to the profile's devices, and name the folder for traces."""
         kept = {TRACES: str(self.traces.absolute())} if os.environ.get(KEEP_TRACES) == "1" else {}
         if self.profile.device.kind == "cpu":
             return {"CUDA_VISIBLE_DEVICES": "", **kept}

@@ -1,4 +1,4 @@
-"""What the runner and the processes that it starts agree on."""
+"""The protocol between the runner and the processes that it starts: variables, events and connections."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 
 from labkit.places import ROOT
 
-# In the environment of a rank: where the runner listens, and what shows the rank to be one of its own.
+# Variables of a rank: the address at which the runner listens, and the token that identifies the runner's ranks.
 ADDRESS, TOKEN = "LABKIT_RUNNER", "LABKIT_TOKEN"
-# Of one of several nodes: its number, from 0, which is the runner's own.
+# Variable of each of several nodes: its number. Node 0 is the runner's.
 NODE = "LABKIT_NODE"
-# In the environment of a worker: the folder where traces are kept, of the study and host; not there where none are.
+# Variable of a worker: the study's and host's folder for traces; unset if no traces are kept.
 TRACES = "LABKIT_TRACES"
-# A product, a copy or a message settles at once: of the time that a trial with images is timed, a share is enough.
+# A matrix product, a copy or a message is steady at once, so a share of the timed seconds of image trials is enough.
 CEILING_SHARE = 0.25
-# A node that is gone says nothing; after a minute without an answer its line has ended.
+# A lost node sends nothing. With these settings its line ends after a minute without an answer.
 ALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
 
 
 class Events(ABC):
-    """The way from a process to the runner."""
+    """The channel for events from a process to the runner."""
 
     _last_s = 0.0
 
     @abstractmethod
     def send(self, **event: Any) -> None:
-        """One event, as one line of JSON."""
+        """Send an event as one line of JSON."""
 
     def progress(self, phase: str, share: float) -> None:
-        """The phase of a trial and how much of it is done, 0 to 1; sent twice a second at most."""
+        """Send a trial's phase and the share of it that is done, 0 to 1, at most twice a second."""
         now = time.monotonic()
         if now - self._last_s >= 0.5:
             self._last_s = now
@@ -42,18 +42,18 @@ class Events(ABC):
 
 
 def startup_s(job: dict[str, Any]) -> float:
-    """Seconds since the runner spawned this process: the monotonic clock is one for the whole machine."""
+    """Return the seconds since the runner spawned this process. Processes of a machine share the monotonic clock."""
     return time.monotonic() - float(job["spawned_s"])
 
 
 def line_to_runner() -> socket.socket:
-    """A connection to the runner; OSError where there is none."""
+    """Return a connection to the runner. Raise OSError if the runner does not answer."""
     host, port = os.environ[ADDRESS].rsplit(":", 1)
     return kept_alive(socket.create_connection((host, int(port))))
 
 
 def kept_alive(line: socket.socket) -> socket.socket:
-    """The connection, which ends when the machine at its other end is gone."""
+    """Set keep-alive options, so that the connection ends when the peer's machine is gone. Return the connection."""
     line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in ALIVE:
         line.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -61,7 +61,7 @@ def kept_alive(line: socket.socket) -> socket.socket:
 
 
 def without_paths(text: str) -> str:
-    """A traceback without the folders of this machine: records are shown to others."""
+    """Return a text without this machine's folders, because records are published."""
     for folder, name in ((str(ROOT), "."), (sys.prefix, "(environment)"), (str(Path.home()), "~")):
         text = text.replace(folder, name)
-    return text.encode(errors="replace").decode()  # a file name in it may hold what is no text
+    return text.encode(errors="replace").decode()  # a file name may hold bytes that are no text

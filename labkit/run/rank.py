@@ -1,8 +1,8 @@
-"""One of several processes that run a pass together. Started by torchrun (`labkit.run.node`).
+"""One of several processes that run a pass together. torchrun starts it (`labkit.run.node`).
 
-Each rank has a line to the runner, over which the job comes: rank 0 reports as a worker does (`labkit.run.worker`), the
-others only what went wrong with them. A rank whose line ends has lost its runner and ends too, with all that torchrun
-started beside it. Asked for it, a rank says where it stands: that is how a hanging one is found.
+Each rank receives its job over a line (a TCP connection) to the runner. Rank 0 reports as a worker does
+(`labkit.run.worker`); ranks 1 and up report only their failures. A rank whose line ends has lost the runner. It then
+kills itself and the ranks that torchrun started beside it. On request a rank sends its stack, to find hanging ranks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from labkit.trial import Trial, trial_from_dict
 def main() -> int:
     """Run the job that the runner sends."""
     faulthandler.enable()
-    os.dup2(2, 1)  # whatever libraries print goes to the log
+    os.dup2(2, 1)  # output of libraries goes to the log
     _take_number()
     line = Line()
     job = line.job
@@ -39,10 +39,10 @@ def main() -> int:
     on_gpus = any(trial.device == "cuda" for trial in trials)
     if on_gpus:
         import torch
-    # A trial on more devices than there are has no team, however many processes there are, and is refused.
+    # A trial on more devices than this node has gets no team, however many processes there are, and is refused.
     available = torch.cuda.device_count() if on_gpus else usable_threads()
     fitting = [trial for trial in trials if trial.devices_of_node <= available]
-    shared = any(trial.placement == "together" for trial in trials)  # NCCL wants a device a rank
+    shared = any(trial.placement == "together" for trial in trials)  # NCCL needs one device per rank
     world = ranks.World(
         (trial.processes for trial in fitting),
         backend="nccl" if on_gpus and not shared else "gloo",
@@ -54,25 +54,25 @@ def main() -> int:
     for trial in trials:
         team = world.team_of(trial.processes) if trial in fitting else None
         if on_gpus and trial.device == "cuda" and (team is not None or world.rank == 0):
-            # Rank r has device r, but for those that share one. A rank that takes no part may have none at all.
+            # Local rank r has device r, except ranks that share device 0. A rank without a team may have no device.
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if trial.processes == trial.devices_taken else 0)
         with ranks.working_as(team):
             outcome = _lead(trial, about, data, line) if world.rank == 0 else _follow(trial, about, data)
         if world.rank and team is not None:
-            free_memory(trial.device)  # what it keeps would be taken from the trials of others on its device
+            free_memory(trial.device)  # cached memory would be missing to later trials of other ranks on this device
         if outcome["status"] in ("oom", "crashed"):
             if world.rank:
                 line.send(event="failed", **outcome)
-            return 3  # what such a trial leaves behind must not reach the next: the runner starts fresh processes
-    world.wait_for_all()  # torchrun ends those that go on beside one that has ended badly
+            return 3  # the remains of such a trial must not affect the next: the runner starts fresh processes
+    world.wait_for_all()  # torchrun kills the ranks that still run when another rank ends badly
     line.send(event="bye")
     return 0
 
 
 def _take_number() -> None:
-    """The first node's ranks come first, since the runner is there, its clock and its telemetry.
+    """Renumber the ranks so that the first node's come first: the runner, its clock and its telemetry are there.
 
-    torchrun numbers nodes by their addresses. Its own store is at none of the ranks, so they may be numbered anew.
+    torchrun numbers nodes by their addresses. No rank hosts torchrun's store, so new numbers are safe.
     """
     of_node, own = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     os.environ["RANK"] = str(int(os.environ[NODE]) * of_node + own)
@@ -86,20 +86,20 @@ def _lead(trial: Trial, job: Job, data: Data, line: Line) -> dict[str, Any]:
 
 
 def _follow(trial: Trial, job: Job, data: Data) -> dict[str, Any]:
-    """How it ended."""
+    """Run a trial on a rank other than 0. Return its status, and the reason of a failure."""
     if ranks.team() is None:
-        return {"status": "ok"}  # it takes no part
+        return {"status": "ok"}  # this rank takes no part
     try:
         follow(trial, job, data)
     except Unsupported:
-        return {"status": "unsupported"}  # as rank 0 says
+        return {"status": "unsupported"}  # rank 0 reports the reason
     except Exception as error:  # noqa: BLE001 - whatever a trial raises becomes its row
         return failure(error)
     return {"status": "ok"}
 
 
 class Line(Events):
-    """The way to the runner and back: JSON lines over a socket. `job` is the first that came."""
+    """The connection to the runner: JSON lines over a socket, in both directions. `job` is the first line received."""
 
     def __init__(self) -> None:
         self._socket = line_to_runner()
@@ -111,7 +111,7 @@ class Line(Events):
         threading.Thread(target=self._listen, daemon=True).start()
 
     def send(self, **event: Any) -> None:
-        """With this rank's number."""
+        """Send an event with this rank's number."""
         data = (json.dumps({"rank": self._rank, **event}, allow_nan=False) + "\n").encode()
         with self._lock:
             self._socket.sendall(data)
@@ -122,7 +122,7 @@ class Line(Events):
                 if json.loads(line).get("ask") == "stack":
                     frame = sys._current_frames().get(self._main or 0)
                     stack = traceback.format_stack(frame) if frame else []
-                    self.send(event="stack", stack=[without_paths(one) for one in stack])
+                    self.send(event="stack", stack=[without_paths(entry) for entry in stack])
         except OSError:
             pass  # the runner's node is gone
         os.killpg(0, signal.SIGKILL)
@@ -131,4 +131,4 @@ class Line(Events):
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    os._exit(code)  # without what Python does on leaving: threads of Gloo and NCCL have been seen to abort in it
+    os._exit(code)  # skips Python's shutdown, in which threads of Gloo and NCCL have been seen to abort

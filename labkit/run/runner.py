@@ -1,9 +1,9 @@
-"""The runner: turns a study's trials into passes of worker processes and appends each record as it comes.
+"""The runner: turns a study's trials into passes of worker processes and appends each record when its trial ends.
 
-trials -> passes 1..n, each in its own random order -> worker -> record (with what telemetry saw beside it)
-                 ^ a dead, hung or exhausted worker costs its trial; a fresh one goes on with the pass
+trials -> passes 1..n, each in its own random order -> worker -> record (with the trial's telemetry)
+                 ^ a dead, hung or exhausted worker costs its trial; a fresh worker continues the pass
 
-A worker's trials are of one framework: those of another have the next one, in its own environment and interpreter.
+A worker runs trials of one framework. Trials of another framework get their own worker, environment and interpreter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STARTUP_LIMIT_S = 300.0  # importing a framework from a cold network disk can ta
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of `measure` did: (trial, pass) pairs measured now, found done before, and failed now."""
+    """The counts of one call of `measure`: (trial, pass) pairs measured now, done before, and failed now."""
 
     measured: int
     resumed: int
@@ -56,11 +56,12 @@ def measure(
 ) -> Outcome:
     """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version.
 
-    `nodes` are those that trials may run over; without them, those of the job that this process is a part of.
+    Trials may run over `nodes`, by default those of this process's Slurm job. Raise LabkitError for a trial listed
+    twice and for a worker process that does not start; UserError if another measurement runs on this machine.
     """
     passes, timing = profile.passes(scale), profile.timing_at(scale, study)
     if len({trial.key for trial in trials}) < len(trials):
-        raise LabkitError(f"{study} lists a trial twice: each key may stand once in a pass.")
+        raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
     pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
 
     def missing_now() -> set[tuple[str, int]]:
@@ -70,7 +71,7 @@ def measure(
     if not missing_now():
         return Outcome(0, len(pairs), 0)
     with only_measurement():
-        missing = missing_now()  # the one that held the machine may have measured the same
+        missing = missing_now()  # the measurement that held the lock before may have measured the same pairs
         resumed = len(pairs) - len(missing)
         write_host(host, store.report)
         watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
@@ -102,7 +103,7 @@ class _Run:
     watch: Watch
     nodes: Nodes
     failed: int = 0
-    later: list[Trial] = field(default_factory=list)  # of this pass, for other processes than the present ones
+    later: list[Trial] = field(default_factory=list)  # trials of this pass that need other processes
 
     def __post_init__(self) -> None:
         self.log = self.store.report / "logs" / f"{self.study}.log"
@@ -116,7 +117,7 @@ class _Run:
             return
         self.pass_number, self.planned = number, planned
         self.passes_left = planned.passes - number
-        # What a pass before this one has taken says more than the plan, and how far that was off nothing any more.
+        # The times of earlier passes predict better than the plan, so the plan's correction starts anew.
         before = self.store.read(self.study, self.host.id)
         self.expected_s, self.clock = expected_s(order, self.timing, before, self.scale), Stopwatch()
         self.whole_pass_s = together_s(order, self.expected_s)
@@ -133,7 +134,7 @@ class _Run:
                 pending = self._follow(worker, together) + self.later
 
     def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
-        """Record what a worker reports until it ends or must be ended; what is left of `pending` then."""
+        """Record a worker's results until it ends or must be ended. Return the trials of `pending` that remain."""
         hello: dict[str, Any] = {}
         position, started = 0, time.monotonic()
 
@@ -181,9 +182,10 @@ class _Run:
         return pending
 
     def _not_started(self, pending: list[Trial], process: str, status: str, why: str) -> list[Trial]:
-        """What is left of `pending` after a process that never said a word: nothing, where it is of Keras.
+        """Return the trials that remain after a process that did not start.
 
-        Its trials have failed, and those of other frameworks may run. Of PyTorch, or none, nothing would: LabkitError.
+        For Keras, record all of `pending` as failed and return an empty list: trials of other frameworks may still run.
+        Otherwise raise LabkitError.
         """
         framework = pending[0].framework
         if not is_keras(framework):
@@ -192,7 +194,7 @@ class _Run:
         return []
 
     def _fail(self, trials: list[Trial], process: str, status: str, reason: str) -> None:
-        """The same row for each trial of a process that could not run any."""
+        """Record the same status and reason for each trial of a process that could not run any."""
         for position, trial in enumerate(trials):
             made_by = Process(id=process, position=position, startup_s=0.0)
             self._record(trial, made_by, {}, {"status": status, "reason": without_paths(reason)}, time.monotonic())
@@ -215,7 +217,7 @@ class _Run:
             telemetry = self.watch.of_trial(
                 trial, result=result if isinstance(result, Blocks) else None, windows=outcome.get("windows", {})
             )
-        except KeyboardInterrupt as error:  # the trial is done: its record first
+        except KeyboardInterrupt as error:  # the trial is done, so its record is written first
             interrupt, telemetry = error, Telemetry(status="lost", reason="interrupted while the trial ended")
         record = Record(
             study=self.study,
@@ -255,5 +257,5 @@ class _Run:
 
 
 def _result(values: dict[str, Any]) -> Blocks | Epochs:
-    """What a worker measured, by its kind."""
+    """Return a worker's result as a record of its kind."""
     return (Blocks if values["kind"] == "blocks" else Epochs).model_validate(values)

@@ -1,4 +1,4 @@
-"""The clock of a trial that several processes run together: a block begins at all of them at once."""
+"""The clock of a trial that several ranks run together: each block begins on all ranks at once."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from labkit.ranks import Team
 
 
 class TeamClock:
-    """A clock around another. The leader announces each block; a follower is told of it before it calls."""
+    """A clock around a rank's own clock. The leader announces each block; followers hear of it before they call."""
 
     def __init__(self, clock: Clock, team: Team) -> None:
         self._clock, self._team = clock, team
 
     def now_s(self) -> float:
-        """Seconds on the monotonic clock."""
+        """Return the seconds on the monotonic clock."""
         return self._clock.now_s()
 
     def time_block(self, step: Step, steps: int) -> tuple[float, float | None]:
-        """Run `step` `steps` times at every rank: host seconds until the last of them is done, this device's seconds.
+        """Run `step` `steps` times on every rank. Return the slowest rank's host seconds and this device's seconds.
 
-        They begin together, so that the longest of their times is the block's: ranks of two jobs don't wait for each
+        The ranks begin together, so the longest of their times is the block's. Ranks of two jobs do not wait for each
         other.
         """
         if self._team.leads:

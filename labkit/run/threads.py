@@ -1,4 +1,4 @@
-"""How many threads a trial's work on the CPU takes: those it asks for, and afterwards the process's own again."""
+"""Sets the number of CPU threads that a trial asks for, and restores the process's number afterwards."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from labkit.trial import Trial
 
 @contextmanager
 def threads_of(trial: Trial) -> Iterator[None]:
-    """Give PyTorch's operators the trial's threads; 0 leaves PyTorch its own number.
+    """Set PyTorch's threads to the trial's number within the context; 0 leaves PyTorch's own number.
 
     Engines of other libraries read `trial.threads` themselves. Several processes on one CPU share its threads evenly.
-    Unsupported for more threads than the process may run at once: they would take turns, which says nothing of a
-    machine that has so many.
+    Raise Unsupported for more threads than this process may run at once, because they would take turns on fewer
+    processors; and for threads asked of a framework other than PyTorch.
     """
-    together, may = ranks.team(), usable_threads()
+    team, usable = ranks.team(), usable_threads()
     wanted = trial.threads
-    if not wanted and together is not None and trial.device == "cpu":
-        wanted = max(1, may // max(1, together.size // trial.nodes))
+    if not wanted and team is not None and trial.device == "cpu":
+        wanted = max(1, usable // max(1, team.size // trial.nodes))
     if not wanted:
         yield
         return
-    if wanted > may:
+    if wanted > usable:
         raise Unsupported(
-            f"the trial asks for {trial.threads} threads, and this process may run {may} at once (processors, affinity "
-            f"mask and control group taken together)"
+            f"the trial asks for {trial.threads} threads, and this process may run {usable} at once (the least that "
+            f"processors, affinity mask and control group allow)"
         )
     if trial.framework not in ("torch", "keras-torch"):
         raise Unsupported(f"this version sets the threads of PyTorch and OpenVINO, not of {trial.framework}")

@@ -1,8 +1,8 @@
-"""One process of a pass: runs the trials it is given, one after the other, and reports each the moment it ends.
+"""One process of a pass: runs its trials one after the other and reports each when it ends.
 
-Started by the runner as `python -m labkit.run.worker`. The job comes as one JSON line on stdin, which then stays open:
-when it closes, the runner is gone and this process ends by itself. Events go out as JSON lines on what was stdout at
-the start; whatever libraries print goes to stderr, which the runner keeps as a log.
+The runner starts it as `python -m labkit.run.worker`. The job is one JSON line on stdin, which then stays open. When
+stdin closes, the runner is gone and this process ends. Events are JSON lines on the original stdout. Output of
+libraries goes to stderr, which the runner keeps as a log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from labkit.trial import trial_from_dict
 
 
 def main() -> int:
-    """Run the job on stdin."""
+    """Run the job that stdin brings. Return 0, or 3 after a trial that crashed or ran out of memory."""
     faulthandler.enable()
     events = _Stdout()
     job = json.loads(sys.stdin.readline())
@@ -37,12 +37,12 @@ def main() -> int:
         outcome = run(trial, Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), data, events)
         events.send(event="done", key=trial.key, **outcome)
         if outcome["status"] in ("oom", "crashed"):
-            return 3  # what such a trial leaves behind must not reach the next: the runner starts a fresh process
+            return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process
     return 0
 
 
 def _die_with_parent() -> None:
-    """Block until stdin closes, which it does when the runner ends, however it ends; then end, with all it started."""
+    """Wait until stdin closes, which happens however the runner ends. Then kill this process and its children."""
     sys.stdin.read()
     if os.getpgrp() == os.getpid():  # the runner made this process the head of its group
         os.killpg(0, signal.SIGKILL)
@@ -50,7 +50,7 @@ def _die_with_parent() -> None:
 
 
 class _Stdout(Events):
-    """A copy of stdout made before anything else could print to it."""
+    """Events written to a copy of stdout. Everything else that prints to stdout goes to stderr."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)

@@ -238,7 +238,7 @@ def test_without_a_gpu_a_block_that_raises_keeps_the_hosts_readings_and_its_samp
     assert "host" in set(sampled.summary()["device"])
     assert sampled.reasons().iloc[0].tolist() == ["gpu", "*", "the driver shows no GPU"]
     assert "none: the driver shows no GPU" in repr(sampled)
-    with pytest.raises(UserError, match="GPU 0 was asked for; here is none"), sample(gpus=[0]):
+    with pytest.raises(UserError, match="GPU 0 was asked for; none is visible here"), sample(gpus=[0]):
         pass
 
 

@@ -47,7 +47,7 @@ def test_devices_are_those_of_all_nodes() -> None:
 
 
 def test_a_network_is_between_nodes() -> None:
-    with pytest.raises(UserError, match="'ethernet' takes two or more"):
+    with pytest.raises(UserError, match="'ethernet' connects nodes"):
         Trial(devices=2, network="ethernet")
     with pytest.raises(UserError, match="unknown trial network"):
         Trial(devices=2, nodes=2, network="token ring")

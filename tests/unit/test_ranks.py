@@ -315,7 +315,7 @@ def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
 
 
 def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
-    with pytest.raises(UserError, match="half of 3 devices"):
+    with pytest.raises(UserError, match="even number of devices, or one device, not 3"):
         Trial(arrangement="at_once", devices=3)
     with pytest.raises(UserError, match="shared by 3 devices evenly"):
         Trial(scaling="strong", batch=64, devices=3)
