@@ -1,4 +1,4 @@
-"""Models by name: builders, parameter counts, FLOP. Importing this room imports no framework; calling it does."""
+"""Models by name: builders, parameter counts, FLOP. A call may import a framework, the import of this package not."""
 
 from labkit.models.catalogue import (
     MODELS,
