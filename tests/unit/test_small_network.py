@@ -108,7 +108,7 @@ def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
 
 @pytest.mark.parametrize("field", [{"image_px": 224}, {"augment": True}, {"memory_format": "channels_last"}])
 def test_what_says_something_of_pixels_is_refused(documents: DataSet, field: dict[str, Any]) -> None:
-    with pytest.raises(Unsupported, match=f"{next(iter(field))} is of networks that take images"):
+    with pytest.raises(Unsupported, match=f"{next(iter(field))} applies to networks that take images"):
         build_workload(training(documents, **field), documents)
 
 
