@@ -82,7 +82,7 @@ class HostFed(StaticBatch):
 
 
 class DeviceLoader(StaticBatch):
-    """Loader with the whole uint8 split on the device. One Triton kernel, or a few torch operators, make a batch.
+    """Loader with the whole split on the device. A Triton kernel, or on older devices torch operators, make a batch.
 
     Samples come in the order of `EpochOrder(seed)`, each exactly once per epoch. Batches are full and continue across
     the end of an epoch. With several ranks (`shard`), each device holds its rank's part of the order. The kernel draws

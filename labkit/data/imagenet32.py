@@ -48,9 +48,9 @@ def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
         if not absent:
             return form, files
         if len(absent) < _BATCHES:
-            begun.append(f"as {form} are missing {', '.join(absent)}")
+            begun.append(f"the {form} form lacks {', '.join(absent)}")
     if begun:
-        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this one folder.")
+        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this folder.")
     raise DataError(f"{folder} holds no ImageNet32 batch; expected: {LAYOUT}; or {ilsvrc2012.LAYOUT}.")
 
 

@@ -26,7 +26,7 @@ class EpochOrder:
 
     def __init__(self, samples: int, *, seed: int) -> None:
         if samples < 1 or seed < 0:
-            raise ValueError(f"no order of {samples} samples with seed {seed}")
+            raise ValueError(f"{samples} samples, seed {seed}: samples must be at least 1, the seed at least 0")
         self._samples, self._seed = samples, seed
         self._epoch = self._position = 0
         self._permutation = self._permute()
@@ -53,7 +53,7 @@ class ShardOrder:
 
     def __init__(self, order: EpochOrder, *, batch: int, shard: Shard) -> None:
         if not 0 <= shard.rank < shard.ranks or batch < 1:
-            raise ValueError(f"no part {shard} of batches of {batch}")
+            raise ValueError(f"{shard}, batch {batch}: the rank must be 0 to ranks - 1, the batch at least 1")
         self._order, self._batch, self._shard = order, batch, shard
         self._rest = np.empty(0, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Models by name: builders, parameter counts, FLOP. A call may import a framework, the import of this package not."""
+"""Models by name: builders, parameter counts, FLOP. Importing the package imports no framework; calls may do so."""
 
 from labkit.models.catalogue import (
     MODELS,

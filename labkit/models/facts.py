@@ -1,8 +1,8 @@
-"""Size and FLOP of a model, without the import of a framework where the file `counts.json` has the numbers.
+"""Size and FLOP of a model. Numbers in the file `counts.json` need no import of a framework.
 
 `counts.json` holds the counts of every model with its published number of classes. `write_counts` writes the file, and
-a test compares the file with a new count. Without it, page rendering, planning and each worker process would spend
-seconds on counting the same layers. Other variants are counted on request.
+a test compares the file with a new count. Without the file, page rendering, planning and each worker process would
+spend seconds on counting the same layers. Other variants are counted on request.
 """
 
 from __future__ import annotations

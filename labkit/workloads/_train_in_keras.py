@@ -29,7 +29,7 @@ from labkit.workloads import Prepared
 def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
     """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
     if data is None:
-        raise GateError("training needs images: the trial's `data` names none")
+        raise GateError("training needs images: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     check_data(trial.model, words=data.words)

@@ -41,7 +41,7 @@ MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
 def build(trial: Trial, data: DataSet | None) -> GanWorkload:
     """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("a WGAN is trained on images: the trial's `data` names none")
+        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     return GanWorkload(trial, data)

@@ -45,7 +45,7 @@ FOLDED_IMAGES = 64  # images on which folding is checked
 def build(trial: Trial, data: DataSet | None) -> InferWorkload:
     """Return the inference workload of a trial. Raise Unsupported if this device or version cannot run it."""
     if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names none")
+        raise Unsupported("inference needs images: the trial's `data` names no data set")
     if trial.scored and trial.weights == "initial":
         raise Unsupported("initial weights are not scored: their answers mean nothing")
     if data.words or find_model(trial.model).words:

@@ -47,7 +47,7 @@ EVALUATION_BATCH = 500
 def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
     """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("training needs images or documents: the trial's `data` names none")
+        raise GateError("training needs images or documents: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     team = ranks.team()

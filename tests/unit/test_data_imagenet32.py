@@ -95,7 +95,7 @@ def test_the_complete_form_is_read_where_the_other_is_begun(archive: Path) -> No
     assert "pickle archive" in imagenet32.inspect(archive)[0]
     (archive / "val_data").unlink()
     message = refusal(archive)
-    assert "as pickle are missing val_data" in message and "as npz are missing train_data_batch_1.npz" in message
+    assert "the pickle form lacks val_data" in message and "the npz form lacks train_data_batch_1.npz" in message
 
 
 def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:

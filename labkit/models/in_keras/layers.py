@@ -170,7 +170,7 @@ class Layers:
     def _padded(
         self, tensor: Tensor, window: Size, stride: int, padding: Size, *, ceil: bool = False
     ) -> tuple[Tensor, str]:
-        """Return the tensor, zero-padded where Keras's layers cannot pad so, and the next layer's `padding` value."""
+        """Return the tensor and the next layer's `padding`. Pad with zeros if Keras's `same` and `valid` do not fit."""
         edges = self.edges(tensor)
         ways = list(zip(edges, _both(window), _both(padding), strict=True))
         height, width = (padding_of(edge, size, stride, pad, ceil=ceil) for edge, size, pad in ways)
