@@ -88,8 +88,8 @@ def list_images(folder: Path) -> dict[SplitName, list[Item]]:
         )
     if len(ranked) > PUBLISHED_IMAGES:
         raise DataError(
-            f"{folder} has {len(ranked):,} images, but ImageNet's validation set has {PUBLISHED_IMAGES:,}. Networks "
-            "are not scored on their training images; give the folder of the validation set."
+            f"{folder} has {len(ranked):,} images, but ImageNet's validation set has {PUBLISHED_IMAGES:,}; networks "
+            "are not scored on their training images, so give the folder of the validation set."
         )
     chosen = set(np.linspace(0, len(ranked) - 1, CALIBRATION_IMAGES).astype(int).tolist())
     rest = [entry for place, entry in enumerate(ranked) if place not in chosen]
