@@ -2,9 +2,9 @@
 
     python benchmarks/compile_time.py [--model resnet50] [--batch 64]
 
-Two fresh processes, one after the other, as two passes of a report are: the first with an empty Inductor cache of its
-own, the second with what the first left there. Prints what each spent on compiling and on capturing and how many times
-faster the second was. Exit code 1 when a bound is broken. Needs a GPU.
+Runs two fresh processes, one after the other, like two passes of a report. The first starts with an empty Inductor
+cache, the second with the cache that the first filled. Prints the compile and capture times of each process, and how
+many times faster the second was. The exit code is 1 if a bound is broken. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLD_S, CACHED_S = 60.0, 20.0
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print. Return 1 if a bound is broken, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--batch", type=int, default=64)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def in_a_fresh_process(cache: str) -> dict[str, float]:
-    """What the preparations take in a process of their own, seconds each."""
+    """Return the seconds of each preparation, measured in a fresh process."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": f"{cache}/triton"}
     command = [sys.executable, __file__, "--one", *sys.argv[1:]]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
@@ -59,7 +59,7 @@ def in_a_fresh_process(cache: str) -> dict[str, float]:
 
 
 def prepare(model: str, batch: int) -> dict[str, float]:
-    """Build the trial of a report and time each of its preparations, seconds."""
+    """Build the workload of a report's trial, and return the seconds of each preparation."""
     data = open_data("synthetic32")
     reset_compiler()
     workload = build_workload(Trial(model=model, batch=batch, **COMPILED), data)

@@ -1,10 +1,10 @@
-"""On a CPU the tuned step is never slower than the plain one.
+"""On a CPU, the tuned step is never slower than the baseline step.
 
     python benchmarks/cpu_tuned.py [--pairs 8]
 
-Trains each model of the CPU's studies with the papers' plain loop and with the tuned recipe of a CPU, in turns, in one
-run, the gate passed. Prints tuned over plain images/s with the 95 % interval over the pairs. Exit code 1 when a whole
-interval lies below 1.
+Trains each model of the CPU's studies with the papers' baseline loop and with the tuned recipe of a CPU, in turns, in
+one run, after the gate. Prints tuned over baseline images/s with the 95 % interval over the pairs. The exit code is 1
+if a whole interval lies below 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEG_S = 1.0
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if one is slower, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=8)
     pairs: int = parser.parse_args().pairs
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def compare(model: str, batch: int, pairs: int) -> Interval:
-    """The ratio over the pairs, which run in both orders."""
+    """Return the ratio of tuned to baseline images/s over the pairs, which run in both orders."""
     data, clock = open_data("synthetic32"), HostClock()
     plain, tuned = (ready(Trial(model=model, batch=batch, device="cpu", **r), data) for r in (PLAIN, FUSED_ON_CPU))
     quiet_collector()
@@ -59,7 +59,7 @@ def compare(model: str, batch: int, pairs: int) -> Interval:
 
 
 def ready(trial: Trial, data: DataSet) -> TrainWorkload:
-    """A workload past its gate and its first steps."""
+    """Return a workload after its gate and its first steps."""
     workload = build_workload(trial, data)
     assert isinstance(workload, TrainWorkload)
     for _, prepare in workload.preparations():

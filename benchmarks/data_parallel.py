@@ -1,21 +1,21 @@
-"""Weak scaling of the plain and the tuned step: what n GPUs train over n times the best figure of one.
+"""Weak scaling of the eager and the tuned step: images/s of n GPUs over n times the best images/s of one GPU.
 
     python benchmarks/data_parallel.py [--case vgg16,32,256 …] [--engine eager graph compile+graph] [--gpus 1 2 4]
                                        [--passes 3] [--bucket-mb 8 25 100] [--unshared] [--interconnect direct]
                                        [--limit 300]
 
-Trains every case on one GPU and on several, with the same batch on each, through the project's runner: fresh processes
-each pass, trials in random order, the gate passed, telemetry beside it. `eager` computes in BF16 and
-exchanges FP32 gradients, as DistributedDataParallel does of itself; the others exchange BF16 ones in buckets inside the
-captured step, and share the update of the large ones out (`labkit/engines/buckets.py`).
+Trains every case on one GPU and on several, with the same batch per GPU, through the project's runner: fresh worker
+processes in each pass, trials in random order after the gate, with telemetry. `eager` computes in BF16 and exchanges
+FP32 gradients, as DistributedDataParallel does by default. The other engines exchange BF16 gradients in buckets inside
+the captured step, and divide the update of the large buckets among the GPUs (`labkit/engines/buckets.py`).
 
-Prints images/s with the 95 % interval over the passes, and the efficiency: of each pass images/s over those of the
-same engine on one GPU in its best pass, times the GPUs. `--bucket-mb` tries other bucket sizes beside the default,
-`--unshared` the same with every update done by every GPU; neither changes anything on one GPU. An aim is met when the
-interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when a tuned engine as it is
-misses its aim, or a trial failed.
+Prints images/s with the 95 % interval over the passes, and the efficiency. The efficiency of a pass is its images/s
+over the number of GPUs times images/s of the engine's best pass on one GPU. `--bucket-mb` adds other bucket sizes,
+and `--unshared` adds runs in which every GPU makes every update. Neither option changes anything on one GPU. An aim is
+met if the whole interval lies above it, missed if the whole interval lies below, undecided otherwise. The exit code is
+1 if a tuned engine with default settings misses its aim, or if a trial failed.
 
-Four GPUs, everything: 18 trials a pass, a minute of compiling in the first.
+Four GPUs with all cases and engines: 18 trials per pass, and one minute of compilation in the first pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from labkit.workloads.train import build as build_training
 EAGER: Recipe = {name: value for name, value in CAPTURED.items() if name not in ("engine", "optimizer")}
 ENGINES = {
     "cuda": {"eager": {**EAGER, "optimizer": "sgd_fused"}, "graph": CAPTURED, "compile+graph": COMPILED},
-    "cpu": {"eager": FUSED_ON_CPU, "compile": COMPILED_ON_CPU},  # to try this file: two ranks of a CPU share its memory
+    "cpu": {"eager": FUSED_ON_CPU, "compile": COMPILED_ON_CPU},  # for a test of this file: two ranks on one CPU
 }
 TIMING = Timing(warmup_s=1.0, timed_s=2.5, block_s=0.25, limit_s=300)
 STUDY, SCALE = "01_training", "smoke"
@@ -53,7 +53,7 @@ UNSHARED = "benchmarks.data_parallel_unshared"
 
 
 class Case(NamedTuple):
-    """What is trained, and which efficiency it should have on how many GPUs."""
+    """A trained case. `aims` holds the efficiency it should reach by number of GPUs."""
 
     model: str
     image_px: int
@@ -65,24 +65,24 @@ CASES = (Case("vgg16", 32, 256, {4: 0.85}), Case("resnet50", 224, 256, {8: 0.97}
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print. Return 1 if an aim was missed or a trial failed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=tuple(ENGINES), default="cuda")
     parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
     parser.add_argument("--engine", nargs="*", default=[], help="all by default")
-    parser.add_argument("--gpus", nargs="*", type=int, default=[], help="1, 2, 4 … of those there are by default")
+    parser.add_argument("--gpus", nargs="*", type=int, default=[], help="default: powers of 2 up to the GPUs here")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bucket-mb", nargs="*", type=float, default=[], help="10**6 bytes each")
-    parser.add_argument("--unshared", action="store_true", help="also with every update done by every GPU")
+    parser.add_argument("--unshared", action="store_true", help="also with every update on every GPU")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a trial counts as hanging")
     parser.add_argument("--interconnect", choices=INTERCONNECTS, default="direct")
     options = parser.parse_args()
     host = this_host()
     there = len(host.gpus) if options.device == "cuda" else usable_threads()
     counts = options.gpus or [2**power for power in range(there.bit_length()) if 2**power <= there]
-    known = {(case.model, case.image_px, case.batch): case for case in CASES}
-    named = [(model, int(px), int(batch)) for model, px, batch in (one.split(",") for one in options.case)]
-    cases = [known.get(one, Case(*one, {})) for one in named] or list(CASES)
+    by_shape = {(case.model, case.image_px, case.batch): case for case in CASES}
+    named = [(model, int(px), int(batch)) for model, px, batch in (text.split(",") for text in options.case)]
+    cases = [by_shape.get(shape, Case(*shape, {})) for shape in named] or list(CASES)
     engines = options.engine or list(ENGINES[options.device])
     data = open_data("synthetic32")
     trials = [
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace, data: DataSet) -> list[Trial]:
-    """The trial on so many GPUs, and the same with every other bucket size where it has buckets."""
+    """Return the trial on `count` GPUs, and if it has buckets, its variants with other bucket sizes or `--unshared`."""
     trial = Trial(
         model=case.model,
         image_px=case.image_px,
@@ -113,20 +113,20 @@ def variants(case: Case, recipe: Recipe, count: int, options: argparse.Namespace
     if count == 1 or trial.engine == "eager":
         return [trial]
     sizes = [round(1e6 * size_mb) for size_mb in options.bucket_mb]
-    others = [replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes]
+    changed = [replace(trial, workload="benchmarks.data_parallel", size=size) for size in sizes]
     if options.unshared:
-        others.append(replace(trial, workload=UNSHARED))
-    return [trial, *others]
+        changed.append(replace(trial, workload=UNSHARED))
+    return [trial, *changed]
 
 
 def build(trial: Trial, data: DataSet) -> Workload:
-    """The training workload of a trial with buckets of `trial.size` bytes."""
+    """Return the training workload of a trial with buckets of `trial.size` bytes."""
     with patch("labkit.engines.buckets.BUCKET_BYTES", trial.size):
         return build_training(trial, data)
 
 
 def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, count: int) -> list[Record]:
-    """All records of a fresh store."""
+    """Run the trials with a fresh store and return its records."""
     device: str = options.device
     about = {"kind": device, "pattern": ".", "count": count} if device == "cuda" else {"kind": device}
     chosen = TIMING.model_copy(update={"passes": options.passes, "limit_s": options.limit})
@@ -139,21 +139,21 @@ def measured(trials: Sequence[Trial], host: Host, options: argparse.Namespace, c
 
 
 def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
-    """Print one engine's rows; whether no aim was missed and no trial failed."""
-    found: dict[Trial, list[Record]] = {}
+    """Print the rows of one engine. Return whether no aim was missed and no trial failed."""
+    by_trial: dict[Trial, list[Record]] = {}
     for record in records:
         trial = record.as_trial
         if (trial.model, trial.image_px, trial.batch, trial.engine) == (case.model, case.image_px, case.batch, engine):
-            found.setdefault(trial, []).append(record)
+            by_trial.setdefault(trial, []).append(record)
     best, fine = None, True
     print(f"{case.model} {case.image_px} px, batch {case.batch} a device, {engine}")
-    for trial in sorted(found, key=lambda one: (one.devices, one.size, one.workload == UNSHARED)):
-        failed = [record.reason for record in found[trial] if record.status != "ok"]
-        rates = [rate(record) for record in found[trial] if record.status == "ok"]
+    for trial in sorted(by_trial, key=lambda key: (key.devices, key.size, key.workload == UNSHARED)):
+        failed = [record.reason for record in by_trial[trial] if record.status != "ok"]
+        rates = [rate(record) for record in by_trial[trial] if record.status == "ok"]
         row = f"  {trial.devices} x" + (f", buckets of {trial.size / 1e6:g} MB" if trial.size else "")
         row += ", every update everywhere" if trial.workload == UNSHARED else ""
         if failed:
-            print(f"{row}: {len(failed)} of {len(found[trial])} passes failed: {failed[0]}")
+            print(f"{row}: {len(failed)} of {len(by_trial[trial])} passes failed: {failed[0]}")
             fine = False
         if not rates:
             continue
@@ -161,20 +161,20 @@ def show(case: Case, engine: str, records: Sequence[Record]) -> bool:
             best = max(rates)
         row += f": {worded(log_interval(rates), ',.0f')} images/s, n = {len(rates)}"
         if best is not None and trial.devices > 1:
-            efficiency = log_interval([one / (trial.devices * best) for one in rates])
+            efficiency = log_interval([images_per_s / (trial.devices * best) for images_per_s in rates])
             row += f"; efficiency {worded(efficiency, '.3f')}"
             verdict = against(efficiency, case.aims.get(trial.devices))
             row += f", {verdict}" if verdict else ""
             fine &= engine == "eager" or trial.workload != "train" or "MISSED" not in verdict
             for name, title in (("gradient_buckets_bytes", "buckets"), ("shared_buckets_bytes", "updates shared out")):
-                if sizes := found[trial][0].facts.get(name):
+                if sizes := by_trial[trial][0].facts.get(name):
                     row += f"; {title} of {', '.join(f'{size / 1e6:.1f}' for size in sizes)} MB"
         print(row, flush=True)
     return fine
 
 
 def rate(record: Record) -> float:
-    """Images/s of a pass."""
+    """Return images/s of a pass."""
     assert isinstance(record.result, Blocks)
     value = record.result.rate(record.result.images_per_step)
     assert value is not None
@@ -182,14 +182,14 @@ def rate(record: Record) -> float:
 
 
 def worded(interval: Interval, digits: str) -> str:
-    """The point with its interval; one pass has none."""
+    """Return the point with its interval as text. A single pass has no interval."""
     if interval.low is None or interval.high is None:
         return f"{interval.point:{digits}} [no interval]"
     return f"{interval.point:{digits}} [{interval.low:{digits}}, {interval.high:{digits}}]"
 
 
 def against(efficiency: Interval, aim: float | None) -> str:
-    """What an efficiency says of its aim; empty without one."""
+    """Return the verdict on an efficiency and its aim, empty without an aim."""
     if aim is None:
         return ""
     if efficiency.low is None or efficiency.high is None:

@@ -1,4 +1,4 @@
-"""Training on several devices in which each does every update: what `data_parallel.py --unshared` compares with."""
+"""Training on several devices, each of which makes every update: the workload of `data_parallel.py --unshared`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ LARGER_THAN_ANY_BYTES = 2**60
 
 
 def build(trial: Trial, data: DataSet) -> Workload:
-    """The training workload of a trial whose buckets are all too small to be shared out."""
+    """Return the training workload of a trial in which no bucket is large enough for a shared update."""
     with patch("labkit.engines.buckets.SHARED_BYTES", LARGER_THAN_ANY_BYTES):
         return build_training(trial, data)

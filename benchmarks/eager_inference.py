@@ -1,15 +1,15 @@
-"""How much faster the tuned prediction is than an eager one in the same precision, and how long its slow queries take.
+"""Compare the tuned prediction with an eager prediction in the same precision, and measure the tail of its latency.
 
     python benchmarks/eager_inference.py [--case resnet50,32,1 …] [--engine triton+graph] [--pairs 5]
 
-The peer is what timm's `benchmark.py` times in inference: weights and one resident random batch in BF16, channels_last,
-`cudnn.benchmark`, eager, under `torch.inference_mode`. Ours is the workbook's trial: batch norm folded, compiled or
-fused by kernels of our own, captured, different images in turn, the gate passed, telemetry on beside both. Legs run in
-turns and in both orders, the ratio is formed within a pair; the interval is over pairs. At batch 1 queries are also
-timed one by one: the 99th percentile is to stay within 1.2 of the median.
+The peer is the protocol of timm's `benchmark.py` for inference: weights and one resident random batch in BF16,
+channels_last, `cudnn.benchmark`, eager, under `torch.inference_mode`. Our leg is the workbook's trial: batch norm
+folded, compiled or fused by our kernels, captured, with changing images, after the gate. Telemetry runs beside both.
+Legs run in turns and in both orders. Each pair gives one ratio, and the interval is over pairs. At batch 1, queries are
+also timed individually: the 99th percentile must be at most 1.2 times the median.
 
-An aim is met when the interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when
-one is missed.
+An aim is met if the whole interval lies above it, missed if the whole interval lies below, and undecided otherwise.
+The exit code is 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from labkit.workloads import build_workload
 from labkit.workloads.infer import InferWorkload
 
 LEG_S = 0.4
-TAIL = 1.2  # p99 over p50 at batch 1, at most
+TAIL = 1.2  # bound on p99 over p50 at batch 1
 QUERIES, QUERIES_S = 10_000, 5.0
 
 
 class Case(NamedTuple):
-    """What is predicted, and how many times the eager throughput the tuned prediction should have."""
+    """A predicted case. `aim` is the ratio of tuned to eager throughput that it should reach."""
 
     model: str
     image_px: int
@@ -47,7 +47,7 @@ class Case(NamedTuple):
     engine: str = "compile+graph"
 
 
-# Aims: what a bare probe of compiled and captured predictions reached on one H200.
+# Aims: the ratios that a bare probe of compiled and captured predictions reached on one H200.
 CASES = (
     Case("resnet50", 32, 1, 11.0, "triton+graph"),
     Case("resnet50", 32, 10_000, 1.45),
@@ -58,23 +58,23 @@ CASES = (
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if one missed its aim, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
     parser.add_argument("--engine", choices=("compile+graph", "triton+graph"), help="rather than each case's own")
     parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
-    known = {f"{case.model},{case.image_px},{case.batch}": case for case in CASES}
-    if unknown := [name for name in options.case if name not in known]:
-        parser.error(f"there is no case {unknown[0]!r}: {' '.join(known)}")
+    by_name = {f"{case.model},{case.image_px},{case.batch}": case for case in CASES}
+    if unknown := [name for name in options.case if name not in by_name]:
+        parser.error(f"unknown case {unknown[0]!r}; valid: {' '.join(by_name)}")
     missed = 0
-    for case in [known[name] for name in options.case] or CASES:
+    for case in [by_name[name] for name in options.case] or CASES:
         missed += not compare(case._replace(engine=options.engine or case.engine), options.pairs)
     return 1 if missed else 0
 
 
 def compare(case: Case, pairs: int) -> bool:
-    """One case; whether nothing was missed."""
+    """Measure and print one case. Return whether no aim or bound was missed."""
     data = open_data("synthetic32")
     trial = Trial(
         workload="infer",
@@ -103,8 +103,8 @@ def compare(case: Case, pairs: int) -> bool:
         for pair in range(pairs):
             leg = {}
             for name, step in (("peer", peer.step), ("ours", ours.step))[:: 1 if pair % 2 else -1]:
-                one, _ = clock.time_block(step, 3)
-                steps = max(3, int(LEG_S * 3 / one))
+                probe_s, _ = clock.time_block(step, 3)
+                steps = max(3, int(LEG_S * 3 / probe_s))
                 clock.time_block(step, max(1, steps // 4))
                 seconds, _ = clock.time_block(step, steps)
                 leg[name] = steps * case.batch / seconds
@@ -127,7 +127,7 @@ def compare(case: Case, pairs: int) -> bool:
 
 
 def tail_holds(latencies_ns: list[int]) -> bool:
-    """Print the percentiles; whether the tail is short."""
+    """Print the percentiles of latencies and return whether p99 is within its bound."""
     ordered = sorted(latencies_ns)
     p50, p99, p999 = (ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in (0.5, 0.99, 0.999))
     holds = p99 <= TAIL * p50
@@ -153,7 +153,7 @@ class Peer:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One prediction of the resident batch."""
+        """Queue one prediction of the resident batch."""
         self.model(self.images)
 
 

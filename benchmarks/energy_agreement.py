@@ -2,10 +2,10 @@
 
     python benchmarks/energy_agreement.py [--rounds 3]        (needs an NVIDIA GPU and `pip install zeus`)
 
-Trains VGG-16 at batch 256 for 10 s and takes the energy in three ways at once: as this workbook records it (the energy
-counter read by the telemetry process, the window's edges filled in with polled power), as the trapezoid over the power
-that the same process polled, and by Zeus's ZeusMonitor in this process. All three read the same sensor: what agrees is
-the windows and the arithmetic, and nothing is said of the sensor. Exit code 1 when a bound is broken.
+Trains VGG-16 at batch 256 for 10 s and measures the energy in three ways at once. The first is the workbook's record:
+the energy counter read by the telemetry process, with polled power at the window's edges. The second is the trapezoid
+over the power that the same process polled. The third is Zeus's ZeusMonitor in this process. All three read the same
+sensor, so they check the windows and the arithmetic, not the sensor. The exit code is 1 if a bound is broken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLLED_BOUND, ZEUS_BOUND = 0.03, 0.02
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every round. Return 1 if a bound is broken, 2 without a GPU or Zeus, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> int:
             run(workload, LOAD_S)
             ended = time.monotonic()
             theirs = zeus.end_window("load").gpu_energy[0]
-            run(workload, 0.5)  # the load goes on, as in an energy window: its edge lies in a steady load
+            run(workload, 0.5)  # the load continues, so that the window's edge lies in a steady load
             recording = telemetry.recording(began, ended)
             counter, power = recording.get("gpu0", "energy_j"), recording.get("gpu0", "power_w")
             ours, polled = energy(counter, power, began, ended), energy(None, power, began, ended)
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def run(workload: object, seconds: float) -> None:
-    """Train for a while and wait for the device."""
+    """Train for `seconds` and wait for the device."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for _ in range(5):

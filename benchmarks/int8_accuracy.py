@@ -1,12 +1,12 @@
-"""INT8 on a GPU loses less than 0.2 points of top-1, of seven networks trained on synthetic32.
+"""INT8 on a GPU loses less than 0.2 points of top-1 for each of seven networks trained on synthetic32.
 
     python benchmarks/int8_accuracy.py [--model resnet50 …] [--images 50000] [--diagnose]
 
-Each network is trained here unless its weights are in the cache, then answers the same validation images in FP32 and in
-INT8; the paired 95 % interval is over images (Agresti & Min, as on the page of study 08). Met when the interval of INT8
-minus FP32 lies wholly above -0.2 points, missed when wholly below, undecided otherwise; FP32 itself is to lie between
-30 and 90 %. `--diagnose` rounds one activation at a time and prints those that move the logits most. Exit code 1 when
-one is missed.
+Each network is trained here unless its weights are in the cache. It then classifies the same validation images in FP32
+and in INT8. The paired 95 % interval of INT8 minus FP32 is over images (Agresti & Min, as on the page of study 08). The
+aim is met if the whole interval lies above -0.2 points, missed if the whole interval lies below, and undecided
+otherwise. FP32 itself must lie between 30 and 90 %. `--diagnose` rounds one activation at a time and prints those that
+move the logits most. The exit code is 1 if an aim is missed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ NETWORKS = ("resnet50", "resnet101", "resnet152", "vgg16", "vgg19", "googlenet",
 AIM_POINTS, FLOOR, CEILING = -0.2, 0.3, 0.9
 LEGS = {"fp32": "graph", "int8": "triton+graph"}
 BATCH = 1000
-WORST = 12  # values that a diagnosis prints
+WORST = 12  # activations printed by a diagnosis
 
 
 def main() -> int:
-    """Train, score, judge."""
+    """Train and score the networks. Return 1 if an aim was missed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", nargs="*", default=NETWORKS, choices=NETWORKS)
     parser.add_argument("--images", type=int, default=50_000)
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def compare(trial: Trial, data: DataSet) -> bool:
-    """Score one network in both precisions; whether the aim was missed."""
+    """Score one network in both precisions and print the result. Return whether the aim was missed."""
     scored: dict[str, Scored] = {}
     for precision, engine in LEGS.items():
         began = time.perf_counter()
@@ -99,7 +99,7 @@ def compare(trial: Trial, data: DataSet) -> bool:
 
 @torch.inference_mode()
 def diagnose(trial: Trial, data: DataSet) -> None:
-    """Round each activation alone and all weights alone: how far the logits move, as a median over images."""
+    """Round each activation alone, and print the median change of the logits over images for the worst ones."""
     trial = _with(trial, precision="fp32", engine="eager")
     network = make_network(trial, data).model
     with torch.inference_mode(False):
@@ -117,12 +117,12 @@ def diagnose(trial: Trial, data: DataSet) -> None:
         largest: list[torch.Tensor] = []
         logits = _run_rounded(graph, images, number, steps[number], largest)
         moved.append((float((logits - exact).norm(dim=1).median() / spread), number, largest[0]))
-    for error, number, per_image in sorted(moved, key=lambda one: -one[0])[:WORST]:
+    for error, number, per_image in sorted(moved, key=lambda entry: -entry[0])[:WORST]:
         quantiles = torch.quantile(per_image.float(), torch.tensor([0.05, 0.5, 0.95, 1.0], device=per_image.device))
-        said = ", ".join(f"{float(value):.1f}" for value in quantiles)
+        listed = ", ".join(f"{float(value):.1f}" for value in quantiles)
         print(
             f"        {names[number]}: logits move by {error:.3f}; range {STEPS * steps[number]:.1f}, largest "
-            f"magnitude of an image (5 %, 50 %, 95 %, all) {said}",
+            f"magnitude of an image (5 %, 50 %, 95 %, all) {listed}",
             flush=True,
         )
 
@@ -130,7 +130,7 @@ def diagnose(trial: Trial, data: DataSet) -> None:
 def _run_rounded(
     graph: Graph, images: torch.Tensor, rounded: int, step: float, largest: list[torch.Tensor]
 ) -> torch.Tensor:
-    """The logits with one value rounded, in place, where it is made."""
+    """Return the logits with value number `rounded` rounded in place. Append its magnitudes to `largest`."""
 
     def see(number: int, value: torch.Tensor) -> None:
         if number == rounded:

@@ -1,12 +1,12 @@
-"""INT8 on a CPU is at least 1.5x FP32 of the same engine, and PyTorch's FP32 is not faster than that engine's.
+"""OpenVINO's INT8 on a CPU is at least 1.5x as fast as its FP32, and PyTorch's FP32 is not faster than OpenVINO's.
 
     python benchmarks/int8_on_cpu.py [--rounds 8] [--threads 2] [--case 32:16 ...]
 
-ResNet-50, its batch norms set by real images, in four legs that run in turns, in both orders, in one process: OpenVINO
-INT8 and FP32, PyTorch as it comes, and PyTorch tuned (batch norm folded, channels last, compiled with frozen weights).
-Prints ratios with the 95 % interval over the rounds. Two bounds: INT8 over OpenVINO's FP32 at least 1.5, judged where
-the CPU has AVX512-VNNI or AMX; either PyTorch over OpenVINO's FP32 at most 1.1, or PyTorch would have to be the tuned
-FP32 path. Exit code 1 when a whole interval lies beyond its bound.
+Predicts with ResNet-50, its batch norms set by real images, in four legs: OpenVINO INT8 and FP32, eager PyTorch, and
+tuned PyTorch (batch norm folded, channels last, compiled with frozen weights). Legs run in turns, in both orders, in
+one process. Prints ratios with the 95 % interval over the rounds. Bound one: INT8 over OpenVINO's FP32 is at least 1.5,
+judged if the CPU has AVX512-VNNI or AMX. Bound two: either PyTorch leg over OpenVINO's FP32 is at most 1.1; otherwise
+PyTorch would have to be the tuned FP32 path. The exit code is 1 if a whole interval lies beyond its bound.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Predict = Callable[[torch.Tensor], torch.Tensor]
 CASES = ("32:1", "32:16", "32:64", "224:1", "224:16")  # image side, pixels : batch
 INT8_AT_LEAST, PYTORCH_AT_MOST = 1.5, 1.1
 LEG_S = 0.7
-CALIBRATION = {32: (50, 25), 224: (4, 25)}  # batches, images; speed does not depend on how many
+CALIBRATION = {32: (50, 25), 224: (4, 25)}  # batches, images per batch; the speed does not depend on them
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if a bound is missed or OpenVINO is unsupported, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def measure(px: int, batch: int, rounds: int, threads: int) -> dict[str, list[float]]:
-    """Images/s of each leg in each round."""
+    """Return images/s of each leg in each round."""
     model = settled_model(px)
     images = images_of(px, batch, first=20_000)
     calibration = list(calibration_batches(px))
@@ -80,7 +80,7 @@ def measure(px: int, batch: int, rounds: int, threads: int) -> dict[str, list[fl
 
 
 def seconds(predict: Predict, images: torch.Tensor, calls: int) -> float:
-    """What so many predictions take, after one that is not counted."""
+    """Return the seconds of `calls` predictions, after one untimed prediction."""
     predict(images)
     began = time.perf_counter()
     for _ in range(calls):
@@ -91,7 +91,7 @@ def seconds(predict: Predict, images: torch.Tensor, calls: int) -> float:
 def judged(
     name: str, speeds: dict[str, list[float]], *, at_least: float | None = None, at_most: float | None = None
 ) -> bool:
-    """Print the leg over OpenVINO's FP32, ratios within rounds, and its verdict; whether the bound was missed."""
+    """Print a leg's ratio to OpenVINO's FP32 within rounds, and its verdict. Return whether the bound was missed."""
     ratio = log_interval([a / b for a, b in zip(speeds[name], speeds["OpenVINO FP32"], strict=True)])
     assert ratio.low is not None and ratio.high is not None
     verdict, missed = "not judged on this CPU", False
@@ -107,14 +107,14 @@ def judged(
 
 
 def tuned(model: torch.nn.Module) -> Predict:
-    """PyTorch's own best: batch norm folded into convolutions, channels last, compiled with frozen weights."""
+    """Return tuned PyTorch: batch norm folded into convolutions, channels last, compiled with frozen weights."""
     folded = fuse(copy.deepcopy(model)).to(memory_format=torch.channels_last)
     compiled = torch.compile(folded, options={"freezing": True})
     return lambda images: compiled(images.contiguous(memory_format=torch.channels_last))
 
 
 def settled_model(px: int) -> torch.nn.Module:
-    """ResNet-50 in evaluation mode, whose batch norms have seen images: at 0 and 1 activations would explode."""
+    """Return ResNet-50 in evaluation mode with batch norms set by images, as initial ones let activations explode."""
     torch.manual_seed(0)
     model = build("resnet50", image_px=px)
     batch = 64 if px == 32 else 16
@@ -125,20 +125,20 @@ def settled_model(px: int) -> torch.nn.Module:
 
 
 def calibration_batches(px: int) -> Iterator[torch.Tensor]:
-    """The images that ranges are found from."""
+    """Return the batches of images from which INT8's ranges are calibrated."""
     batches, batch = CALIBRATION[px]
     return (images_of(px, batch, first=batch * number) for number in range(batches))
 
 
 def images_of(px: int, count: int, *, first: int) -> torch.Tensor:
-    """Training images of the synthetic set around 0, float32 (count, 3, px, px), enlarged where px is not 32."""
+    """Return normalised training images of synthetic32, float32 (count, 3, px, px), enlarged if px is not 32."""
     pixels = torch.from_numpy(open_data("synthetic32").train.images[first : first + count].copy())
     images = (pixels.float() / 255 - 0.5) / 0.25
     return images if px == 32 else functional.interpolate(images, size=px, mode="bilinear")
 
 
 def has_vnni_or_amx() -> bool:
-    """Whether the CPU multiplies bytes, where the bound on INT8 is judged; says what it has."""
+    """Print the CPU's features and return whether it multiplies bytes, which the bound on INT8 requires."""
     host = this_host()
     print("CPU:", host.cpu, *host.cpu_features)
     return any(name in host.cpu_features for name in ("avx512_vnni", "amx_int8"))

@@ -1,11 +1,11 @@
-"""INT8 is at least 3.7x FP32 on a GPU at a large batch, FP32 being tuned too, and faster than tuned BF16.
+"""INT8 on a GPU is at least 3.7x as fast as tuned FP32 at a large batch, and faster than tuned BF16.
 
     python benchmarks/int8_on_gpu.py [--case resnet50,224,256 …] [--pairs 5]
 
-Legs are the workbook's trials, each with its gate passed: FP32 (TF32 off) and BF16 compiled and captured, BF16 and INT8
-by the fused kernels, captured. They run in turns and in both orders in one process, telemetry on; ratios are formed
-within a round, the interval is over rounds. Bounds are judged where a case has them: met when the interval lies wholly
-above, missed when wholly below, undecided otherwise. Exit code 1 when one is missed.
+Legs are the workbook's trials, each after its gate: FP32 (TF32 off) and BF16 compiled and captured, and BF16 and INT8
+by the fused kernels, captured. Legs run in turns and in both orders in one process, with telemetry. Each round gives
+one ratio, and the interval is over rounds. Bounds are judged for cases that have them: met if the whole interval lies
+above, missed if the whole interval lies below, undecided otherwise. The exit code is 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JUDGED = CASES[0]
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if a bound was missed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", nargs="*", default=[JUDGED], metavar="MODEL,PX,BATCH")
     parser.add_argument("--pairs", type=int, default=5)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def compare(case: str, pairs: int) -> int:
-    """One case; how many bounds were missed."""
+    """Measure and print one case. Return the number of missed bounds."""
     model, px, batch = case.split(",")
     data = open_data("synthetic32")
     reset_compiler()
@@ -74,15 +74,15 @@ def compare(case: str, pairs: int) -> int:
         for pair in range(pairs):
             for leg in LEGS[:: 1 if pair % 2 else -1]:
                 step = workloads[leg].step
-                one, _ = clock.time_block(step, 3)
-                steps = max(3, int(LEG_S * 3 / one))
+                probe_s, _ = clock.time_block(step, 3)
+                steps = max(3, int(LEG_S * 3 / probe_s))
                 clock.time_block(step, max(1, steps // 4))
                 seconds, _ = clock.time_block(step, steps)
                 rates[leg].append(steps * int(batch) / seconds)
-    said = ", ".join(
+    means = ", ".join(
         f"{precision} {engine} {log_interval(rates[precision, engine]).point:,.0f}" for precision, engine in LEGS
     )
-    print(f"{case}, images/s: {said}", flush=True)
+    print(f"{case}, images/s: {means}", flush=True)
     missed = 0
     int8 = rates[LEGS[-1]]
     for precision, engine in LEGS[:-1]:
@@ -92,8 +92,8 @@ def compare(case: str, pairs: int) -> int:
 
 
 def judged(name: str, over: list[float], under: list[float], aim: float | None) -> bool:
-    """Print one ratio; whether its aim was missed."""
-    ratio = log_interval([one / other for one, other in zip(over, under, strict=True)])
+    """Print one ratio and return whether its aim was missed."""
+    ratio = log_interval([rate / base for rate, base in zip(over, under, strict=True)])
     assert ratio.low is not None and ratio.high is not None
     verdict = ""
     if aim is not None:

@@ -1,16 +1,16 @@
-"""labkit's loop of Keras is not slower than `keras.applications` under `model.fit`, in the same framework.
+"""labkit's Keras loop is not slower than `keras.applications` under `model.fit`, in the same framework.
 
     python benchmarks/keras_loop.py --framework keras-jax [--device cpu] [--batch 16] [--pairs 6] [--peer same]
 
-Trains ResNet-50 on 32x32 images with both, in turns, in one run on one device, compiled alike (XLA where the framework
-has it). Prints our images/s over the peer's with the 95 % interval over the pairs; exit code 1 when the whole interval
-lies below 1.
+Trains ResNet-50 on 32x32 images with both loops, in turns, in one run on one device, with the same compiler (XLA if the
+framework has it). Prints our images/s over the peer's with the 95 % interval over the pairs. The exit code is 1 if the
+whole interval lies below 1.
 
-The peer is `keras.applications.ResNet50` by default. It has the same layers but for three things: its stride is on the
-first 1x1 convolution of a block, where ours (torchvision's) is on the 3x3, which is more work; its convolutions have
-biases; its batch norm keeps statistics by Keras's own momentum. Its optimiser is Keras's SGD with momentum and
-(decoupled) decay. `--peer same` is our own network with our optimiser under `model.fit`: then only the loops differ.
-Both read images from the host's memory, `model.fit` as normalised FP32 and ours as bytes.
+The default peer is `keras.applications.ResNet50`, which differs from our layers in three points. Its stride is on the
+first 1x1 convolution of a block; ours, as in torchvision, is on the 3x3 convolution, which is more work. Its
+convolutions have biases. Its batch norm uses Keras's default momentum. Its optimiser is Keras's SGD with momentum and
+(decoupled) decay. `--peer same` is our network and optimiser under `model.fit`, so that only the loops differ. Both
+loops read images from the host's memory, `model.fit` as normalised FP32 and ours as bytes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from labkit.workloads import build_workload
 
 ENGINES = {"keras-jax": "xla", "keras-tensorflow": "xla", "keras-torch": "eager"}
 LEG_S = 2.0
-LEAST_STEPS = 4  # of a leg: `model.fit` has costs of its own at an epoch's beginning and end
+LEAST_STEPS = 4  # minimum of a leg, because `model.fit` has extra costs at the beginning and end of an epoch
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print. Return 1 if labkit is slower, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--framework", choices=ENGINES, required=True)
-    parser.add_argument("--engine", help="our engine; the peer is compiled where it is xla")
+    parser.add_argument("--engine", help="our engine; the peer is compiled if it is xla or compile")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--batch", type=int, default=64)
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def compare(trial: Trial, peer: str, pairs: int) -> tuple[Interval, float]:
-    """The ratio over the pairs, which run in both orders, and our images/s over all of them."""
+    """Return the ratio over the pairs, which run in both orders, and our images/s over all pairs."""
     data = open_data("synthetic32", train_images=max(2000, 4 * trial.batch), val_images=10)
     workload: Any = build_workload(trial, data)
     for _, prepare in workload.preparations():
@@ -93,7 +93,7 @@ def compare(trial: Trial, peer: str, pairs: int) -> tuple[Interval, float]:
 
 
 def fitted(trial: Trial, peer: str, data: DataSet, steps: int) -> Callable[[], object]:
-    """An epoch of so many steps under `model.fit`. Its end reads the loss, and so waits for the device."""
+    """Return a call of `model.fit` for `steps` steps. Its end reads the loss and therefore waits for the device."""
     keras = process.enter(trial.framework)
     if peer == "same":
         from labkit.engines.in_keras.sgd import TorchSGD
@@ -118,7 +118,7 @@ def fitted(trial: Trial, peer: str, data: DataSet, steps: int) -> Callable[[], o
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """How long a call takes that ends when its work is done."""
+    """Return the seconds of a call that ends when its work is done."""
     began = time.perf_counter()
     call()
     return time.perf_counter() - began

@@ -2,15 +2,15 @@
 
     python benchmarks/loader_against_torchvision.py [--device cuda|cpu] [--pairs 6] [--images 10000]
 
-The same synthetic 32x32 images, flipped, cropped and normalised, in shuffled batches of 256 on the device: from the
-loader of the workbook, and as PNG files in a temporary folder from torchvision's ImageFolder through a DataLoader with
-one persistent worker a core (at least two), pinned memory on a GPU. A leg is one whole epoch of full batches, after one
-warm epoch each; legs are taken in turns and in both orders, so that neither works while the other is timed. A leg ends
-when the device has its last batch. Prints the ratio of images/s, ours over theirs, as a geometric mean with its 95 %
-interval over the pairs, and whether the bound holds (the interval lies wholly above it), is broken (wholly below) or is
-undecided (more pairs are needed). Exit code 0 only when it holds.
+Both loaders deliver the same synthetic 32x32 images, flipped, cropped and normalised, in shuffled batches of 256 on the
+device. torchvision's ImageFolder reads PNG files from a temporary folder through a DataLoader with one persistent
+worker per core (at least two), and pinned memory for a GPU. A leg is one epoch of full batches, after a warm epoch of
+each loader. Legs run in turns and in both orders, so neither loader works while the other is timed. A leg ends when the
+device has the last batch. Prints the ratio of images/s, ours over theirs, as a geometric mean with its 95 % interval
+over the pairs. The bound holds if the whole interval lies above it, is broken if the whole interval lies below, and is
+undecided otherwise (more pairs are needed). The exit code is 0 only if the bound holds.
 
-An epoch of a DataLoader begins with a wait for the first batches: the more images, the less that weighs.
+An epoch of a DataLoader begins with a wait for the first batches. With more images, this wait weighs less.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ IMAGES = {"cuda": 50_000, "cpu": 10_000}
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print. Return 0 if the bound holds, else 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--pairs", type=int, default=6, help="at least 2: an interval needs them")
-    parser.add_argument("--images", type=int, help="at least 256; 50,000 on a GPU and 10,000 on a CPU when not given")
+    parser.add_argument("--images", type=int, help="at least 256; default 50,000 on a GPU and 10,000 on a CPU")
     options = parser.parse_args()
     count = options.images or IMAGES[options.device]
     if count < BATCH or options.pairs < 2:
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def labkit_loader(data: DataSet, device: str) -> AnyLoader:
-    """The loader that is measured."""
+    """Return labkit's loader with flip and crop."""
     augment = Augment(flip=True, crop=True)
     return make_loader(
         data.train, batch=BATCH, device=device, mean=data.mean, std=data.std, augment=augment, on_device=True
@@ -76,7 +76,7 @@ def labkit_loader(data: DataSet, device: str) -> AnyLoader:
 
 
 def torchvision_loader(folder: Path, data: DataSet, device: str, workers: int) -> Any:
-    """ImageFolder and DataLoader with the same preparation, as a training script has them."""
+    """Return a DataLoader over an ImageFolder with the same preparation, as in a training script."""
     import_torchvision()
     from torchvision import datasets, transforms
 
@@ -100,7 +100,7 @@ def torchvision_loader(folder: Path, data: DataSet, device: str, workers: int) -
 
 
 def write_png(data: DataSet, folder: Path) -> None:
-    """The training images as files, in a folder for each class."""
+    """Write the training images as files, in one folder per class."""
     for number, (image, label) in enumerate(zip(data.train.images, data.train.labels, strict=True)):
         of_class = folder / f"{label:04d}"
         of_class.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def write_png(data: DataSet, folder: Path) -> None:
 
 
 def epoch_of_ours(loader: AnyLoader, device: str) -> Callable[[], float]:
-    """Makes the full batches of one epoch; images/s."""
+    """Return a function that makes the full batches of one epoch and returns images/s."""
 
     def epoch() -> float:
         began = time.perf_counter()
@@ -121,7 +121,7 @@ def epoch_of_ours(loader: AnyLoader, device: str) -> Callable[[], float]:
 
 
 def epoch_of_theirs(loader: Any, device: str) -> Callable[[], float]:
-    """Makes the full batches of one epoch and brings them to the device; images/s."""
+    """Return a function that makes the full batches of one epoch, copies them to the device and returns images/s."""
 
     def epoch() -> float:
         began, seen = time.perf_counter(), 0
@@ -135,13 +135,13 @@ def epoch_of_theirs(loader: Any, device: str) -> Callable[[], float]:
 
 
 def wait_for(device: str) -> None:
-    """Wait until the device has done everything asked of it."""
+    """Wait until the device has done all queued work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def compare(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Any:
-    """Interval of the ratio ours/theirs over pairs of legs, after one warm leg of each."""
+    """Return the interval of the ratio ours/theirs over pairs of legs, after one warm leg of each."""
     ours()
     theirs()
     ratios = []

@@ -2,10 +2,10 @@
 
     python benchmarks/loader_cost.py [--device cuda|cpu] [--pairs 12]
 
-Trains with the loader (a true shuffle, gather, random crop and flip, normalisation) and with one batch that stays where
-it is, in turns, in one run, for every model and batch of the batch-size study, plain and captured. Prints what the
-loader adds as a share of the step with its 95 % interval over the pairs. Exit code 1 when a whole interval lies above
-the bound; the plain loop of a small batch scatters by more than the bound itself, and then this says `undecided`.
+Trains with the loader (a true shuffle, gather, random crop and flip, normalisation) and with one resident batch, in
+turns, in one run, for every model and batch of the batch-size study, baseline and captured. Prints the share of the
+step that the loader adds, with its 95 % interval over the pairs. The exit code is 1 if a whole interval lies above the
+bound. The baseline loop of a small batch scatters by more than the bound itself, and its verdict is then `undecided`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from labkit.workloads import build_workload
 BOUND = 0.02
 LEG_S = 0.1
 ENGINES = {"cuda": ("plain", "graph"), "cpu": ("plain",)}
-COMPILED = (("resnet50", 64), ("resnet50", 256), ("vgg16", 256))  # of which the fastest step is measured too
+COMPILED = (("resnet50", 64), ("resnet50", 256), ("vgg16", 256))  # cases also measured with the engine compile+graph
 SIZES = {
     "cuda": [("resnet50", (16, 64, 256, 2048, 8192)), *((m, (64, 256)) for m in ("resnet152", "vgg16", "vgg19"))],
     "cpu": [("resnet50", (16, 64)), ("vgg16", (16,))],
@@ -35,19 +35,19 @@ SIZES = {
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if a bound is broken, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--pairs", type=int, default=12)
     options = parser.parse_args()
     data = open_data("synthetic32")
-    known = recipes(options.device)
+    by_name = recipes(options.device)
     broken = 0
     for model, batches in SIZES[options.device]:
         for batch in batches:
             compiled = options.device == "cuda" and (model, batch) in COMPILED
             for name in (*ENGINES[options.device], *(["compile+graph"] if compiled else [])):
-                recipe = known[name]
+                recipe = by_name[name]
                 trial = Trial(model=model, batch=batch, device=options.device, augment=True, **recipe)
                 share = added_share(trial, data, options.pairs)
                 low, high = share
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def added_share(trial: Trial, data: Any, pairs: int) -> tuple[float, float]:
-    """The interval of what the loader adds, as a share of the step with it."""
+    """Return the interval of the loader's cost as a share of the step with the loader."""
     free_memory(trial.device)
     clock = CudaClock() if trial.device == "cuda" else HostClock()
     real, still = build_workload(trial, data), build_workload(trial, data)
@@ -86,9 +86,9 @@ def added_share(trial: Trial, data: Any, pairs: int) -> tuple[float, float]:
 
 
 def _hold_still(workload: Any) -> None:
-    """Let every step train on the first batch."""
+    """Change a workload so that every step trains on the first batch."""
     run = workload.run
-    if hasattr(run, "batch"):  # captured: the place of the batch is filled once
+    if hasattr(run, "batch"):  # a captured step, whose static batch is filled once
         run.peek()
         run.batch.load = run.batch.feed = lambda: None
     else:

@@ -1,13 +1,13 @@
-"""A loader's own memory on the host is at most twice its data set, or 64 MB where that is more.
+"""A loader's own memory on the host is at most twice its data set, or 64 MB for a small set.
 
     python benchmarks/loader_memory.py [--device cuda|cpu] [--images 50000]        (Linux)
 
-For both kinds of loader, at batch 64 and 256: the resident set of a fresh process that opens the data and steps the
-loader, flip and crop on, through one whole epoch, less that of a process that does the same without a loader (the same
-imports, the data opened, as many output tensors of the same size made and dropped). Prints it as shares of the data
-set, in all (Rss, and at its peak), and apart: what the process has for itself (Anonymous), and the pages of mapped
-files, which the system takes back when it needs the memory. On a GPU also prints the device memory that the loader took
-at its peak. Judges Rss, at the end and at its peak; exit code 1 when the bound is broken.
+Measures both kinds of loader at batch 64 and 256. A loader's memory is the difference of two resident sets. One fresh
+process opens the data and steps the loader, with flip and crop, through one epoch. Another does the same without a
+loader (same imports, open data, the same number and size of output tensors made and dropped). Prints the difference as
+a share of the data set: in total (Rss, also at its peak), private memory of the process (Anonymous), and pages of
+mapped files, which the system reclaims when it needs memory. On a GPU also prints the loader's peak device memory. The
+bound applies to Rss at the end and at its peak. The exit code is 1 if the bound is broken.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from labkit.data.augment import Augment
 from labkit.data.loaders import make_loader, resident_bytes
 
 BATCHES = (64, 256)
-KINDS = {"resident": None, "streaming": 0}  # the free memory that make_loader is told of
+KINDS = {"resident": None, "streaming": 0}  # `free_bytes` of make_loader, which decides the kind
 WITHOUT = "without"
 LARGEST_SHARE, ALWAYS_ALLOWED_BYTES = 2.0, 64e6
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print. Return 1 if the bound is broken, 2 if not on Linux, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", type=int, default=50_000)
@@ -51,8 +51,8 @@ def main() -> int:
     for batch in BATCHES:
         without = in_fresh_process(WITHOUT, batch, options)
         for kind in KINDS:
-            found = in_fresh_process(kind, batch, options)
-            own = {name: found[name] - without[name] for name in found}
+            memory = in_fresh_process(kind, batch, options)
+            own = {name: memory[name] - without[name] for name in memory}
             within = max(own["rss"], own["peak_rss"]) <= allowed
             print(
                 f"{options.device}, {kind}, batch {batch}: {own['rss'] / size:.2f} of the data set's "
@@ -66,14 +66,14 @@ def main() -> int:
 
 
 def in_fresh_process(kind: str, batch: int, options: argparse.Namespace) -> dict[str, int]:
-    """What `epoch` finds in a process of its own."""
+    """Run `epoch` in a process of its own and return its result."""
     command = [sys.executable, __file__, "--device", options.device, "--images", str(options.images)]
     ran = subprocess.run([*command, "--epoch", kind, str(batch)], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 
 
 def epoch(kind: str, batch: int, device: str, images: int) -> dict[str, int]:
-    """Bytes of this process after one epoch of batches, made by a loader or, without one, just allocated."""
+    """Return the memory of this process in bytes after one epoch of batches from a loader, or only allocated."""
     data = open_data("synthetic32", train_images=images)
     loader = None
     if kind != WITHOUT:
@@ -95,15 +95,15 @@ def epoch(kind: str, batch: int, device: str, images: int) -> dict[str, int]:
             made = loader.next_batch()
     if device == "cuda":
         torch.cuda.synchronize()
-    found = memory_of_this_process() | {"device": torch.cuda.max_memory_allocated() if device == "cuda" else 0}
+    memory = memory_of_this_process() | {"device": torch.cuda.max_memory_allocated() if device == "cuda" else 0}
     assert len(made[1]) == batch
     if loader is not None:
         loader.close()
-    return found
+    return memory
 
 
 def memory_of_this_process() -> dict[str, int]:
-    """Bytes: in all, at the peak, private to the process, and of mapped files (what is resident and not anonymous)."""
+    """Return bytes in total, at the peak, private to the process, and of mapped files (resident minus anonymous)."""
     sizes = {}
     for file in ("smaps_rollup", "status"):
         for line in Path("/proc/self", file).read_text().splitlines():

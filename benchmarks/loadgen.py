@@ -1,14 +1,14 @@
-"""Do the workbook's throughput and latency of inference agree with those of MLPerf's LoadGen?
+"""Compare the workbook's throughput and latency of inference with MLPerf's LoadGen.
 
     python benchmarks/loadgen.py [--device cuda] [--case resnet50,1 resnet50,256] [--pairs 5]
 
-Needs `pip install mlcommons-loadgen`. LoadGen drives the very trial that the workbook times: in its Offline scenario it
-hands over all samples at once, in SingleStream one after the other; a sample of LoadGen's is a batch of ours, since it
-hands over Python objects and a million a second of them would be what is measured. Beside it the workbook's own timing
-of the same steps: a block of as many steps, and queries one by one. Legs run in turns and in both orders, the ratio is
-formed within a pair; the interval is over pairs.
+Needs `pip install mlcommons-loadgen`. LoadGen drives the same trial that the workbook times. Its Offline scenario hands
+over all samples at once, SingleStream one after another. A LoadGen sample is one of our batches: LoadGen hands over
+Python objects, and a million objects per second would dominate the measurement. The workbook times the same steps as a
+block of the same number of steps, and as individual queries. Legs run in turns and in both orders. Each pair gives one
+ratio, and the interval is over pairs.
 
-They agree when the interval lies within 3 % of 1; exit code 1 when it lies wholly outside.
+Both agree if the interval lies within 3 % of 1. The exit code is 1 if the interval lies wholly outside.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from labkit.workloads.infer import InferWorkload
 
 AGREEMENT = 0.03
 LEG_S = 2.0
-SAMPLES = 256  # of LoadGen's library: it asks for them by number, and the workload takes its batches in turn
+SAMPLES = 256  # size of LoadGen's library; LoadGen asks for samples by number, but the workload takes batches in turn
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if a scenario disagrees, 2 without LoadGen, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--case", nargs="*", default=["resnet50,1", "resnet50,256"], help="MODEL,BATCH")
     parser.add_argument("--pairs", type=int, default=5)
     options = parser.parse_args()
     try:
-        import mlperf_loadgen  # noqa: F401 - only whether it is there
+        import mlperf_loadgen  # noqa: F401 - checks that it is installed
     except ImportError:
         print("LoadGen is not installed: pip install mlcommons-loadgen, then run this again.", file=sys.stderr)
         return 2
@@ -55,13 +55,13 @@ def main() -> int:
     for case in options.case:
         model, _, batch = case.partition(",")
         if model not in MODELS or not batch.isdecimal() or int(batch) < 1:
-            parser.error(f"{case!r} is no MODEL,BATCH, as in resnet50,64; models: {', '.join(MODELS)}")
+            parser.error(f"{case!r} is not MODEL,BATCH, for example resnet50,64; models: {', '.join(MODELS)}")
         apart += compare(model, int(batch), options.device, options.pairs)
     return 1 if apart else 0
 
 
 def compare(model: str, batch: int, device: str, pairs: int) -> int:
-    """One trial in both scenarios; how many of them disagree."""
+    """Measure one trial in both scenarios. Return the number of scenarios that disagree."""
     data = open_data("synthetic32", train_images=2000, val_images=2000)
     engine = "compile+graph" if device == "cuda" else "plain"
     recipe = predicting(device)[engine]  # type: ignore[arg-type]
@@ -92,11 +92,11 @@ def compare(model: str, batch: int, device: str, pairs: int) -> int:
         ratios, values = [], []
         theirs(), ours()  # warm-up
         for pair in range(pairs):
-            found = {}
+            results = {}
             for leg, run in (("theirs", theirs), ("ours", ours))[:: 1 if pair % 2 else -1]:
-                found[leg] = run()
-            ratios.append(found["theirs"] / found["ours"])
-            values.append(found["ours"])
+                results[leg] = run()
+            ratios.append(results["theirs"] / results["ours"])
+            values.append(results["ours"])
         ratio, own = log_interval(ratios), log_interval(values)
         assert ratio.low is not None and ratio.high is not None
         low, high = 1 - AGREEMENT, 1 + AGREEMENT
@@ -113,7 +113,7 @@ def compare(model: str, batch: int, device: str, pairs: int) -> int:
 
 
 def offline(workload: InferWorkload, steps: int) -> float:
-    """LoadGen's samples a second when it hands `steps` samples over at once."""
+    """Return LoadGen's samples per second when LoadGen hands over `steps` samples at once."""
 
     def issue(samples: list[Any]) -> None:
         for _ in samples:
@@ -129,7 +129,7 @@ def offline(workload: InferWorkload, steps: int) -> float:
 
 
 def single_stream(workload: InferWorkload) -> float:
-    """LoadGen's median latency in seconds."""
+    """Return LoadGen's median latency in seconds."""
 
     def issue(samples: list[Any]) -> None:
         workload.query()
@@ -151,14 +151,14 @@ def _settings(scenario: str) -> Any:
 
 
 def complete(samples: list[Any]) -> None:
-    """Tell LoadGen that these are answered."""
+    """Tell LoadGen that these samples are answered."""
     import mlperf_loadgen as lg
 
     lg.QuerySamplesComplete([lg.QuerySampleResponse(sample.id, 0, 0) for sample in samples])
 
 
 def run(issue: Callable[[list[Any]], None], settings: Any, wanted: str) -> float:
-    """One test; the number that its summary gives after `wanted`."""
+    """Run one test and return the number that the pattern `wanted` captures in its summary. Raise if it is missing."""
     import mlperf_loadgen as lg
 
     with tempfile.TemporaryDirectory() as folder:
@@ -169,14 +169,14 @@ def run(issue: Callable[[list[Any]], None], settings: Any, wanted: str) -> float
         sut = lg.ConstructSUT(issue, lambda: None)
         library = lg.ConstructQSL(SAMPLES, SAMPLES, lambda _: None, lambda _: None)
         lg.StartTestWithLogSettings(sut, library, settings, logs)
-        time.sleep(0.05)  # its logger writes in a thread
+        time.sleep(0.05)  # LoadGen's logger writes in a thread
         lg.DestroyQSL(library)
         lg.DestroySUT(sut)
         summary = (Path(folder) / "mlperf_log_summary.txt").read_text()
-    found = re.search(wanted, summary)
-    if found is None:
+    match = re.search(wanted, summary)
+    if match is None:
         raise RuntimeError(f"LoadGen's summary has no {wanted!r}:\n{summary}")
-    return float(found[1])
+    return float(match[1])
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python benchmarks/long_trace.py [--device cpu] [--seconds 30] [--steps 1000000] [--tiny]
 
-On a CPU a step of AlexNet takes so long that few events come together: `--tiny` traces steps of 400 tiny operators
-instead, more events a second than a GPU's steps have. Memory is how far the process's resident set grows over what the
-training has before, at its highest (of Linux's own count). Exit code 1 when a bound is broken.
+On a CPU, a step of AlexNet takes so long that few events accumulate. `--tiny` traces steps of 400 tiny operators
+instead, which have more events per second than the steps of a GPU. Memory is the peak growth of the process's resident
+set over the training's memory before the trace (by Linux's count). The exit code is 1 if a bound is broken.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from labkit.trial import Trial
 from labkit.workloads import build_workload
 
 MEMORY_BYTES, ANALYSIS_S = 2e9, 30.0
-PLAIN_STEPS = 20  # before the trace
+PLAIN_STEPS = 20  # untraced steps before the trace
 
 
 class Timed:
-    """An analysis beside a clock."""
+    """An analysis whose time, pieces and bytes are counted."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis, self.seconds, self.pieces, self.bytes = analysis, 0.0, 0, 0
 
     def add(self, path: Path, *, steps: int) -> None:
-        """Take a piece in."""
+        """Analyse a piece and count its time and size."""
         began = time.perf_counter()
         self.bytes += path.stat().st_size
         self.analysis.add(path, steps=steps)
@@ -44,7 +44,7 @@ class Timed:
 
 
 def highest_bytes(*, forget: bool = False) -> int:
-    """The resident set at its highest since it was last forgotten."""
+    """Return the peak of the resident set in bytes since its last reset. `forget` resets the peak first."""
     if forget:
         Path("/proc/self/clear_refs").write_text("5")
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -52,7 +52,7 @@ def highest_bytes(*, forget: bool = False) -> int:
 
 
 def tiny_step(device: str) -> Callable[[], object]:
-    """400 operators that take no time themselves."""
+    """Return a step of 400 operators that take almost no time themselves."""
     small = torch.ones(8, 8, device=device)
 
     def step() -> None:
@@ -63,7 +63,7 @@ def tiny_step(device: str) -> Callable[[], object]:
 
 
 def main() -> int:
-    """Run and judge."""
+    """Run and print. Return 1 if a bound is broken, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seconds", type=float, default=30.0)
@@ -99,9 +99,9 @@ def main() -> int:
     analysis.seconds += time.perf_counter() - began
     grown = highest_bytes() - before
     slower = traced.elapsed_s / traced.steps / (plain_s / PLAIN_STEPS)
-    what = "400 tiny operators" if arguments.tiny else "AlexNet 224 px, batch 4"
+    subject = "400 tiny operators" if arguments.tiny else "AlexNet 224 px, batch 4"
     print(
-        f"{what}, {arguments.device}: {taken.steps} steps in {analysis.pieces} pieces, "
+        f"{subject}, {arguments.device}: {taken.steps} steps in {analysis.pieces} pieces, "
         f"{taken.elapsed_s:.1f} s under the profiler, {whole_s:.1f} s in all; files of {analysis.bytes / 1e6:,.0f} MB; "
         f"a traced step {slower:.2f}x a plain one"
     )

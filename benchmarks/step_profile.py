@@ -1,10 +1,10 @@
-"""What the kernels of a tuned training step do: where its time goes, and what bounds it.
+"""Profile the kernels of a tuned training step: where its time goes, and what bounds it.
 
     python benchmarks/step_profile.py [--case resnet50,32,2048] [--engine compile+graph] [--steps 20] [--device cpu]
 
-Times the step of a workbook's trial, then traces it as the studies do. Prints its time without the profiler and the
-tables of `labkit trace`: time by class of kernel, the longest kernels, gaps. On a CPU the plain loop's operators. It
-explains and has no bound.
+Times the step of a workbook's trial, then traces it as the studies do. Prints the step time without the profiler and
+the tables of `labkit trace`: time by class of kernel, the longest kernels, gaps. On a CPU, the tables list the
+operators of the baseline loop. The profile explains the time and has no bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECIPES = {"graph": CAPTURED, "compile+graph": COMPILED}
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print the step time and the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="resnet50,32,2048", help="MODEL,PIXELS,BATCH")
     parser.add_argument("--engine", choices=tuple(RECIPES), default="compile+graph")

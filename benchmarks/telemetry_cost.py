@@ -3,14 +3,14 @@
     python benchmarks/telemetry_cost.py [--device cuda|cpu] [--pairs 60]
 
 Trains VGG-16 at batch 64 on 32x32 images (the smallest training step of the workbook) and ResNet-50 at batch 64 (whose
-step is nothing but launches) with the telemetry process sampling and with it stopped, in turns and in both orders, in
-one run. Prints the throughput ratio with over without as a geometric mean with its 95 % interval over the pairs, and
-the processor time that the sampling process took. Says of each model whether the bound holds (the interval lies wholly
-above 99.5 %), is broken (wholly below) or is undecided (more pairs are needed). Exit code 0 only when it holds for the
-smallest step, is broken nowhere, and the sampler took less than 2 % of a core.
+step consists of launches). The telemetry process samples or is stopped, in turns and in both orders, in one run. Prints
+the throughput ratio with over without telemetry, as a geometric mean with its 95 % interval over the pairs, and the
+processor time of the sampling process. For each model, the bound holds if the whole interval lies above 99.5 %, is
+broken if the whole interval lies below, and is undecided otherwise (more pairs are needed). The exit code is 0 only if
+the bound holds for the smallest step, is broken nowhere, and the sampler takes less than 2 % of a core.
 
-The telemetry is listened to by a process of its own, as in a report, so that neither its readings nor their parsing run
-in the timed process.
+As in a report, a separate process listens to the telemetry, so that neither the readings nor their parsing run in the
+timed process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LARGEST_COST, LARGEST_CPU_SHARE = 0.005, 0.02
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every model. Return 0 if the bounds hold, else 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--pairs", type=int, default=60)
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def compare(model: str, device: str, pairs: int) -> Any:
-    """(interval of the ratio with/without, processor share of the sampler, seconds a step)."""
+    """Return the interval of the ratio with/without, the sampler's share of a core, and the seconds per step."""
     images = open_data("synthetic32", train_images=2_000, val_images=500)
     trial = Trial(model=model, batch=BATCH[device], device=device, data=images.name, data_checksum=images.checksum)
     workload = build_workload(trial, images)
@@ -88,12 +88,12 @@ def compare(model: str, device: str, pairs: int) -> Any:
                 workload.read_loss()
             ratios.append(rates[True] / rates[False])
         telemetry.let_sample(True)
-        clock.time_block(workload.step, 10 * steps)  # what it takes is counted over a stretch without interruption
+        clock.time_block(workload.step, 10 * steps)  # the sampler's share is measured over this uninterrupted block
     return log_interval(ratios), telemetry.cpu_share, seconds / steps
 
 
 class Listener:
-    """A child that runs the telemetry process and listens to it, until it is left."""
+    """A child process that runs the telemetry process and listens to it until the `with` block ends."""
 
     cpu_share = 0.0
 
@@ -103,14 +103,14 @@ class Listener:
 
     def __enter__(self) -> Listener:
         assert self._child.stdout
-        said = self._child.stdout.readline().split()
-        if said[:1] != ["ready"]:
+        reply = self._child.stdout.readline().split()
+        if reply[:1] != ["ready"]:
             raise SystemExit("the telemetry process did not start")
-        self._sampler = psutil.Process(int(said[1]))
+        self._sampler = psutil.Process(int(reply[1]))
         return self
 
     def let_sample(self, sampling: bool) -> None:
-        """Let the sampling process run, or stop it where it stands: a stopped process costs nothing."""
+        """Continue or stop the sampling process. A stopped process costs nothing."""
         self._sampler.send_signal(signal.SIGCONT if sampling else signal.SIGSTOP)
         self._began = (time.monotonic(), sum(self._sampler.cpu_times()[:2]))
 

@@ -1,16 +1,16 @@
-"""How much faster the tuned step trains than the protocol of timm's `benchmark.py`, model by model.
+"""Compare the tuned training step with the protocol of timm's `benchmark.py`, model by model.
 
     python benchmarks/timm_training.py [--case resnet50,32,64 …] [--engine compile+graph] [--pairs 5]
 
-The peer is timm's protocol (huggingface/pytorch-image-models, `benchmark.py`, training): one random batch that stays on
-the device, autocast BF16, channels_last, `cudnn.benchmark`, eager (its default), SGD with Nesterov momentum (fused,
-the faster one), 10 warm-up and 40 timed steps. Ours is the workbook's trial as a report runs it: same model,
-batch and precision, with the real loader (shuffled images, flipped and cropped), the correctness gate passed, and the
-telemetry process sampling beside both. Legs run in turns and in both orders, the ratio is formed within a pair; the
-interval is over pairs.
+The peer is timm's protocol (huggingface/pytorch-image-models, `benchmark.py`, training): one resident random batch,
+autocast BF16, channels_last, `cudnn.benchmark`, eager (its default), SGD with Nesterov momentum (fused, the faster
+implementation), 10 warm-up and 40 timed steps. Our leg is the workbook's trial as a report runs it: the same model,
+batch and precision, the real loader (shuffled, flipped and cropped images), after the correctness gate. Telemetry runs
+beside both. Legs run in turns and in both orders. Each pair gives one ratio, and the interval is over pairs.
 
-Prints preparation times apart: a cold compile the first time, from Inductor's cache the next. An aim is met when the
-interval lies wholly above it, missed when wholly below, undecided otherwise. Exit code 1 when one is missed.
+Prints preparation times separately: the first compile is cold, later ones use Inductor's cache. An aim is met if the
+whole interval lies above it, missed if the whole interval lies below, undecided otherwise. The exit code is 1 if an aim
+is missed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WARM_UP_STEPS, TIMED_STEPS = 10, 40
 
 
 class Case(NamedTuple):
-    """What is trained, and how many times the peer's throughput the tuned step should have."""
+    """A trained case. `aim` is the ratio to the peer's throughput that the tuned step should reach."""
 
     model: str
     image_px: int
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     aim: float
 
 
-# Aims: what a bare probe of captured and compiled steps reached on one H200.
+# Aims: the ratios that a bare probe of captured and compiled steps reached on one H200.
 CASES = (
     Case("resnet50", 32, 64, 8.2),
     Case("resnet50", 32, 256, 6.5),
@@ -57,7 +57,7 @@ CASES = (
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every case. Return 1 if an aim was missed, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", nargs="*", default=[], help="MODEL,PIXELS,BATCH; all by default")
     parser.add_argument("--engine", choices=("graph", "compile+graph"), default="compile+graph")
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def compare(case: Case, engine: str, pairs: int) -> bool:
-    """One case; whether its aim was not missed."""
+    """Measure and print one case. Return whether its aim was not missed."""
     data = open_data("synthetic32")
     trial = Trial(
         model=case.model,
@@ -99,7 +99,7 @@ def compare(case: Case, engine: str, pairs: int) -> bool:
     clock, ratios, rates, ours_rates = CudaClock(), [], [], []
     with TelemetryProcess([0], log=Path(os.devnull)) as telemetry:
         telemetry.ready()
-        free_memory("cuda")  # what is loaded by now is set aside: no collection walks through it in the peer's steps
+        free_memory("cuda")  # collects garbage before the peer's steps
         for pair in range(pairs):
             leg = {}
             for name, step in (("peer", peer.step), ("ours", ours.step))[:: 1 if pair % 2 else -1]:
@@ -139,7 +139,7 @@ class Peer:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, nesterov=True, fused=True)
 
     def step(self) -> None:
-        """One step on the resident batch."""
+        """Queue one training step on the resident batch."""
         self.optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
             loss = functional.cross_entropy(self.model(self.images), self.labels)

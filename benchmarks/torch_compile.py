@@ -1,15 +1,15 @@
-"""labkit's engines `eager` and `compile` are not slower than the loop that PyTorch's own examples show, compiled alike.
+"""labkit's engines `eager` and `compile` are not slower than the loop of PyTorch's examples with the same compiler.
 
     python benchmarks/torch_compile.py [--device cpu] [--model resnet50] [--batch 256] [--precision bf16] [--pairs 6]
                                        [--engine compile+graph]
 
-Both train the network on 32x32 images on one device, in turns, in one run: ours with its loader, the peer with
-`torch.compile(model)`, autocast, SGD and one batch that lies on the device already. Prints our images/s over the peer's
-with the 95 % interval over the pairs. The peer reads no images and adds up no losses, for which ours may take 5 %: exit
-code 1 when a whole interval lies below 0.95.
+Both loops train the network on 32x32 images on one device, in turns, in one run. labkit uses its loader. The peer uses
+`torch.compile(model)` (or eager), autocast, SGD and one resident batch. Prints our images/s over the peer's with the
+95 % interval over the pairs. The peer reads no images and sums no losses, for which labkit may take 5 %. The exit code
+is 1 if a whole interval lies below 0.95.
 
-On a GPU in BF16 the tuned engine `compile+graph` stands beside PyTorch's own way to capture, `torch.compile(model,
-mode="reduce-overhead")`, too.
+On a GPU in BF16, the tuned engine `compile+graph` is also compared with PyTorch's own way to capture,
+`torch.compile(model, mode="reduce-overhead")`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BOUND = 0.95
 
 
 def main() -> int:
-    """Measure, print, judge."""
+    """Measure and print every engine. Return 1 if one is slower than its bound, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     parser.add_argument("--pairs", type=int, default=6)
-    parser.add_argument("--engine", choices=("eager", "compile", "compile+graph"), help="this one alone")
+    parser.add_argument("--engine", choices=("eager", "compile", "compile+graph"), help="measure this engine only")
     asked = parser.parse_args()
     alike = {"model": asked.model, "device": asked.device, "batch": asked.batch}
     plain = {
@@ -56,13 +56,13 @@ def main() -> int:
     if asked.device == "cuda" and asked.precision == "bf16":
         trials.append(Trial(**alike, **COMPILED))
     if asked.engine not in (None, *(trial.engine for trial in trials)):
-        parser.error("compile+graph runs on a GPU in BF16: leave --device and --precision as they are")
+        parser.error("compile+graph runs on a GPU in BF16: leave --device and --precision at their defaults")
     slower = [compare(trial, asked.pairs) for trial in trials if asked.engine in (None, trial.engine)]
     return 1 if any(slower) else 0
 
 
 def compare(trial: Trial, pairs: int) -> bool:
-    """Whether ours is slower; the pairs run in both orders."""
+    """Measure and print one trial, with pairs in both orders. Return whether labkit is slower than the bound."""
     workload: Any = build_workload(trial, open_data("synthetic32", train_images=5000, val_images=10))
     for _, prepare in workload.preparations():
         prepare()
@@ -93,9 +93,9 @@ def compare(trial: Trial, pairs: int) -> bool:
 
 
 def published(trial: Trial) -> Callable[[], object]:
-    """A step as PyTorch's tutorials write it, on one batch of noise: weights in FP32, half precision by autocast alone.
+    """Return a step like PyTorch's tutorials, on one batch of noise: FP32 weights, half precision by autocast only.
 
-    Ours may keep weights in BF16 with a copy in FP32 (`sgd_master`), of which the tutorials know nothing.
+    labkit may keep weights in BF16 with a copy in FP32 (`sgd_master`), which the tutorials do not have.
     """
     set_modes(trial.precision)
     form: Any = torch.channels_last if trial.memory_format == "channels_last" else torch.contiguous_format

@@ -1,14 +1,14 @@
-"""Our reading of a trace over Holistic Trace Analysis's, on the same file.
+"""Compare labkit's analysis of a trace with Holistic Trace Analysis (HTA), on the same file.
 
     python benchmarks/trace_against_hta.py [TRACE.json.gz ...]
 
-Needs `pip install HolisticTraceAnalysis` in a Python that has labkit's packages too (a virtual environment of its own
-does). Without files it reads a trace made here, of two streams with gaps, copies and an exchange. Steps are not looked
-at: HTA leaves out the last one. Prints of each file the time in which the device worked, in which it computed, and in
-which it stood still between its first and its last event, by both, with the ratio; ends with 1 where one of them is
-further than 0.1 % from 1. Beside them stands, without a bound, what the device waited for: HTA calls a whole gap the
-host's if the next call *began* in it, and looks at each stream alone; ours is the part of a gap, of all streams
-together, before that call had *ended*.
+Needs `pip install HolisticTraceAnalysis` in a Python that also has labkit's packages, best a separate virtual
+environment. Without files, a trace made here is read, with two streams, gaps, copies and an exchange. Steps are
+ignored, because HTA leaves out the last one. For each file, three times of both tools are printed with their ratio: the
+time in which the device worked, computed, and stood still between its first and its last event. The exit code is 1 if
+a ratio differs from 1 by more than 0.1 %. Printed without a bound: the time the device waited for the host. HTA looks
+at each stream alone and counts a whole gap if the next call *began* in it. labkit takes all streams together and counts
+the part of a gap before that call had *ended*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # else it cuts every time to microseconds
+os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"  # otherwise HTA truncates times to microseconds
 
 from hta.trace_analysis import TraceAnalysis
 
@@ -33,12 +33,12 @@ from labkit.records.traced import Traced
 
 BOUND = 1e-3
 STEPS = ("ProfilerStep", "labkit step")
-# Rows of HTA's that are no events of a device, but carry a stream: waiting, and ranges as the device saw them.
+# Categories of rows that carry a stream but are no device events: waiting, and ranges as seen by the device.
 NO_WORK = ("cuda_sync", "gpu_user_annotation")
 
 
 def made_here() -> list[dict[str, Any]]:
-    """Rows of 400 kernels, copies and exchanges on two streams, every tenth of them launched late."""
+    """Return rows of 400 kernels, copies and exchanges on two streams. Every tenth is launched late."""
     rows: list[dict[str, Any]] = []
     at, free = 1_000.0, {7: 0.0, 20: 0.0}
     for number in range(1, 401):
@@ -50,42 +50,42 @@ def made_here() -> list[dict[str, Any]]:
         call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": at, "dur": 4.0}
         begun = max(at + 5.0, free[stream])
         free[stream] = begun + length
-        where = {"stream": stream, "device": 0, "context": 1, "correlation": number}
+        launch = {"stream": stream, "device": 0, "context": 1, "correlation": number}
         event = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": stream, "ts": begun, "dur": length}
-        rows += [{**call, "args": {"correlation": number}}, {**event, "args": where}]
+        rows += [{**call, "args": {"correlation": number}}, {**event, "args": launch}]
     return rows
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
-    """The rows of a file without its steps."""
+    """Return the rows of a file, without steps and rows that are no device work."""
     read = file.read_bytes()
     rows = json.loads(gzip.decompress(read) if file.suffix == ".gz" else read)["traceEvents"]
     return [row for row in rows if not str(row.get("name", "")).startswith(STEPS) and row.get("cat") not in NO_WORK]
 
 
 def by_hta(file: Path) -> dict[str, float]:
-    """Seconds by HTA."""
+    """Return the times of HTA in seconds, by part."""
     analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir=str(file.parent))
-    said = analysis.get_temporal_breakdown(visualize=False).iloc[0] * 1e-6
+    breakdown = analysis.get_temporal_breakdown(visualize=False).iloc[0] * 1e-6
     idle = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
     waited = idle[idle["idle_category"] == "host_wait"]["idle_time"].sum() * 1e-6
     return {
-        "working": said["kernel_time(us)"] - said["idle_time(us)"],
-        "computing": said["compute_time(us)"],
-        "standing still": said["idle_time(us)"],
+        "working": breakdown["kernel_time(us)"] - breakdown["idle_time(us)"],
+        "computing": breakdown["compute_time(us)"],
+        "standing still": breakdown["idle_time(us)"],
         "waiting for the host": waited,
     }
 
 
 def by_labkit(file: Path) -> tuple[dict[str, float], Traced]:
-    """Seconds by labkit."""
+    """Return the times of labkit in seconds by part, and the traced record."""
     events = read_trace(file)
     analysis = Analysis("kernels")
     analysis.add(events)
     traced = analysis.traced()
     works = events.are(*ON_DEVICE)
     span_s = float(events.ended_s[works].max() - events.began_s[works].min())
-    outside_s = traced.elapsed_s - span_s  # before the first kernel and after the last, which count as the host's
+    outside_s = traced.elapsed_s - span_s  # before the first kernel and after the last; it counts as host time
     return {
         "working": traced.active_s,
         "computing": traced.busy_s - traced.exposed_exchange_s,
@@ -95,7 +95,7 @@ def by_labkit(file: Path) -> tuple[dict[str, float], Traced]:
 
 
 def main() -> int:
-    """Compare and print."""
+    """Compare and print. Return 1 if a ratio breaks its bound, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path)
     options = parser.parse_args()
@@ -108,11 +108,11 @@ def main() -> int:
             file.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": rows}))
             theirs, (ours, traced) = by_hta(file), by_labkit(file)
         print(f"{given.name if given else 'made here'}: kernels {traced.kernel_s * 1e3:.3f} ms")
-        for what, seconds in ours.items():
-            ratio = seconds / theirs[what] if theirs[what] else float("nan")
-            bound = what != "waiting for the host"
+        for part, seconds in ours.items():
+            ratio = seconds / theirs[part] if theirs[part] else float("nan")
+            bound = part != "waiting for the host"
             broken += bound and not abs(ratio - 1) < BOUND
-            print(f"  {what:22s} {seconds * 1e3:12.3f} ms, HTA {theirs[what] * 1e3:12.3f} ms, ratio {ratio:.4f}")
+            print(f"  {part:22s} {seconds * 1e3:12.3f} ms, HTA {theirs[part] * 1e3:12.3f} ms, ratio {ratio:.4f}")
         other = traced.kernels.get("other")
         share = other.seconds / traced.kernel_s if other else 0.0
         print(f"  other                  {share:12.2%} of kernel time")

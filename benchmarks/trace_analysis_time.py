@@ -1,10 +1,10 @@
-"""How long a trace takes to read and to analyse: 10,000 steps of AlexNet at batch 4, in pieces of 20.
+"""Measure the time to read and to analyse a trace: 10,000 steps of AlexNet at batch 4, in pieces of 20 steps.
 
     python benchmarks/trace_analysis_time.py [--rounds 10]
 
-A piece is made here, of about the events that such a step has: 150 kernels, 300 calls, 300 operators and five sections
-a step, with the arrows between them. Prints the seconds of this process's processor for 10,000 steps, and ends with 1
-where analysing them takes 30 s or more. Needs no GPU.
+This script makes the piece, with about the events of such a step: 150 kernels, 300 calls, 300 operators and five
+sections, with the arrows between them. It prints the processor seconds of this process for 10,000 steps. The exit code
+is 1 if the analysis takes 30 s or more. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALLS = ("cudaStreamIsCapturing", "cudaLaunchKernel")
 
 
 def row(name: str, category: str, at_us: float, length_us: float, thread: int = 1, **args: Any) -> dict[str, Any]:
-    """A row of the profiler's file."""
+    """Return a row of the profiler's file."""
     about = {"External id": 1, "Ev Idx": 1, **args}
     return {
         "ph": "X",
@@ -48,7 +48,7 @@ def row(name: str, category: str, at_us: float, length_us: float, thread: int = 
 
 
 def made() -> list[dict[str, Any]]:
-    """The rows of a piece."""
+    """Return the rows of a piece."""
     rows, at, free, number = [], 1e9, 1e9, 0
     for _ in range(STEPS):
         began = at
@@ -80,7 +80,7 @@ def made() -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure and print. Return 1 if the analysis breaks its bound, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     rounds = parser.parse_args().rounds
@@ -92,7 +92,7 @@ def main() -> int:
             events = read_trace(file)
         read_s = time.process_time() - began
     analysis = Analysis("kernels")
-    analysis.add(events, steps=STEPS)  # names are cut and classified once
+    analysis.add(events, steps=STEPS)  # a first call, because names are cut and classified only once
     began = time.process_time()
     for _ in range(rounds):
         analysis.add(events, steps=STEPS)

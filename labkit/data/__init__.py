@@ -1,7 +1,7 @@
-"""The data room's door: a data set by its name or from the user's files, as memory-mapped arrays.
+"""Open data sets, by name or from the user's files, as memory-mapped arrays.
 
-Images come from a folder with ImageNet32 or ImageNet, documents from Keras's reuters.npz; without them both are drawn.
-The loaders are not imported here, because they need torch.
+Images come from a folder with ImageNet32 or ImageNet, documents from Keras's reuters.npz. Without such files, labkit
+draws images and documents at random. This module does not import the loaders, because they need torch.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def open_data(
     val_images: int | None = None,
     seed: int = 0,
 ) -> DataSet:
-    """Open a data set, from the cache or, the first time, through it.
+    """Return a data set from the cache. The first call writes the cache entry.
 
     `name_or_path` is 'synthetic32' (also None), 'digits', or a folder that holds ImageNet32 or ImageNet's validation
-    set. `train_images` and `val_images` limit the splits; None takes all images, and 50,000 and 10,000 of synthetic32.
-    A limit below the size of a folder takes a sample drawn with `seed`.
+    set. `train_images` and `val_images` limit the splits. None takes all images, for synthetic32 50,000 and 10,000.
+    A limit below the number of images in a folder takes a sample drawn with `seed`.
 
-    Raises UserError for another name, a count that is not positive, or a cache that cannot be written, and DataError
-    for an archive that cannot be used.
+    Raise UserError for an unknown name, a count that is not positive, or a cache that cannot be written. Raise
+    DataError for an archive that cannot be used.
     """
     _check_counts("images", train_images, val_images)
     if name_or_path in (None, "synthetic32"):
@@ -75,10 +75,10 @@ def open_documents(
     train_documents: int = reuters_shaped.TRAIN_DOCUMENTS,
     val_documents: int = reuters_shaped.VAL_DOCUMENTS,
 ) -> DataSet:
-    """Open the documents for networks that take bags of words, from the cache or, the first time, through it.
+    """Return documents as bags of words from the cache. The first call writes the cache entry.
 
-    `file` is Keras's reuters.npz, used whole. Without a file `train_documents` and `val_documents` are drawn in its
-    shape. Raises as `open_data` does.
+    `file` is Keras's reuters.npz, of which all documents are used. Without a file, `train_documents` and
+    `val_documents` documents are drawn in the shape of reuters.npz. Raise the errors of `open_data`.
     """
     if file:
         return cached(reuters.source(file))
@@ -93,11 +93,11 @@ def _check_counts(samples: str, train: int | None, val: int | None) -> None:
 
 
 def holds_validation_set(name_or_path: str | None) -> bool:
-    """Whether this is a folder with ImageNet's class folders, on which nothing is trained; reads no image."""
+    """Return whether the path holds ImageNet's class folders, which are for scoring only. No image is read."""
     return bool(name_or_path) and name_or_path not in NAMES and ilsvrc2012.find_folder(str(name_or_path)) is not None
 
 
 def inspect_folder(path: str) -> list[str]:
-    """Read a folder of images through, and say in sentences what it holds; DataError for one that cannot be used."""
+    """Read every image of a folder and return its contents in sentences. Raise DataError for an unusable folder."""
     folder = ilsvrc2012.find_folder(path)
     return ilsvrc2012.inspect(folder) if folder else imagenet32.inspect(path)

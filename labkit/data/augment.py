@@ -1,4 +1,4 @@
-"""What happens to a batch on the device: random flip and crop, normalisation, scaling, memory format (needs torch)."""
+"""Prepare a batch on the device: random flip and crop, normalisation, scaling, memory format (needs torch)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from labkit.errors import unknown
 MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 Moves: TypeAlias = tuple[torch.Tensor | None, torch.Tensor | None]
 
-# Values of which torch leaves an operator to the calling thread (its GRAIN_SIZE). More are split over all cores, which
-# gains a quarter of a batch's time on an idle machine, and beside another process costs that of several batches.
+# Up to this number of values (its GRAIN_SIZE), torch runs an operator on the calling thread, else on all cores. All
+# cores save a quarter of a batch's time on an idle machine, but cost several batches' time beside another process.
 _ONE_THREAD = 32_768
 TORCH_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Random changes of training images: a flip of every second one on average, and a crop of the padded image."""
+    """Random changes of training images: a flip with probability 1/2, and a crop of the padded image."""
 
     flip: bool = False
     crop: bool = False
@@ -36,14 +36,14 @@ UNCHANGED = Augment()
 
 
 class Preparation:
-    """Turns uint8 images into a model's input on one device: augmented, normalised, scaled.
+    """Preparation of uint8 images as a model's input on one device: augmented, normalised, scaled.
 
-    `mean` and `std` are per channel in units of 0..255; a `std` under one grey level counts as one, so that a constant
-    channel stays finite. Cropping pads with black (0), as torchvision's RandomCrop does. `image_px` scales the
-    normalised image up to that side, bilinearly (align_corners=False). A generator on the device, seeded with `seed`,
-    draws the random numbers, so they differ between kinds of device.
+    `mean` and `std` are per channel in units of 0..255. A `std` under 1 counts as 1, so that a constant channel stays
+    finite. Cropping pads with black (0), as torchvision's RandomCrop does. `image_px` is the side to which the
+    normalised image is scaled up, bilinearly (align_corners=False). A generator on the device, seeded with `seed`,
+    draws the random numbers, so the numbers differ between kinds of device.
 
-    Raises UserError for another memory format.
+    Raise UserError for an unknown memory format.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Preparation:
         self.augment, self.image_px, self.memory_format = augment, image_px, memory_format
         self._mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)
         self._std = torch.tensor(std, device=device).clamp_min(1.0).view(1, 3, 1, 1)
-        self.generator = torch.Generator(device=device)  # a CUDA graph that holds this preparation has to know it
+        self.generator = torch.Generator(device=device)  # a CUDA graph that captures a preparation must register it
         self.rewind()
 
     def rewind(self) -> None:
-        """Draw the same random numbers again from the next batch on."""
+        """Restart the random numbers, so that the next batch draws those of the first batch."""
         self.generator.manual_seed(self.seed)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 (B, 3, H, W) to float32 (B, 3, image_px or H, image_px or W) in the memory format; changes no input."""
+        """Return float32 (B, 3, image_px or H, image_px or W) made from uint8 (B, 3, H, W). `images` do not change."""
         on_host = images.device.type == "cpu"
         ready = (self._on_host if on_host else self._on_device)(images, self._draw(len(images), images.device))
         if self.image_px is not None and self.image_px != ready.shape[-1]:
@@ -80,7 +80,7 @@ class Preparation:
         return ready
 
     def _draw(self, batch: int, device: torch.device) -> Moves:
-        """Which images are flipped, bool (B, 1), and where their crops begin, int64 (2, B, 1): x, y from 0 on."""
+        """Return the images to flip, bool (B, 1), and the crop origins (x, y) from 0 on, int64 (2, B, 1); else None."""
         flipped = shift = None
         if self.augment.flip:
             flipped = torch.rand(batch, 1, device=device, generator=self.generator) < 0.5
@@ -90,7 +90,7 @@ class Preparation:
         return flipped, shift
 
     def _on_device(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
-        """Move and normalise with torch's operators: one gather for flip and crop, which a GPU is good at."""
+        """Flip, crop and normalise with torch's operators. One gather, fast on a GPU, does flip and crop."""
         flipped, shift = moves
         batch, channels, height, width = images.shape
         device = images.device
@@ -110,7 +110,7 @@ class Preparation:
         return ready.sub_(self._mean).div_(self._std)
 
     def _on_host(self, images: torch.Tensor, moves: Moves) -> torch.Tensor:
-        """The same on a CPU: NumPy moves bytes, without an index for each; torch makes them float where they stay."""
+        """Flip, crop and normalise on a CPU: NumPy moves bytes without an index per byte, torch converts to float."""
         flipped, shift = moves
         pixels = images.numpy()
         if shift is not None:
@@ -119,12 +119,12 @@ class Preparation:
             chosen = np.flatnonzero(flipped.numpy())
             mirrored = pixels[chosen][..., ::-1]
             if shift is None:
-                pixels = pixels.copy()  # it is still the caller's
+                pixels = pixels.copy()  # without a crop, `pixels` is still the caller's array
             pixels[chosen] = mirrored
         mean, std = self._mean, self._std
         if self.memory_format == "channels_last":
             pixels = _interleave(pixels)
-            # Of a whole image, because torch's inner loop would otherwise be the three channels of a pixel.
+            # Expanded to a whole image, because torch's inner loop would otherwise cover only a pixel's channels.
             one_image = (1, *pixels.shape[1:])
             mean, std = (m.expand(one_image).contiguous(memory_format=torch.channels_last) for m in (mean, std))
         ready = torch.empty(pixels.shape, device="cpu", memory_format=TORCH_FORMATS[self.memory_format])
@@ -135,7 +135,7 @@ class Preparation:
 
 
 def _crop(images: Images, shift: NDArray[np.int64], pad_px: int) -> Images:
-    """From each image, padded with black, the window of its size that begins at its `shift`, (2, B): x, y."""
+    """Return, of each image padded with black, the window of the original size at its `shift`, (2, B): x, y."""
     batch, channels, height, width = images.shape
     padded = np.zeros((batch, channels, height + 2 * pad_px, width + 2 * pad_px), dtype=np.uint8)
     padded[:, :, pad_px : pad_px + height, pad_px : pad_px + width] = images
@@ -145,9 +145,9 @@ def _crop(images: Images, shift: NDArray[np.int64], pad_px: int) -> Images:
 
 
 def _interleave(images: Images) -> Images:
-    """The same (B, 3, H, W), with the channels of a pixel side by side in memory."""
+    """Return a copy (B, 3, H, W) with the channels of a pixel side by side in memory."""
     batch, channels, height, width = images.shape
     pixels = np.empty((batch, height, width, channels), dtype=np.uint8)
-    for channel in range(channels):  # each on its own: NumPy's inner loop is then a row of the image
+    for channel in range(channels):  # one channel at a time, so that NumPy's inner loop is a row of the image
         pixels[..., channel] = images[:, channel]
     return pixels.transpose(0, 3, 1, 2)

@@ -1,6 +1,6 @@
-"""Documents as bags of words: for each of 10,000 words whether a document has it, a bit a word, 1,250 bytes together.
+"""Documents as bags of words: one bit for each of 10,000 words, set if the document has the word; 1,250 bytes.
 
-What the Reuters newswires are to the networks of Keras's examples: 46 topics, the 10,000 most frequent words.
+This is the input that Keras's examples make of the Reuters newswires: 46 topics, the 10,000 most frequent words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AS_IT_IS: tuple[Levels, Levels] = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))  # mean and
 
 
 def pack(documents: NDArray[np.signedinteger[Any]], words: NDArray[np.signedinteger[Any]], count: int) -> Images:
-    """Bits uint8 (count, 1250), the lowest first: document `documents[i]` has the word `words[i]`, both (n,)."""
+    """Return bits uint8 (count, 1250), lowest bit first, in which document `documents[i]` has the word `words[i]`."""
     has = np.zeros((count, WORDS), dtype=np.bool_)
     has[documents, words] = True
     return np.packbits(has, axis=1, bitorder="little")

@@ -1,9 +1,9 @@
-"""One cache of data sets as memory-mapped arrays: what is read, drawn or decoded once is mapped from then on.
+"""Cache of data sets as memory-mapped arrays. A set is read, drawn or decoded once and memory-mapped afterwards.
 
     cache_dir()/<name>-<token>/   train_images.npy  train_labels.npy  val_images.npy  val_labels.npy  meta.json
 
-An entry is written into a temporary sibling folder, flushed to the disk and renamed: there is a whole entry or none.
-Arrays are appended through ordinary writes, since a memory map on a full disk kills the process instead of failing.
+An entry is written into a temporary sibling folder, flushed to the disk and renamed, so no partial entry exists.
+Arrays are appended with ordinary writes, since a write to a memory map on a full disk kills the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from labkit.errors import DataError, UserError
 _TEMPORARY = ".tmp-"
 _SWEEP_AFTER_S = 24 * 3600
 _EXCHANGE_S = 0.5  # far longer than two renames take
-_WRITE_IMAGES = 8192  # images handed on at once, 25 MB
+_WRITE_IMAGES = 8192  # images written at once, 25 MB
 
 
 class Meta(BaseModel):
-    """What meta.json says of an entry; `DataSet` explains the fields."""
+    """Contents of an entry's meta.json. `DataSet` explains the fields."""
 
     format: Literal[1]
     name: str
@@ -47,12 +47,12 @@ class Meta(BaseModel):
     words: int = 0
 
 
-class Damaged(DataError):  # noqa: N818 - says what was found, as errors.Unsupported does
-    """A cache entry that is not what its meta.json says."""
+class Damaged(DataError):  # noqa: N818 - an adjective like errors.Unsupported
+    """A cache entry that is missing, cannot be read, or differs from its meta.json."""
 
 
 def cache_dir() -> Path:
-    """The cache folder, looked up at each call: $LABKIT_CACHE, else $XDG_CACHE_HOME/labkit, else ~/.cache/labkit."""
+    """Return the current cache folder: $LABKIT_CACHE, else $XDG_CACHE_HOME/labkit, else ~/.cache/labkit."""
     if own := os.environ.get("LABKIT_CACHE"):
         return Path(own).expanduser().absolute()
     if (shared := os.environ.get("XDG_CACHE_HOME")) and Path(shared).is_absolute():
@@ -61,7 +61,7 @@ def cache_dir() -> Path:
 
 
 def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-    """One array of an entry, mapped read-only; raises Damaged unless the file is exactly as long as it should be."""
+    """Return one array of an entry, mapped read-only. Raise Damaged for another type, shape or file size."""
     file = folder / f"{name}.npy"
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -69,7 +69,7 @@ def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type[np.generic
     except (OSError, ValueError, EOFError) as error:
         raise Damaged(f"{file} cannot be mapped ({error}).") from error
     if array.shape != shape or array.dtype != dtype or array.offset + array.nbytes != size:
-        raise Damaged(f"{file} is not the {dtype.__name__} array of shape {shape} that meta.json says.")
+        raise Damaged(f"{file} is not the {dtype.__name__} array of shape {shape} that meta.json describes.")
     return array  # type: ignore[no-any-return]
 
 
@@ -81,7 +81,7 @@ def _read_meta(folder: Path) -> Meta:
 
 
 def open_entry(folder: Path) -> DataSet:
-    """Map an entry; raises Damaged, a DataError, when it is missing or has other sizes than its meta.json says."""
+    """Return an entry as memory maps. Raise Damaged, a DataError, if it is missing or differs from its meta.json."""
     meta = _read_meta(folder)
     row = row_shape(edge_px=meta.edge_px, words=meta.words)
 
@@ -105,15 +105,15 @@ def open_entry(folder: Path) -> DataSet:
 
 
 def cached(source: Source) -> DataSet:
-    """The data set of a source: its entry if there is a whole one, else the entry it writes now.
+    """Return the data set of a source from its cache entry. Write the entry first if no whole entry exists.
 
-    Raises UserError when the cache folder cannot be written, and what reading the source raises.
+    Raise UserError if the cache folder cannot be written, and any error of reading the source.
     """
     folder = cache_dir() / f"{source.name}-{source.token}"
     try:
         return open_entry(folder)
     except Damaged:
-        pass  # missing, or to be rebuilt
+        pass  # the entry is missing or damaged: write it below
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _sweep(folder.parent)
@@ -122,7 +122,7 @@ def cached(source: Source) -> DataSet:
             _write(source, temporary)
             _publish(temporary, folder)
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # gone already when it was published
+            shutil.rmtree(temporary, ignore_errors=True)  # absent after _publish renamed it
     except OSError as error:
         raise UserError(
             f"the data cache {folder.parent} cannot be written ({error.strerror or error}); "
@@ -130,7 +130,7 @@ def cached(source: Source) -> DataSet:
         ) from error
     try:
         return open_entry(folder)
-    except Damaged:  # a process that found the old entry damaged may be exchanging it at this moment
+    except Damaged:  # another process that found the old entry damaged may be replacing it at this moment
         time.sleep(_EXCHANGE_S)
         return open_entry(folder)
 
@@ -152,9 +152,9 @@ def _write(source: Source, folder: Path) -> None:
                     if split == "train" and source.normalisation is None:
                         moments.add(part)
                 labels.append(chunk_labels)
-                del chunk_images, chunk_labels  # an archive's batch is large: let it go before the next is read
+                del chunk_images, chunk_labels  # free an archive's large batch before the next is read
         if not images.count:
-            raise DataError(f"{source.name} has no {split} image; both splits need some.")
+            raise DataError(f"{source.name} has no {split} image; both splits need at least one.")
         counts[split] = images.count
         digests += [f"{split}_images {images.digest()}", f"{split}_labels {labels.digest()}"]
     mean, std = source.normalisation or moments.mean_and_std()
@@ -179,7 +179,7 @@ def _write(source: Source, folder: Path) -> None:
 
 
 def _publish(temporary: Path, folder: Path) -> None:
-    """Rename a finished entry to its place; a whole entry that is there by then, another process's, stays."""
+    """Rename a finished entry to `folder`. Keep a whole entry that another process has published meanwhile."""
     for _attempt in range(5):
         try:
             temporary.rename(folder)  # fails unless `folder` is absent or empty
@@ -200,7 +200,7 @@ def _publish(temporary: Path, folder: Path) -> None:
 
 
 def _sweep(cache: Path) -> None:
-    """Remove temporary folders that nothing has written to for a day: of processes that were killed."""
+    """Remove temporary folders of killed processes: those without a write for a day."""
     for leftover in cache.glob(f"{_TEMPORARY}*"):
         try:
             newest_s = max(file.stat().st_mtime for file in (leftover, *leftover.iterdir()))
@@ -219,10 +219,10 @@ def _fsync_folder(folder: Path) -> None:
 
 
 def open_by_checksum(name: str, checksum: str) -> DataSet:
-    """Open the cached data set of that name and content checksum, reading and drawing nothing anew.
+    """Return the cached data set with this name and content checksum. Never read or draw a set anew.
 
-    Worker processes use it, so that a set is made once, by the process that starts them. Raises DataError when no
-    whole entry has that checksum.
+    Worker processes call this function, so that only the process that starts them makes the set. Raise DataError if no
+    whole entry has the checksum.
     """
     for folder in sorted(cache_dir().glob(f"{name}-*")):
         try:

@@ -1,10 +1,10 @@
-"""A loader that needs nothing from the host between steps: images, order and step counter lie on the device.
+"""A loader that keeps images, sample order and step counter on the device, so that no step waits for the host.
 
-    feed()   on the host, before a step is launched: sees to it that the order reaches far enough
-    load()   on the device, also inside a captured step: makes the next batch in `images` and `labels`
+    feed()   runs on the host before each step: extends the order as far as the step needs
+    load()   runs on the device, also inside a captured step: writes the next batch into `images` and `labels`
 
-`images` and `labels` keep their addresses, as a CUDA graph wants it. The order is a ring that the host refills in large
-parts, on the stream of the steps, so that a part is only overwritten when the steps that read it are done.
+`images` and `labels` keep their addresses, as a CUDA graph requires. The order is a ring buffer. The host refills the
+ring in large parts on the stream of the steps, so a part is overwritten only after the steps that read it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from labkit.data.loader import Batch, StreamingLoader, upload
 from labkit.data.order import WHOLE, Shard, make_order
 from labkit.data.triton_here import why_no_triton
 
-PART = 2**16  # samples that are shuffled and sent at once, at least
+PART = 2**16  # smallest number of samples whose order is sent at once
 
 
 class StaticBatch:
-    """A batch that stays in one place: `images` (B, 3, E, E), `labels` int64 (B,). The next one overwrites it."""
+    """A batch at fixed addresses: `images` (B, 3, E, E), `labels` int64 (B,). Each batch overwrites the last."""
 
     kind: Literal["device", "streaming"]
 
@@ -39,27 +39,27 @@ class StaticBatch:
         self.labels = torch.empty(batch, device=device, dtype=torch.int64)
 
     def feed(self) -> None:
-        """What the host has to do before the next step is launched."""
+        """Do the host's work for the next step. Call before the step is launched."""
 
     def load(self) -> None:
-        """Queue what makes the next batch; may be captured."""
+        """Queue the operations that write the next batch. A CUDA graph may capture them."""
 
     def next_batch(self) -> Batch:
-        """The next batch, queued now."""
+        """Queue the next batch and return its tensors."""
         self.feed()
         self.load()
         return self.images, self.labels
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch."""
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Random generators that `load` draws from, which a graph has to know."""
+        """Return the random generators that `load` draws from. A CUDA graph must register them."""
         return ()
 
 
 class HostFed(StaticBatch):
-    """For a set that does not fit on the device: its streaming loader fills the place before each step."""
+    """Static batch for a set that does not fit on the device. A streaming loader fills the batch before each step."""
 
     kind = "streaming"
 
@@ -77,17 +77,17 @@ class HostFed(StaticBatch):
         self.labels.copy_(labels)
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch."""
         self._loader.rewind()
 
 
 class DeviceLoader(StaticBatch):
-    """The whole uint8 split on the device; a batch is one kernel (Triton), or a few operators on older devices.
+    """Loader with the whole split on the device. A Triton kernel, or on older devices torch operators, make a batch.
 
-    Samples come in the order of `EpochOrder(seed)`, each exactly once an epoch, in full batches that go on over the
-    end of an epoch; of several ranks (`shard`) each has its part of that order on its own device. Flips and crops are
-    drawn from `seed` and the sample's position in the run, by the kernel of all ranks together: they make the images
-    that one device with their total batch would.
+    Samples come in the order of `EpochOrder(seed)`, each exactly once per epoch. Batches are full and continue across
+    the end of an epoch. With several ranks (`shard`), each device holds its rank's part of the order. The kernel draws
+    flips and crops from `seed` and the sample's position among the samples of all ranks. All ranks together therefore
+    make the images that one device with their total batch makes.
     """
 
     kind = "device"
@@ -108,7 +108,7 @@ class DeviceLoader(StaticBatch):
         super().__init__(batch=batch, image_px=self._edge, device=device, dtype=dtype, memory_format=memory_format)
         self.samples = len(split)
         self._prepare, self._seed, self._shard = prepare, seed, shard
-        self._scale = tuple(1 / max(value, 1.0) for value in prepare.std)  # as the preparation has it
+        self._scale = tuple(1 / max(value, 1.0) for value in prepare.std)  # the same minimum as in Preparation
         self._source = upload(split.images, device)
         self._source_labels = torch.from_numpy(split.labels.astype(np.int64)).to(device)
         self._part = max(PART, batch)
@@ -120,14 +120,14 @@ class DeviceLoader(StaticBatch):
         self.rewind()
 
     def rewind(self) -> None:
-        """Back to the first batch: the same samples with the same flips and crops."""
+        """Go back to the first batch. The same samples come with the same flips and crops."""
         self._order = make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard)
         self._filled = self._issued = 0
         self._step.zero_()
         self._prepare.rewind()
 
     def feed(self) -> None:
-        """Send the next part of the order when the next batch needs it."""
+        """Send the next part of the order if the next batch needs it."""
         self._issued += self.batch
         if self._issued > self._filled:
             at = self._filled % self._capacity
@@ -138,7 +138,7 @@ class DeviceLoader(StaticBatch):
             self._filled += self._part
 
     def load(self) -> None:
-        """Queue the next batch; the counter moves on."""
+        """Queue the next batch and advance the step counter."""
         if self._one_kernel:
             self._launch()
         else:
@@ -148,11 +148,11 @@ class DeviceLoader(StaticBatch):
         self._step += 1
 
     def generators(self) -> Sequence[torch.Generator]:
-        """The preparation's, where that draws the flips and crops."""
+        """Return the generator of the preparation where the preparation, not the kernel, draws flips and crops."""
         return () if self._one_kernel else (self._prepare.generator,)
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Release the device memory."""
         self._source = self._source_labels = self.images = self.labels = torch.empty(0)
 
     def _launch(self) -> None:

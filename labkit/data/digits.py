@@ -1,7 +1,7 @@
 """`digits`: scikit-learn's handwritten digits, 1,797 real images that every installation has.
 
-They are 8x8 with 17 levels of grey, the test part of E. Alpaydin & C. Kaynak's set (UCI, 1998). Each pixel becomes a
-4x4 block (nearest neighbour, exact), each level is spread over 0..255, and the three colour channels are equal.
+The images are the test part of E. Alpaydin & C. Kaynak's set (UCI, 1998): 8x8 pixels with 17 levels of grey. Each
+pixel becomes a 4x4 block (nearest neighbour, exact). Levels are scaled to 0..255. The three colour channels are equal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from labkit.data.dataset import Chunks, Images, Labels, Source, SplitName
 from labkit.data.draws import check_seed, permutation
 
-DIGITS_VERSION = 1  # raise it with any change to what follows: it is part of the cache token
+DIGITS_VERSION = 1  # part of the cache token: raise it with any change to the images below
 CLASSES = 10
 TRAIN_IMAGES = 1500
 VAL_IMAGES = 297
@@ -20,12 +20,12 @@ _BLOCK = 4
 
 
 def images_and_labels(split: SplitName, *, seed: int = 0) -> tuple[Images, Labels]:
-    """A whole split: 1,500 training or 297 validation images, uint8 (n, 3, 32, 32), and labels int16 (n,), 0..9.
+    """Return 1,500 training or 297 validation images, uint8 (n, 3, 32, 32), and their labels int16 (n,), 0..9.
 
-    `seed` decides which images are which, and their order. Raises UserError for a seed outside 0 .. 2**64 - 1.
+    `seed` decides the split of each image and the order. Raise UserError for a seed outside 0 .. 2**64 - 1.
     """
     check_seed("digits", seed)
-    # Here and not above: it takes a second to import, and only this set needs it.
+    # Imported here because scikit-learn takes a second to import and only this set needs it.
     from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
 
     levels, labels = load_digits(return_X_y=True)
@@ -37,7 +37,7 @@ def images_and_labels(split: SplitName, *, seed: int = 0) -> tuple[Images, Label
 
 
 def source(*, train_images: int | None, val_images: int | None, seed: int) -> Source:
-    """The set, or the first so many images of each split, as something the cache can write."""
+    """Return the cache's source of the set. A count limits its split to the first images."""
     counts = {
         "train": min(train_images or TRAIN_IMAGES, TRAIN_IMAGES),
         "val": min(val_images or VAL_IMAGES, VAL_IMAGES),

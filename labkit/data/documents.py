@@ -1,6 +1,6 @@
-"""Bags of words on a device: their bits lie there, and become rows of 0 and 1 (needs torch).
+"""Unpack bags of words on a device: from packed bits to rows of 0 and 1 (needs torch).
 
-A resident loader feeds them as it feeds images; 14 MB of bits always fit.
+A resident loader feeds the bits as it feeds images. The 14 MB of bits always fit into the device's memory.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import torch
 
 
 class Unpacked:
-    """Turns bits, uint8 (B, words / 8), into float32 (B, words), 1 where a document has the word."""
+    """Converter from bits, uint8 (B, words / 8), to float32 (B, words) with 1 where a document has the word."""
 
     def __init__(self, words: int, device: torch.device | str) -> None:
         self._words, self.device = words, torch.device(device)
         self._places = torch.arange(8, device=device, dtype=torch.uint8)
 
     def rewind(self) -> None:
-        """Nothing is drawn."""
+        """Do nothing, since nothing is drawn at random."""
 
     def __call__(self, bits: torch.Tensor) -> torch.Tensor:
-        """The rows, on the device of the bits."""
+        """Return the unpacked rows, float32 (B, words), on the device of `bits`."""
         return (self._on_host if bits.device.type == "cpu" else self._on_device)(bits)
 
     def _on_host(self, bits: torch.Tensor) -> torch.Tensor:

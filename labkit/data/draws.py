@@ -1,7 +1,7 @@
-"""Random numbers that a place determines: read from Philox, a counter-based generator (Salmon et al., SC'11).
+"""Random numbers addressed by a counter, from the counter-based generator Philox (Salmon et al., SC'11).
 
-Only the generator's raw stream is used, the part of NumPy's random module that is stable by policy (NEP 19), and only
-arithmetic on integers: every machine draws the same.
+Only the generator's raw stream is used, the part of NumPy's random module that is stable by policy (NEP 19). All
+arithmetic is on integers. Every machine therefore draws the same numbers.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from labkit.errors import UserError
 
 
 def check_seed(name: str, seed: int) -> None:
-    """Raise UserError for a seed that is no key of Philox."""
+    """Raise UserError for a seed that is not a valid key of Philox."""
     if not 0 <= seed < 2**64:
         raise UserError(f"the seed of {name} is {seed}; it must be from 0 to 2**64 - 1.")
 
 
 def permutation(count: int, *, key: tuple[int, int]) -> NDArray[np.int64]:
-    """The numbers 0 .. count - 1 in the order that the key determines."""
+    """Return a permutation of 0 .. count - 1, int64 (count,), which `key` determines."""
     draws = np.random.Philox(key=np.array(key, dtype=np.uint64)).random_raw(count)
     return np.argsort(draws, kind="stable")
 
 
 def random_words(seed: int, version: int, *, stream: int, part: int, chunk: int, count: int) -> NDArray[np.uint64]:
-    """`count` random 64-bit words of one chunk; distinct (stream, part, chunk) never share a counter."""
+    """Return `count` random 64-bit words of one chunk. Distinct (stream, part, chunk) never share a counter."""
     key = np.array([seed, version], dtype=np.uint64)
     counter = np.array([0, part, stream, chunk], dtype=np.uint64)
     words = np.random.Philox(key=key, counter=counter).random_raw(count)
-    return np.asarray(words, dtype="<u8")  # in this order of bytes, as some become noise one by one
+    return np.asarray(words, dtype="<u8")  # fixed byte order, because synthetic32 uses single bytes as noise
 
 
 def below(words: NDArray[np.uint64], bound: int, *, shift: int = 0, width: int = 16) -> NDArray[np.int64]:
-    """Map `width` bits of each word, taken from bit `shift` on, to 0 .. bound - 1; they must fit into 64 together."""
+    """Map the `width` bits of each word from bit `shift` on to 0 .. bound - 1. `2**width * bound` must fit 64 bits."""
     bits = (words >> np.uint64(shift)) & np.uint64(2**width - 1)
     return ((bits * np.uint64(bound)) >> np.uint64(width)).astype(np.int64)
 
@@ -44,9 +44,9 @@ def below(words: NDArray[np.uint64], bound: int, *, shift: int = 0, width: int =
 def from_chunks(
     draw: Callable[[int], tuple[Images, Labels]], *, size: int, start: int, stop: int
 ) -> tuple[Images, Labels]:
-    """Samples `start` .. `stop` - 1 of a set that `draw` makes chunk by chunk, `size` samples each.
+    """Return samples `start` .. `stop` - 1 of a set that `draw` makes in chunks of `size` samples.
 
-    Raises UserError for a range that is negative or reversed.
+    Raise UserError for a range that is negative or reversed.
     """
     if not 0 <= start <= stop:
         raise UserError(f"samples {start} to {stop} were asked for; the range must not be negative or reversed.")

@@ -1,7 +1,7 @@
-"""Training batches as bytes in the host's memory, for frameworks that bring their own tensors. Needs none of them.
+"""Training batches as bytes in the host's memory, for frameworks with their own tensors. Needs no framework.
 
-Samples come in the order of every other loader with the same seed. Each batch lies in memory of its own: JAX on a CPU
-takes an array over where it lies, and a copy to a GPU may still be on its way when the next batch is gathered.
+Samples come in the same order as from every other loader with the same seed. Each batch has newly allocated memory:
+JAX on a CPU adopts arrays without a copy, and a copy to a GPU may still run while the next batch is gathered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HostBatch: TypeAlias = tuple[Images, NDArray[np.signedinteger[Any]]]
 
 
 class HostBatches:
-    """Full batches without end: uint8 (B, 3, edge, edge) and int32 labels (B,). UserError for a batch under 1."""
+    """Endless full batches: uint8 (B, 3, edge, edge) and int32 labels (B,). Raise UserError for a batch under 1."""
 
     kind = "host"
 
@@ -30,11 +30,11 @@ class HostBatches:
         self.rewind()
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch."""
         self._order = make_order(len(self._split), seed=self._seed, batch=self._batch)
 
     def next_batch(self) -> HostBatch:
-        """The next batch, in new arrays."""
+        """Return the next batch in new arrays."""
         chosen = self._order.take(self._batch)
         images = np.take(self._split.images, chosen, axis=0)
         return images, self._split.labels[chosen].astype(np.int32)

@@ -1,11 +1,11 @@
-"""Reads ImageNet's validation set (ILSVRC 2012) at full size, to score networks that others have trained on ImageNet.
+"""Read ImageNet's validation set (ILSVRC 2012) at full size, to score networks with published ImageNet weights.
 
-The layout is that of torchvision's ImageFolder: `val/<class folder>/*.JPEG` with 1,000 class folders, whose names
-(`n` and eight digits, of WordNet) are the classes 0..999 in sorted order. Images are made as torchvision's weights
-IMAGENET1K_V1 want them: shorter edge to 256 pixels, bilinear with antialias, then the centre of 224 x 224.
+The layout is that of torchvision's ImageFolder: `val/<class folder>/*.JPEG` with 1,000 class folders. Their names
+(`n` and eight digits, from WordNet) in sorted order are the classes 0..999. Images are prepared as torchvision's
+weights IMAGENET1K_V1 require: shorter edge to 256 pixels, bilinear with antialias, then the centre of 224 x 224.
 
-Nobody trains on these images. 1,250 of them, spread evenly over the classes, are the `train` split, from which INT8's
-ranges are found; the rest is scored. That is the protocol of the Dell V100 paper, section V.
+No network trains on these images. 1,250 images, spread evenly over the classes, are the `train` split, which
+calibrates the ranges of INT8. The other images are scored. This is the protocol of the Dell V100 paper, section V.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from labkit.data.dataset import ILSVRC2012, SPLITS, Chunks, Images, Levels, Sour
 from labkit.errors import DataError
 from labkit.hardware.cpu_limits import usable_cores
 
-VERSION = 1  # raise it with any change to what images are made or how they are split: it is part of the cache token
+VERSION = 1  # part of the cache token: raise it with any change to the images or to the splits
 CLASSES = 1000
-FIRST_CLASS, LAST_CLASS = "n01440764", "n15075141"  # of ILSVRC 2012's, sorted: other sets of 1,000 have others
+FIRST_CLASS, LAST_CLASS = "n01440764", "n15075141"  # in sorted order; they tell ILSVRC 2012 from other 1,000-class sets
 PUBLISHED_IMAGES = 50_000
 CALIBRATION_IMAGES = 50 * 25  # Dell V100, section V: 50 batches of 25 images
 RESIZED_PX, EDGE_PX = 256, 224
@@ -38,7 +38,7 @@ LAYOUT = f"val with {CLASSES:,} class folders ({FIRST_CLASS} to {LAST_CLASS}) of
 _CLASS_FOLDER = re.compile(r"n\d{8}")
 _ENDINGS = (".jpeg", ".jpg", ".png")
 _CHUNK = 256  # images decoded before they are handed on, 39 MB
-_QUIET_S, _LOG_EVERY_S = 3.0, 30.0  # no word on progress before, and in a log a word this often
+_QUIET_S, _LOG_EVERY_S = 3.0, 30.0  # delay before the progress bar appears, and its interval in a log
 
 
 class Item(NamedTuple):
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 def find_folder(path: str | Path) -> Path | None:
-    """The folder with the class folders: `val` in `path`, or `path` itself; None where neither has any."""
+    """Return the folder with the class folders, `val` in `path` or `path` itself. Return None if neither has any."""
     given = Path(path).expanduser()
     for folder in (given / "val", given):
         if folder.is_dir() and next(_class_folders(folder), None) is not None:
@@ -63,11 +63,11 @@ def _class_folders(folder: Path) -> Iterator[str]:
 
 
 def list_images(folder: Path) -> dict[SplitName, list[Item]]:
-    """The image files of both splits, in the order in which they are kept.
+    """Return the image files of both splits, in the order of the cache entry.
 
-    `train` goes through the classes in turn. `val` has one image of each class, then the next of each, so that its
-    first images are of all classes alike. DataError for other class folders than ILSVRC 2012's, a class without an
-    image, and more or fewer images than a validation set has.
+    `train` is in class order. `val` has the first image of each class, then the second of each, and so on, so that its
+    first images cover all classes equally. Raise DataError for other class folders than ILSVRC 2012's, a class without
+    an image, no more images than calibration takes, or more images than the validation set has.
     """
     classes = sorted(_class_folders(folder))
     if len(classes) != CLASSES:
@@ -80,22 +80,22 @@ def list_images(folder: Path) -> dict[SplitName, list[Item]]:
     of_class = [_image_files(folder / name) for name in classes]
     for name, files in zip(classes, of_class, strict=True):
         if not files:
-            raise DataError(f"{folder / name} holds no image ({', '.join(_ENDINGS)}); each class needs one at least.")
+            raise DataError(f"{folder / name} holds no image ({', '.join(_ENDINGS)}); each class needs at least one.")
     ranked = [(Item(file, label), rank) for label, files in enumerate(of_class) for rank, file in enumerate(files)]
     if len(ranked) <= CALIBRATION_IMAGES:
         raise DataError(
-            f"{folder} has {len(ranked):,} images; {CALIBRATION_IMAGES:,} are for calibrating, and some must be left."
+            f"{folder} has {len(ranked):,} images; calibration takes {CALIBRATION_IMAGES:,}, and scoring needs more."
         )
     if len(ranked) > PUBLISHED_IMAGES:
         raise DataError(
-            f"{folder} has {len(ranked):,} images, and ImageNet's validation set has {PUBLISHED_IMAGES:,}: networks "
-            "are not scored on the images that they were trained on, so give the folder of the validation set."
+            f"{folder} has {len(ranked):,} images, but ImageNet's validation set has {PUBLISHED_IMAGES:,}; networks "
+            "are not scored on their training images, so give the folder of the validation set."
         )
     chosen = set(np.linspace(0, len(ranked) - 1, CALIBRATION_IMAGES).astype(int).tolist())
-    rest = [one for place, one in enumerate(ranked) if place not in chosen]
+    rest = [entry for place, entry in enumerate(ranked) if place not in chosen]
     return {
         "train": [item for place, (item, _) in enumerate(ranked) if place in chosen],
-        "val": [item for item, _ in sorted(rest, key=lambda one: (one[1], one[0].label))],
+        "val": [item for item, _ in sorted(rest, key=lambda entry: (entry[1], entry[0].label))],
     }
 
 
@@ -106,37 +106,37 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def read_image(file: Path) -> Images:
-    """One image as a network takes it, but for its normalisation: uint8 (3, 224, 224).
+    """Return one image as a network's input before normalisation, uint8 (3, 224, 224).
 
-    The same bytes as torchvision's Resize(256), CenterCrop(224) and PILToTensor give. DataError for a file that is no
-    image or not a whole one.
+    The bytes equal those of torchvision's Resize(256), CenterCrop(224) and PILToTensor. Raise DataError for a file that
+    cannot be read, is no image, or is truncated.
     """
     from PIL import Image
 
     try:
         with Image.open(file) as opened:
             image = opened.convert("RGB")
-    except Exception as error:  # of a damaged image Pillow raises nearly anything: OSError, SyntaxError, ValueError …
-        if isinstance(error, OSError) and error.errno is not None:  # not the image's fault
+    except Exception as error:  # Pillow raises nearly anything for a damaged image: OSError, SyntaxError, ValueError …
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the image
             raise DataError(f"{file} can't be read ({error.strerror}).") from error
         raise DataError(f"{file} is no image, or truncated or damaged ({error}); fetch it again.") from error
     width, height = image.size
     scaled = int(RESIZED_PX * max(width, height) / min(width, height))
     size = (RESIZED_PX, scaled) if width <= height else (scaled, RESIZED_PX)
-    image = image.resize(size, Image.Resampling.BILINEAR)  # which has antialias, in Pillow
+    image = image.resize(size, Image.Resampling.BILINEAR)  # Pillow's filter includes antialias
     left, top = (round((edge - EDGE_PX) / 2) for edge in size)
     pixels = np.asarray(image.crop((left, top, left + EDGE_PX, top + EDGE_PX)))
     return pixels.transpose(2, 0, 1)
 
 
 def read_images(items: Sequence[Item]) -> Chunks:
-    """The images in chunks, uint8 (n, 3, 224, 224), and labels int64 (n,): decoded on every core there is.
+    """Yield the images in chunks, uint8 (n, 3, 224, 224), with labels int64 (n,). Decode on every usable core.
 
-    What takes long says how far it is, on stderr. DataError as `read_image`.
+    A progress bar on stderr appears after 3 s. Raise the DataErrors of `read_image`.
     """
     every_s = 0.5 if os.isatty(2) else _LOG_EVERY_S
     with (
-        ThreadPoolExecutor(usable_cores()) as threads,  # Pillow decodes and scales without Python's lock
+        ThreadPoolExecutor(usable_cores()) as threads,  # Pillow decodes and scales without the GIL
         tqdm(total=len(items), desc="reading images", delay=_QUIET_S, mininterval=every_s, leave=False) as progress,
     ):
         for first in range(0, len(items), _CHUNK):
@@ -147,7 +147,7 @@ def read_images(items: Sequence[Item]) -> Chunks:
 
 
 def describe(train_images: int, val_images: int) -> str:
-    """One sentence on a set of so many images to calibrate with and to score."""
+    """Return one sentence that describes a set with these numbers of calibration and scored images."""
     published = train_images + val_images == PUBLISHED_IMAGES
     extent = "as published" if published else f"a subset of the published {PUBLISHED_IMAGES:,}"
     return (
@@ -158,7 +158,7 @@ def describe(train_images: int, val_images: int) -> str:
 
 
 def inspect(folder: Path) -> list[str]:
-    """Read every image, and say what there is; DataError as `list_images` and `read_image`."""
+    """Read every image and return the contents in sentences. Raise the DataErrors of `list_images` and `read_image`."""
     items = list_images(folder)
     for split in SPLITS:
         for _images, _labels in read_images(items[split]):
@@ -167,9 +167,9 @@ def inspect(folder: Path) -> list[str]:
 
 
 def source(folder: Path) -> Source:
-    """The set as something the cache can write; its token follows each file's name, size and time of change.
+    """Return the cache's source of the set. Its token depends on each file's name, size and modification time.
 
-    DataError as `list_images`.
+    Raise the DataErrors of `list_images`.
     """
     items = list_images(folder)
     stamps = hashlib.sha256(f"v{VERSION} {folder}\n".encode())

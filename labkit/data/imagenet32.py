@@ -1,8 +1,8 @@
-"""Reads ImageNet32, ImageNet scaled to 32x32 pixels (Chrabaszcz, Loshchilov & Hutter 2017, arXiv:1707.08819).
+"""Read ImageNet32, ImageNet scaled to 32x32 pixels (Chrabaszcz, Loshchilov & Hutter 2017, arXiv:1707.08819).
 
-Both published forms are read from one folder: pickled batches (`train_data_batch_1` .. `_10`, `val_data`) and the same
-as `.npz` files. Each holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the order of
-`map_clsloc.txt`. One batch is in memory at a time, 0.4 GB of the published archive.
+Both published forms are read from one folder: pickled batches (`train_data_batch_1` .. `_10`, `val_data`), or the same
+batches as `.npz` files. Each batch holds `data`, uint8 (N, 3072) as R, G and B planes, and `labels`, 1..1000 in the
+order of `map_clsloc.txt`. One batch is in memory at a time, 0.4 GB for the published archive.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ BATCH_NAMES: dict[SplitName, list[str]] = {
 }
 _BATCHES = 11
 LAYOUT = "train_data_batch_1 to train_data_batch_10 and val_data, all pickled or all with the ending .npz"
-# Where both forms are complete the .npz one is read: a checksum guards each of its files.
+# If both forms are complete, the .npz form is read, because a checksum protects each of its files.
 _SUFFIX: dict[Form, str] = {"npz": ".npz", "pickle": ""}
 
 
 def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
-    """The form of an archive and its files by split, in reading order; raises DataError naming the missing ones."""
+    """Return the form of an archive and its files by split, in reading order. Raise DataError for missing files."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         kind = "is a file" if folder.exists() else "does not exist"
@@ -48,14 +48,14 @@ def archive_files(path: str | Path) -> tuple[Form, dict[SplitName, list[Path]]]:
         if not absent:
             return form, files
         if len(absent) < _BATCHES:
-            begun.append(f"as {form} are missing {', '.join(absent)}")
+            begun.append(f"the {form} form lacks {', '.join(absent)}")
     if begun:
-        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this one folder.")
-    raise DataError(f"{folder} holds no ImageNet32 batch; expected is {LAYOUT}; or {ilsvrc2012.LAYOUT}.")
+        raise DataError(f"{folder} is incomplete: {'; '.join(begun)}. One form must be complete in this folder.")
+    raise DataError(f"{folder} holds no ImageNet32 batch; expected: {LAYOUT}; or {ilsvrc2012.LAYOUT}.")
 
 
 def _load(file: Path, form: Form) -> dict[str, Any]:
-    """The `data` and `labels` of one batch file, unchecked."""
+    """Return the `data` and `labels` of one batch file, unchecked."""
     try:
         if form == "pickle":
             with file.open("rb") as stream:
@@ -64,21 +64,21 @@ def _load(file: Path, form: Form) -> dict[str, Any]:
             return {key: archive[key] for key in ("data", "labels") if key in archive.files}
     except Refused as refusal:
         raise DataError(
-            f"{file} is refused: {refusal}, where only NumPy arrays, lists, numbers and strings are allowed; "
+            f"{file} is refused: {refusal}; only NumPy arrays, lists, numbers and strings are allowed; "
             "nothing of it was executed."
         ) from refusal
     except (pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DataError(f"{file} cannot be read, it is truncated or damaged ({error}); fetch it again.") from error
     except OSError as error:
         raise DataError(f"{file} cannot be read ({error.strerror or error}).") from error
-    except Exception as error:  # of a damaged or hostile member NumPy raises nearly anything
+    except Exception as error:  # NumPy raises nearly anything for a damaged or hostile member
         raise DataError(
             f"{file} is refused: it is not an .npz archive of plain number arrays; nothing of it was executed."
         ) from error
 
 
 def _check_images(file: Path, data: object) -> Images:
-    """`data` as images (n, 3, 32, 32)."""
+    """Return `data` as images (n, 3, 32, 32). Raise DataError for another type or shape."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
         kind = data.dtype if isinstance(data, np.ndarray) else type(data).__name__
         raise DataError(f"{file} has 'data' of type {kind} where uint8 is expected.")
@@ -88,7 +88,7 @@ def _check_images(file: Path, data: object) -> Images:
 
 
 def _check_labels(file: Path, labels: object, images: int) -> Labels:
-    """`labels` as int64 (n,), 0..999."""
+    """Return `labels` as int64 (n,), 0..999. Raise DataError for other types, counts or values."""
     try:
         array = np.asarray(labels)
     except (ValueError, OverflowError):
@@ -96,18 +96,18 @@ def _check_labels(file: Path, labels: object, images: int) -> Labels:
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise DataError(f"{file} has 'labels' that are not a list of integers.")
     if array.size != images:
-        raise DataError(f"{file} has {images:,} images and {array.size:,} labels; there must be as many of each.")
+        raise DataError(f"{file} has {images:,} images and {array.size:,} labels; the counts must be equal.")
     if array.size and not (array.min() >= 1 and array.max() <= CLASSES):
-        found = f"labels are expected 1..{CLASSES} and {array.min()}..{array.max()} were found"
-        raise DataError(f"{file}: {found}" + ("; add 1 to each label." if array.min() == 0 else "."))
+        problem = f"labels must be 1..{CLASSES}, but are {array.min()}..{array.max()}"
+        raise DataError(f"{file}: {problem}" + ("; add 1 to each label." if array.min() == 0 else "."))
     return array.astype(np.int64) - 1
 
 
 def read_batches(path: str | Path, split: SplitName) -> Chunks:
     """Yield each batch of a split as images uint8 (n, 3, 32, 32) and labels int64 (n,), here 0..999; n may vary.
 
-    Raises DataError, in one sentence, for an archive that is incomplete, truncated, of another shape or type, with
-    labels that are not 1..1000, or that names anything but plain arrays.
+    Raise DataError, in one sentence, for an archive that is incomplete, truncated, of another shape or type, has labels
+    outside 1..1000, or names anything but plain arrays.
     """
     form, files = archive_files(path)
     for file in files[split]:
@@ -118,11 +118,11 @@ def read_batches(path: str | Path, split: SplitName) -> Chunks:
         images = _check_images(file, batch.pop("data"))
         labels = _check_labels(file, batch.pop("labels"), len(images))
         yield images, labels
-        del images, labels  # or this batch would be kept while the next is read
+        del images, labels  # free this batch before the next is read
 
 
 def describe(form: str, train_images: int, val_images: int) -> str:
-    """One sentence on an archive with these totals."""
+    """Return one sentence that describes an archive with these totals."""
     published = {"train": train_images, "val": val_images} == PUBLISHED_IMAGES
     extent = "as published" if published else "a subset of the published 1,281,167 and 50,000"
     return (
@@ -132,7 +132,7 @@ def describe(form: str, train_images: int, val_images: int) -> str:
 
 
 def inspect(path: str | Path) -> list[str]:
-    """Read and check a whole archive, and say what it holds; raises DataError as `read_batches` does."""
+    """Read and check a whole archive, and return its contents in sentences. Raise the DataErrors of `read_batches`."""
     form, _ = archive_files(path)
     per_class = {split: np.zeros(CLASSES, dtype=np.int64) for split in SPLITS}
     for split in SPLITS:
@@ -150,7 +150,7 @@ def inspect(path: str | Path) -> list[str]:
 
 
 def source(path: str | Path) -> Source:
-    """An archive as something the cache can write; its token follows each file's place, size and time of change."""
+    """Return the cache's source of an archive. Its token depends on each file's path, size and modification time."""
     form, files = archive_files(path)
     folder = Path(path).expanduser().resolve()
     stamps = [str(folder)]

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def"
-"""One kernel that makes a batch (CUDA, Triton): gather by the shuffled order, flip, crop, normalise, scale, write.
+"""One Triton kernel (CUDA) that makes a batch: gather by the shuffled order, flip, crop, normalise, scale, write.
 
-As separate operators the same work is a dozen launches and passes over the batch. Here each program makes a tile of one
-image: it looks its sample up in the order, draws the sample's flip and crop from its position in the run (Philox, so
-no state is kept), and writes the pixels once, in the type and memory format that the model wants.
+As separate operators, the same work takes a dozen launches and passes over the batch. Here each program makes a tile
+of one image. The program looks up its sample in the order and draws flip and crop from the sample's position in the
+run (Philox, without state). It writes each pixel once, in the type and memory format of the model's input.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ TILE = 1024  # pixels of one image that one program makes: all of 32x32
 
 
 @triton.jit
-def make_batch(  # noqa: D103 - its parts are explained where they stand
+def make_batch(  # noqa: D103 - comments explain the arguments
     source,  # uint8 (N, 3, SIDE, SIDE)
     source_labels,  # int64 (N,)
     order,  # int32 (capacity,), a ring of sample numbers
-    step_at,  # int64 scalar: which batch of the run this is
+    step_at,  # int64 scalar: number of the batch in the run
     images,  # out: (B, 3, EDGE, EDGE)
     labels,  # out: int64 (B,)
     capacity,
     seed,
-    rank,  # of so many that each take a batch of this size in a step
-    ranks,
+    rank,
+    ranks,  # each rank takes a batch of this size in a step
     mean_r,
     mean_g,
     mean_b,
@@ -45,8 +45,8 @@ def make_batch(  # noqa: D103 - its parts are explained where they stand
     sample = tl.load(order + at % capacity).to(tl.int64)
     if tl.program_id(1) == 0:
         tl.store(labels + image, tl.load(source_labels + sample))
-    # 9 shifts a direction of 2**32 draws: the bias of the remainder is under 1e-8.
-    drawn = (tl.load(step_at) * ranks + rank) * BATCH + image  # its position among all ranks' samples
+    # The remainder maps 2**32 draws to 9 shifts per direction: its bias is under 1e-8.
+    drawn = (tl.load(step_at) * ranks + rank) * BATCH + image  # position among the samples of all ranks
     down, right, mirror, _ = tl.randint4x(seed, drawn.to(tl.int32))
     shift_y = (down.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
     shift_x = (right.to(tl.uint32, bitcast=True) % (2 * PAD + 1)).to(tl.int32) - PAD
@@ -66,7 +66,7 @@ def make_batch(  # noqa: D103 - its parts are explained where they stand
         plane = base + channel * SIDE * SIDE
         if EDGE == SIDE:
             value = _grey(plane, y, x, shift_y, shift_x, flipped, inside, SIDE)
-        else:  # bilinear, the corners not aligned, as torch.nn.functional.interpolate has it
+        else:  # bilinear with align_corners=False, as in torch.nn.functional.interpolate
             source_y = tl.maximum((y.to(tl.float32) + 0.5) * (SIDE / EDGE) - 0.5, 0.0)
             source_x = tl.maximum((x.to(tl.float32) + 0.5) * (SIDE / EDGE) - 0.5, 0.0)
             top, left = source_y.to(tl.int32), source_x.to(tl.int32)
@@ -86,14 +86,14 @@ def make_batch(  # noqa: D103 - its parts are explained where they stand
 
 @triton.jit
 def probe(seen):
-    """Write a 1: does anything run at all?"""
+    """Write a 1, to show that kernels run at all."""
     tl.store(seen, 1)
 
 
 @triton.jit
 def _grey(plane, y, x, shift_y, shift_x, flipped, inside, SIDE: tl.constexpr):  # noqa: N803
-    """The grey levels at these places of the flipped and shifted image; black beyond its edges."""
+    """Return the float32 grey levels at (y, x) of the flipped and shifted image, black (0) outside the image."""
     y = y + shift_y
     x = tl.where(flipped, SIDE - 1 - x, x) + shift_x
-    known = inside & (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
-    return tl.load(plane + y * SIDE + x, mask=known, other=0).to(tl.float32)
+    in_image = inside & (y >= 0) & (y < SIDE) & (x >= 0) & (x < SIDE)
+    return tl.load(plane + y * SIDE + x, mask=in_image, other=0).to(tl.float32)

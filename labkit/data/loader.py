@@ -1,9 +1,9 @@
-"""Loaders whose host says which samples a batch has.
+"""Loaders for which the host chooses the samples of each batch (needs torch).
 
-    resident    the whole uint8 split lies in the device's memory; a batch is a gather there
-    streaming   a thread gathers the next batch, into pinned memory, while the device works on this one
+    resident    the whole uint8 split is in the device's memory, and a gather on the device makes a batch
+    streaming   a thread gathers the next batch into pinned memory while the device works on the current batch
 
-All loaders hand out the same samples in the same order; `labkit.data.loaders` chooses one. Needs torch.
+All loaders return the same samples in the same order. `labkit.data.loaders` chooses the loader.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 
 class Prepares(Protocol):
-    """What makes a batch of bytes into a model's input, on its device."""
+    """Protocol of a callable that turns a batch of bytes into a model's input on `device`."""
 
     device: torch.device
 
     def __call__(self, images: torch.Tensor, /) -> torch.Tensor:
-        """uint8 to float32, a sample a row."""
+        """Return the float32 input made from uint8 samples, one sample per row."""
 
     def rewind(self) -> None:
-        """Draw the same random numbers again."""
+        """Restart the random numbers, so that the same ones are drawn again."""
 
 
 class Loader(ABC):
-    """What every loader does: `next_batch()` without end, `rewind()`, `close()`.
+    """Base class of the loaders: `next_batch()` without end, `rewind()`, `close()`.
 
-    Batches are always full and go on over the end of an epoch, so that shapes are static and every sample is seen
-    exactly once per epoch. `seed` decides the order, and `shard` which of several ranks this one is.
+    Batches are always full and continue across the end of an epoch. Shapes are therefore static, and every sample
+    occurs exactly once per epoch. `seed` decides the order. `shard` is this rank among several ranks.
     """
 
     kind: Literal["resident", "streaming"]
@@ -64,33 +64,33 @@ class Loader(ABC):
         self._order = make_order(self.samples, seed=self._seed, batch=self.batch, shard=self._shard)
 
     def next_batch(self) -> Batch:
-        """The next batch on the device, prepared: images float32 (B, 3, H, W), and labels int64 (B,).
+        """Return the next prepared batch on the device: images float32 (B, 3, H, W), and labels int64 (B,).
 
-        Nothing in it waits for the device.
+        The call does not wait for the device.
         """
         images, labels = self._fetch()
         return self._prepare(images), labels
 
     def rewind(self) -> None:
-        """Back to the first batch: the same batches come again, bit for bit."""
+        """Go back to the first batch. The same batches come again, bit for bit."""
         self._start_order()
         self._prepare.rewind()
 
     @abstractmethod
     def _open(self) -> None:
-        """Make ready what the kind needs."""
+        """Allocate the buffers and threads of this kind of loader."""
 
     @abstractmethod
     def _fetch(self) -> Batch:
-        """uint8 images and int64 labels of the next batch, on the device."""
+        """Return the uint8 images and int64 labels of the next batch, on the device."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back threads and memory; the loader cannot be used afterwards."""
+        """Release threads and memory. The loader cannot be used afterwards."""
 
 
 class ResidentLoader(Loader):
-    """Keeps the whole split in the device's memory; on a CPU that is the memory map itself, not a copy of it."""
+    """Loader that keeps the whole split in the device's memory. On a CPU it reads the memory map, without a copy."""
 
     kind = "resident"
 
@@ -110,12 +110,12 @@ class ResidentLoader(Loader):
         return self._images[index], self._labels[index]
 
     def close(self) -> None:
-        """Give the device's memory back."""
+        """Release the device memory."""
         self._images = self._labels = torch.empty(0)
 
 
 class _Slot:
-    """One of the two host buffers: pinned for a GPU, and free to be refilled once `copied` has happened."""
+    """One of the two host buffers, pinned for a GPU. The event `copied` marks when the buffer may be refilled."""
 
     def __init__(self, batch: int, image_shape: tuple[int, ...], *, pinned: bool) -> None:
         self.images = torch.empty((batch, *image_shape), dtype=torch.uint8, pin_memory=pinned)
@@ -124,7 +124,7 @@ class _Slot:
 
 
 class StreamingLoader(Loader):
-    """Gathers batches from the memory map into two host buffers in turn, and copies them while the device works."""
+    """Loader that gathers batches from the memory map into two host buffers. Copies overlap the device's work."""
 
     kind = "streaming"
     _pending: Future[tuple[_Slot, torch.Tensor, torch.Tensor]]
@@ -138,11 +138,11 @@ class StreamingLoader(Loader):
         self._pending = self._worker.submit(self._fill)
 
     def _fill(self) -> tuple[_Slot, torch.Tensor, torch.Tensor]:
-        """Fill the next buffer and start its copy; runs on the worker thread, the only one to touch order and turn."""
+        """Fill the next buffer and start its copy. Only the worker thread runs this and touches order and turn."""
         slot = self._slots[self._turn]
         self._turn = 1 - self._turn
         if slot.copied is not None:
-            slot.copied.synchronize()  # the buffer's last copy, two batches ago; only this thread waits
+            slot.copied.synchronize()  # wait, on this thread only, for the buffer's last copy, two batches ago
         _gather(self._split, self._order.take(self.batch), slot.images, slot.labels)
         if self._copies is None or slot.copied is None:
             return slot, slot.images, slot.labels
@@ -155,30 +155,30 @@ class StreamingLoader(Loader):
     def _fetch(self) -> Batch:
         slot, images, labels = self._pending.result()
         if slot.copied is None:
-            labels = labels.clone()  # the caller keeps them; the images are copied when they become float
+            labels = labels.clone()  # the caller keeps the labels; the preparation copies the images
         else:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(slot.copied)
             for tensor in (images, labels):
-                tensor.record_stream(current)  # made on the copying stream, used on this one
+                tensor.record_stream(current)  # allocated on the copying stream, used on the current stream
         self._pending = self._worker.submit(self._fill)
         return images, labels
 
     def rewind(self) -> None:
-        """Back to the first batch; the batch that was made ready is dropped."""
-        wait([self._pending])  # the worker thread is then done with the order
+        """Go back to the first batch, and drop the batch that was prefetched."""
+        wait([self._pending])  # until then the worker thread uses the order
         super().rewind()
         self._pending = self._worker.submit(self._fill)
 
     def close(self) -> None:
-        """End the worker thread and give the buffers back."""
+        """End the worker thread and release the buffers."""
         self._worker.shutdown(wait=True, cancel_futures=True)
         self._slots = []
 
 
 def _gather(split: Split, chosen: NDArray[np.int64], images: torch.Tensor, labels: torch.Tensor) -> None:
-    """Copy the chosen samples from the memory map into host tensors of their size."""
-    # 'clip' because with 'raise' NumPy gathers into a buffer of its own first; the indices are in range.
+    """Copy the chosen samples from the memory map into the host tensors `images` and `labels`."""
+    # With mode 'raise' NumPy gathers into an extra buffer first; the indices are always in range, so 'clip' is safe.
     np.take(split.images, chosen, axis=0, out=images.numpy(), mode="clip")
     labels.copy_(torch.from_numpy(split.labels[chosen]))
 
@@ -193,9 +193,9 @@ def check_sizes(split: Split, *, batch: int, image_px: int | None) -> None:
 
 
 def upload(images: Images, device: torch.device) -> torch.Tensor:
-    """The images on the device, sent in parts so that the host never holds them all."""
+    """Return a copy of the images on the device. Parts are sent in turn, so the host never holds all images."""
     on_device = torch.empty(images.shape, dtype=torch.uint8, device=device)
     for first in range(0, len(images), _UPLOAD_IMAGES):
-        part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy: torch wants writable memory
+        part = np.array(images[first : first + _UPLOAD_IMAGES])  # a copy, because torch requires writable memory
         on_device[first : first + len(part)] = torch.from_numpy(part).to(device)
     return on_device

@@ -1,8 +1,8 @@
-"""Which loader a split gets on a device (needs torch, which `labkit.data` alone does not).
+"""Choose the loader of a split on a device (needs torch, unlike `labkit.data` itself).
 
-    resident    the whole uint8 split lies in the device's memory (a CPU's: the memory map); the host sends indices
-    device      the same, with the order there too: a batch is made by one kernel
-    streaming   it does not fit: the host gathers batches ahead, in pinned memory
+    resident    the whole uint8 split is in the device's memory (on a CPU: the memory map); the host sends indices
+    device      as resident, but the order is on the device too, and one kernel makes a batch
+    streaming   for a split that does not fit: the host gathers batches ahead, in pinned memory
 
 32x32 images nearly always fit: all of ImageNet32 is 3.9 GB.
 """
@@ -19,12 +19,12 @@ from labkit.data.device_loader import DeviceLoader
 from labkit.data.loader import ResidentLoader, StreamingLoader, check_sizes
 from labkit.data.order import WHOLE, Shard
 
-RESIDENT_SHARE = 0.5  # of the free memory: the model, its activations and the allocator need the rest
+RESIDENT_SHARE = 0.5  # share of the free memory; the model, its activations and the allocator need the rest
 AnyLoader: TypeAlias = ResidentLoader | StreamingLoader | DeviceLoader
 
 
 def resident_bytes(split: Split) -> int:
-    """Device memory that a whole split takes, in bytes: uint8 images and int64 labels."""
+    """Return the device memory of a whole split in bytes: uint8 images and int64 labels."""
     return int(split.images.nbytes) + 8 * len(split)
 
 
@@ -44,13 +44,13 @@ def make_loader(
     shard: Shard = WHOLE,
     free_bytes: int | None = None,
 ) -> AnyLoader:
-    """A loader that keeps the split on the device when it fits into RESIDENT_SHARE of the free memory, or streams it.
+    """Return a loader that keeps the split on the device if RESIDENT_SHARE of the free memory suffices, else streams.
 
-    `free_bytes` is that free memory; None asks the device, and takes a CPU's as enough. The choice is `loader.kind`.
-    `on_device` asks for a `DeviceLoader`, where the device is a GPU and the split fits.
-    Images come normalised in the memory format, scaled up to `image_px`, as `dtype` from a `DeviceLoader` and as
-    float32 from the others. `shard` says which of several ranks this one is. Raises UserError for a batch under 1, an
-    `image_px` under the images' own side, or another memory format.
+    `free_bytes` is the free memory. None asks a GPU, and assumes that a CPU's memory suffices. `loader.kind` names the
+    choice. `on_device` asks for a `DeviceLoader`, which needs a GPU and a split that fits. Images are normalised,
+    scaled up to `image_px` and laid out in the memory format. A `DeviceLoader` returns images as `dtype`, the other
+    loaders as float32. `shard` is this rank among several ranks. Raise UserError for a batch under 1, an `image_px`
+    under the side of the images, or an unknown memory format.
     """
     check_sizes(split, batch=batch, image_px=image_px)
     where = torch.device(device)

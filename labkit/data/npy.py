@@ -1,4 +1,4 @@
-"""Writes `.npy` files whose length is not known beforehand, with a digest and channel statistics on the way."""
+"""Write `.npy` files of a length not known beforehand, and compute a digest and channel statistics meanwhile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from labkit.data.dataset import Images, Levels
 
 
 class ArrayWriter:
-    """Appends rows of shape `row` to an `.npy` file; on leaving the `with` block its header says how many there are.
+    """Writer that appends rows of shape `row` to an `.npy` file. Leaving the `with` block writes the number of rows.
 
-    The header is written twice, to the same length: NumPy pads it so that the first dimension can grow.
+    The header is written twice, with the same length: NumPy pads headers so that the first dimension can grow.
     """
 
     def __init__(self, path: Path, row: tuple[int, ...], dtype: type[np.generic]) -> None:
@@ -42,7 +42,7 @@ class ArrayWriter:
         self.count += len(rows)
 
     def digest(self) -> str:
-        """sha256 of the bytes in C order, the type and the shape of the rows written so far."""
+        """Return the SHA-256 of the bytes in C order, the type and the shape of the rows written so far."""
         contents = self._contents.copy()
         contents.update(f"{self._dtype.str} {(self.count, *self._row)}".encode())
         return contents.hexdigest()
@@ -61,24 +61,24 @@ class ArrayWriter:
 
 
 class ChannelMoments:
-    """Mean and standard deviation of each channel of uint8 images, exact whatever the chunks they come in."""
+    """Mean and standard deviation of each channel of uint8 images, exact for any division into chunks."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((3, 256), dtype=np.int64)  # pixels of each level
 
     def add(self, images: Images) -> None:
-        """Take in images (n, 3, height, width)."""
+        """Add images (n, 3, height, width)."""
         for channel in range(3):
             self._counts[channel] += np.bincount(images[:, channel].ravel(), minlength=256)
 
     def mean_and_std(self) -> tuple[Levels, Levels]:
-        """Per channel, in units of 0..255; the deviation is the population's."""
+        """Return the means and the population standard deviations, both per channel in units of 0..255."""
         red, green, blue = (_mean_and_std(counts) for counts in self._counts.tolist())
         return (red[0], green[0], blue[0]), (red[1], green[1], blue[1])
 
 
 def _mean_and_std(counts: list[int]) -> tuple[float, float]:
-    """Of the levels 0, 1, 2, …, which occur so often. In Python's integers: no rounding and no cancellation."""
+    """Return both statistics of the levels 0, 1, 2, … from their counts. Python's integers avoid rounding errors."""
     pixels = sum(counts)
     total = sum(count * level for level, count in enumerate(counts))
     squares = sum(count * level * level for level, count in enumerate(counts))

@@ -1,4 +1,4 @@
-"""The order in which a loader hands out samples: every epoch a new permutation, every batch full."""
+"""The order in which a loader returns samples: a new permutation every epoch, and only full batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Shard(NamedTuple):
-    """Which of several ranks takes samples: of each `ranks` batches in a row, the one with its number."""
+    """The position of a rank among several: of each `ranks` consecutive batches, the rank takes batch number `rank`."""
 
     rank: int = 0
     ranks: int = 1
@@ -19,14 +19,14 @@ WHOLE = Shard()
 
 
 class EpochOrder:
-    """Sample indices in batches of one size; the rest of an epoch begins the batch that the next epoch completes.
+    """Endless order of sample indices. A batch that begins with the last samples of an epoch continues in the next.
 
-    Epoch e's order is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch.
+    The order of epoch e is a permutation seeded by (seed, e), so each sample occurs exactly once per epoch.
     """
 
     def __init__(self, samples: int, *, seed: int) -> None:
         if samples < 1 or seed < 0:
-            raise ValueError(f"no order of {samples} samples with seed {seed}")
+            raise ValueError(f"{samples} samples, seed {seed}: samples must be at least 1, the seed at least 0")
         self._samples, self._seed = samples, seed
         self._epoch = self._position = 0
         self._permutation = self._permute()
@@ -35,7 +35,7 @@ class EpochOrder:
         return np.random.default_rng((self._seed, self._epoch)).permutation(self._samples)
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """The next `count` indices, int64 (count,)."""
+        """Return the next `count` indices, int64 (count,)."""
         parts = []
         while count:
             part = self._permutation[self._position : self._position + count]
@@ -49,16 +49,16 @@ class EpochOrder:
 
 
 class ShardOrder:
-    """What one rank takes of an epoch's order. All ranks together take what one device with their total batch would."""
+    """One rank's part of an epoch order. All ranks together take the samples of one device with their total batch."""
 
     def __init__(self, order: EpochOrder, *, batch: int, shard: Shard) -> None:
         if not 0 <= shard.rank < shard.ranks or batch < 1:
-            raise ValueError(f"no part {shard} of batches of {batch}")
+            raise ValueError(f"{shard}, batch {batch}: the rank must be 0 to ranks - 1, the batch at least 1")
         self._order, self._batch, self._shard = order, batch, shard
         self._rest = np.empty(0, dtype=np.int64)
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """The next `count` indices of this rank, int64 (count,)."""
+        """Return the next `count` indices of this rank, int64 (count,)."""
         parts, have = [self._rest], len(self._rest)
         while have < count:
             together = self._order.take(self._batch * self._shard.ranks)
@@ -70,6 +70,6 @@ class ShardOrder:
 
 
 def make_order(samples: int, *, seed: int, batch: int, shard: Shard = WHOLE) -> EpochOrder | ShardOrder:
-    """The order of a loader; a rank's part of it where there are several."""
+    """Return the order of a loader, or the rank's part of the order if there are several ranks."""
     order = EpochOrder(samples, seed=seed)
     return order if shard.ranks == 1 else ShardOrder(order, batch=batch, shard=shard)

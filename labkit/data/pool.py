@@ -1,4 +1,4 @@
-"""A few fixed batches, ready before the first step: what a model is asked in inference (needs torch)."""
+"""Fixed batches of validation images for inference, prepared before the first step (needs torch)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from labkit.data.augment import TORCH_FORMATS, Preparation
 from labkit.data.dataset import DataSet, Split
 from labkit.trial import Trial
 
-BATCHES = 3  # so that no step sees the images of the one before; small batches may still come from a cache
-AT_ONCE = 500  # images made ready at a time
+BATCHES = 3  # so that no step has the images of the previous step; small batches may still stay in a CPU or GPU cache
+AT_ONCE = 500  # images prepared at a time
 
 
 class Pool:
-    """Batches of validation images, taken in turn. `where` is `device` (normalised, as the model takes them) or `host`.
+    """Batches of validation images, taken in turn. `where` is `device` or `host`.
 
-    On the host they are what a service receives: uint8 (B, 3, H, W), in pinned memory where the device is a GPU.
-    `ready(bytes)` makes the model's input of such a batch, on the device.
+    On the device, batches are normalised model inputs. On the host, batches are uint8 (B, 3, H, W) as a service
+    receives them, in pinned memory if the device is a GPU. `ready(pixels)` turns uint8 images into the model's input.
     """
 
     def __init__(self, trial: Trial, data: DataSet, *, dtype: torch.dtype, where: Literal["device", "host"]) -> None:
@@ -41,36 +41,36 @@ class Pool:
         self._next = 0
 
     def __next__(self) -> torch.Tensor:
-        """The next batch, where it lies."""
+        """Return the next batch, on the device or the host according to `where`."""
         batch = self.batches[self._next]
         self._next = (self._next + 1) % len(self.batches)
         return batch
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch."""
         self._next = 0
 
     def empty(self) -> torch.Tensor:
-        """A place on the device for one of these batches."""
-        one = self.batches[0]
-        return torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=self._device)
+        """Return an uninitialised tensor on the device with the shape, strides and type of a batch."""
+        batch = self.batches[0]
+        return torch.empty_strided(batch.shape, batch.stride(), dtype=batch.dtype, device=self._device)
 
     def ready(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The model's input from uint8 images on the device."""
+        """Return the model's input made from uint8 images on the device."""
         images = self._prepare(pixels).to(self._dtype)
         return images.contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])
 
     def all_ready(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The same of a whole batch, in parts: the FP32 images between would take twice its memory and more."""
+        """Return the input made from a whole batch, in parts: its FP32 images would take over twice its memory."""
         parts = [self.ready(part.to(self._device)) for part in pixels.split(AT_ONCE)]
         return torch.cat(parts).contiguous(memory_format=TORCH_FORMATS[self._trial.memory_format])
 
 
 def _firsts(images: int) -> list[int]:
-    """Where each batch begins. From a third of the split on they overlap: a batch of all images is the same again."""
+    """Return the first index of each batch. Batches over a third of the split overlap, and a full one repeats it."""
     return [k * max(1, images // BATCHES) for k in range(BATCHES)]
 
 
 def _pixels(split: Split, first: int, batch: int) -> torch.Tensor:
-    """uint8 (B, 3, H, W): the split's images from `first` on, from the beginning again after its last."""
+    """Return images from index `first` on, uint8 (B, 3, H, W). After the last image, continue with the first."""
     return torch.from_numpy(split.images[np.arange(first, first + batch) % len(split)])

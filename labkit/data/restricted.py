@@ -1,9 +1,9 @@
-"""Reads a pickle of plain arrays, lists, numbers and strings, or of one array of lists, and nothing else.
+"""Read a pickle of plain arrays, lists, numbers and strings, or of one array of lists, and refuse any other pickle.
 
-A pickle is a program: loading one can run any command. The usual defence, a list of allowed NumPy functions, still
-hands an archive's arguments to them, and `dtype` and `scalar` can be made to read memory that is not theirs. So no
-NumPy function is reachable here: each name that NumPy's own pickles use is answered with a stand-in of this module,
-which takes down the arguments and checks them. Any other name is refused before anything is called.
+A pickle is a program: loading a pickle can run any command. The usual defence is a list of allowed NumPy functions.
+These functions still receive the archive's arguments, and `dtype` and `scalar` can be made to read foreign memory.
+Therefore no NumPy function is reachable here. Each name that NumPy's own pickles use resolves to a stand-in of this
+module, which records and checks the arguments. Any other name is refused before anything is called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Refused(pickle.UnpicklingError):
 
 
 class _StandIn:
-    """What a name in the pickle stands for: it can be called with what NumPy would pickle, and cannot be altered."""
+    """Immutable stand-in for a name in the pickle, callable with the arguments that NumPy pickles."""
 
     __slots__ = ("_function",)
     _function: Callable[..., object]
@@ -44,7 +44,7 @@ class _StandIn:
 
 
 class _Dtype:
-    """A NumPy dtype of plain numbers, or of Python's objects; structured and text types are refused."""
+    """A NumPy dtype of plain numbers or of Python objects. Structured and text types are refused."""
 
     def __init__(self, code: object, *_flags: object) -> None:
         text = code.decode("latin-1") if isinstance(code, bytes) else code
@@ -68,9 +68,9 @@ class _Dtype:
 
 
 class _Array:
-    """A NumPy array as its pickle describes it, until the pickle has been read.
+    """A NumPy array as described by its pickle.
 
-    `numpy()` makes an array of plain numbers, without copying; `lists()` gives the elements of an array of objects.
+    `numpy()` returns an array of plain numbers, without copying. `lists()` returns the elements of an array of objects.
     """
 
     _parts: tuple[object, object, object, object] = (None, None, None, None)  # content, type, shape and order
@@ -108,12 +108,12 @@ class _Array:
 
 
 def _scalar(dtype: object, raw: object) -> object:
-    """A NumPy number, as Python's."""
+    """Return a NumPy scalar as a Python number."""
     return _Array.from_buffer(raw, dtype, (), "C").numpy().item()
 
 
 def _encode(text: object, encoding: object) -> bytes:
-    """How pickle protocols 0 to 2 write bytes from Python 3: text that stands for its Latin-1 encoding."""
+    """Return the Latin-1 encoding of `text`. Pickle protocols 0 to 2 write the bytes of Python 3 this way."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1", b"latin1"):
         raise Refused("it encodes text in an unexpected way")
     return text.encode("latin-1")
@@ -134,8 +134,8 @@ def _refuse(reason: str) -> object:
     raise Refused(reason)
 
 
-# The unpickler written in Python: the one in C makes room for as many objects as a pickle claims to remember, so that
-# five bytes can take all memory. Its cost here is 0.1 s a batch.
+# The unpickler written in Python, which costs 0.1 s per batch here. The C unpickler allocates room for as many memo
+# entries as a pickle claims, so five bytes can take all memory.
 class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _NAMES:
@@ -156,10 +156,10 @@ def _load(file: IO[bytes]) -> Any:
 
 
 def load_plain(file: IO[bytes]) -> dict[str, Any]:
-    """The dictionary that a pickle of any protocol holds, from Python 2 or 3, its arrays as read-only NumPy arrays.
+    """Return the dictionary in a pickle of any protocol, from Python 2 or 3, with its arrays as read-only NumPy arrays.
 
-    Raises Refused when it holds anything but arrays of plain numbers, lists, numbers and strings, and
-    pickle.UnpicklingError when it is truncated or no pickle at all. Nothing that the pickle names is ever executed.
+    Raise Refused if the pickle holds anything but arrays of plain numbers, lists, numbers and strings. Raise
+    pickle.UnpicklingError if the file is truncated or no pickle. No function that the pickle names is ever executed.
     """
     content = _load(file)
     if not isinstance(content, dict):
@@ -169,17 +169,17 @@ def load_plain(file: IO[bytes]) -> dict[str, Any]:
 
 
 def load_lists(file: IO[bytes]) -> list[list[int]]:
-    """The lists of whole numbers in a one-dimensional NumPy array of objects, as `numpy.save` pickles it.
+    """Return the lists of whole numbers in a one-dimensional NumPy array of objects, as `numpy.save` pickles it.
 
-    Raises as `load_plain` does; also Refused for lists of anything else.
+    Raise the errors of `load_plain`, and Refused for lists of other elements than whole numbers.
     """
     content = _load(file)
     if not isinstance(content, _Array):
         raise Refused("it holds something other than an array of lists")
     lists = content.lists()
-    if len({id(one) for one in lists}) != len(lists):  # by which a few bytes could stand for endlessly many numbers
+    if len({id(numbers) for numbers in lists}) != len(lists):  # repeats of a list let a few bytes unpack to any size
         raise Refused("it holds one list several times")
-    for one in lists:
-        if type(one) is not list or not all(type(number) is int for number in one):
+    for numbers in lists:
+        if type(numbers) is not list or not all(type(number) is int for number in numbers):
             raise Refused("it holds something other than lists of whole numbers")
     return lists

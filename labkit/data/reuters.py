@@ -1,11 +1,11 @@
-"""Reads the Reuters newswires as Keras publishes them, `reuters.npz`, and counts words as Keras's examples do.
+"""Read the Reuters newswires from Keras's `reuters.npz`, as bags of words like those of Keras's examples.
 
 The file holds `x`, an array of 11,228 lists of word numbers (1 is the most frequent word), and `y`, their topics 0..45.
-`keras.datasets.reuters.load_data(num_words=10000)` documents what becomes of it: newswires are shuffled by a generator
-with the seed 113, the first 80 % train; each begins with a 1, its words' numbers are raised by 3, and those that then
-are 10,000 or more become a 2. As in the example `reuters_mlp` only which of these 10,000 numbers occur is kept.
+The processing follows `keras.datasets.reuters.load_data(num_words=10000)`. A generator with the seed 113 shuffles the
+newswires, and the first 80 % are for training. Each newswire begins with a 1, its word numbers are raised by 3, and
+raised numbers of 10,000 or more become a 2. As in the example `reuters_mlp`, only the set of numbers is kept.
 
-`x` is a pickle: the restricted reader takes lists of whole numbers and nothing else.
+`x` is a pickle. The restricted reader accepts only lists of whole numbers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from labkit.data.restricted import Refused, load_lists
 from labkit.errors import DataError, UserError
 
 NAME = "reuters"
-VARIABLE = "LABKIT_REUTERS"  # the file, as REUTERS= named it
-VERSION = 1  # raise it with any change to how words are counted: it is part of the cache token
+VARIABLE = "LABKIT_REUTERS"  # environment variable with the path that REUTERS= gave
+VERSION = 1  # part of the cache token: raise it with any change to the bags of words
 PUBLISHED_DOCUMENTS = 11_228
 SHUFFLE_SEED = 113
 TEST_SHARE = 0.2
 START, UNKNOWN, RAISED_BY = 1, 2, 3
-LARGEST_BYTES = 2**26  # of a part of the archive, unpacked; Keras's has some 10 MB
+LARGEST_BYTES = 2**26  # limit of an unpacked part of the archive; Keras's file has some 10 MB
 EXPECTED = "Keras's reuters.npz, with `x` (lists of word numbers) and `y` (topics 0 to 45)"
 
 
 def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
-    """The lists and topics of a file, checked; DataError in one sentence for a file that is something else."""
+    """Return the checked lists and topics of a file. Raise DataError for any other file."""
     try:
         with zipfile.ZipFile(file) as archive:
             for part in archive.infolist():
@@ -53,30 +53,28 @@ def _read(file: Path) -> tuple[list[list[int]], NDArray[np.int64]]:
         if topics.dtype.kind not in "iu" or topics.ndim != 1:
             raise Refused(f"its 'y' is an array of {topics.dtype} and shape {topics.shape}, not a list of numbers")
     except Refused as refusal:
-        raise DataError(
-            f"{file} is refused: {refusal}; expected is {EXPECTED}. Nothing of it was executed."
-        ) from refusal
+        raise DataError(f"{file} is refused: {refusal}; give {EXPECTED}. Nothing of it was executed.") from refusal
     except KeyError as error:
-        raise DataError(f"{file} is refused: it has no {error.args[0]}; expected is {EXPECTED}.") from error
+        raise DataError(f"{file} is refused: it has no {error.args[0]}; give {EXPECTED}.") from error
     except OSError as error:
         raise DataError(f"{file} can't be read ({error.strerror or error}).") from error
-    except Exception as error:  # of a damaged archive zipfile, zlib, pickle and NumPy raise nearly anything
-        raise DataError(f"{file} is truncated, damaged or another file ({error}); expected is {EXPECTED}.") from error
+    except Exception as error:  # zipfile, zlib, pickle and NumPy raise nearly anything for a damaged archive
+        raise DataError(f"{file} is truncated, damaged or another file ({error}); give {EXPECTED}.") from error
     if len(topics) != len(lists) or len(lists) < 2:
         raise DataError(
-            f"{file} has {len(lists):,} newswires and {len(topics):,} topics; as many of each are expected."
+            f"{file} has {len(lists):,} newswires and {len(topics):,} topics; the counts must be equal, and 2 or more."
         )
     if topics.min() < 0 or topics.max() >= CLASSES:
         raise DataError(f"{file} has topics {topics.min()}..{topics.max()}; 0..{CLASSES - 1} are expected.")
     if min(map(min, filter(None, lists)), default=0) < 0:
-        raise DataError(f"{file} has words with numbers below 0; expected is {EXPECTED}.")
+        raise DataError(f"{file} has words with numbers below 0; give {EXPECTED}.")
     return lists, topics.astype(np.int64)
 
 
 def split_as_keras(lists: list[list[int]], topics: NDArray[np.int64], split: SplitName) -> tuple[Images, Labels]:
-    """Bits uint8 (n, 1250) and labels int64 (n,) of the newswires that Keras has in its training or its test part."""
+    """Return bits uint8 (n, 1250) and labels int64 (n,) of the newswires in Keras's training or test part."""
     order = np.arange(len(lists))
-    np.random.RandomState(SHUFFLE_SEED).shuffle(order)  # the old generator, whose numbers stay as they are (NEP 19)
+    np.random.RandomState(SHUFFLE_SEED).shuffle(order)  # the legacy generator, whose stream is frozen (NEP 19)
     border = int(len(lists) * (1 - TEST_SHARE))
     chosen = order[:border] if split == "train" else order[border:]
     lengths = [len(lists[number]) for number in chosen]
@@ -90,7 +88,7 @@ def split_as_keras(lists: list[list[int]], topics: NDArray[np.int64], split: Spl
 
 
 def describe(train: int, val: int) -> str:
-    """One sentence on a file with these totals."""
+    """Return one sentence that describes a file with these totals."""
     extent = "as many as published" if train + val == PUBLISHED_DOCUMENTS else "not the published 11,228"
     return (
         f"Reuters newswires (Keras's reuters.npz): {train:,} training and {val:,} test documents, {extent}, of "
@@ -99,9 +97,9 @@ def describe(train: int, val: int) -> str:
 
 
 def source(path: str | Path) -> Source:
-    """The file as something the cache can write; its token follows its place, size and time of change.
+    """Return the cache's source of the file. Its token depends on the file's path, size and modification time.
 
-    UserError where there is no such file.
+    Raise UserError if the file is missing or cannot be read.
     """
     file = Path(path).expanduser()
     try:

@@ -1,4 +1,4 @@
-"""A smaller data set drawn from a cached one, an entry of its own, so that it too has a checksum and can be mapped."""
+"""Draw a smaller data set from a cached one. The subset is a cache entry too, with a checksum and memory maps."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from labkit.data.cache import cached
 from labkit.data.dataset import SPLITS, Chunks, DataSet, Source, SplitName
 from labkit.data.draws import check_seed, permutation
 
-SUBSET_VERSION = 1  # raise it with any change to how images are drawn: it is part of the cache token
+SUBSET_VERSION = 1  # part of the cache token: raise it with any change to the draw
 _CHUNK_BYTES = 8192 * 3 * 32 * 32  # 25 MB
 
 
 def subset(whole: DataSet, *, train_images: int | None, val_images: int | None, seed: int) -> DataSet:
-    """At most that many images of each split, drawn without replacement with `seed`, in their original order.
+    """Return a set with at most these numbers of images, drawn without replacement with `seed`, in original order.
 
-    Drawn, because an archive may be ordered by class. None, or at least as many as there are, keeps a split whole, and
-    where both stay whole `whole` itself is returned. The draw for n images contains that for fewer. Raises UserError
-    for a seed outside 0 .. 2**64 - 1.
+    Images are drawn because an archive may be ordered by class. None, or a number not below the size of a split, keeps
+    the split whole. If both splits stay whole, `whole` itself is returned. The draw of n images contains every smaller
+    draw. Raise UserError for a seed outside 0 .. 2**64 - 1.
     """
     splits = {"train": whole.train, "val": whole.val}
     wanted = {"train": train_images, "val": val_images}

@@ -1,4 +1,4 @@
-"""The validation images that trained networks are scored on: as many as asked for, where there are as many."""
+"""The validation images on which trained networks are scored: the requested number, if the set has as many."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from labkit.data import DataSet, Split, open_data
 from labkit.errors import DataError
 
-_HASHED_AT_ONCE = 512  # images: those of a whole set may be more than memory holds
+_HASHED_AT_ONCE = 512  # images; a whole set may exceed the memory
 
 
 def scoring_split(data: DataSet, images: int) -> Split:
-    """The first `images` validation images; all of them, where a set that cannot be made longer has fewer.
+    """Return the first `images` validation images, or all images of a shorter set that cannot be extended.
 
-    synthetic32 is drawn image by image, so a longer split is drawn and cached once; it begins with the images of the
-    set's own. DataError where it does not, because the set was drawn with another seed than reports use.
+    synthetic32 is drawn image by image. A longer split is therefore drawn and cached once, and begins with the images
+    of the given set. Raise DataError if it does not, because the given set has another seed than reports use.
     """
     own = data.val
     if images > len(own) and data.name == "synthetic32":
@@ -30,7 +30,7 @@ def scoring_split(data: DataSet, images: int) -> Split:
 
 
 def split_sha256(split: Split) -> str:
-    """SHA-256 of the images and the labels, 64 hexadecimal digits."""
+    """Return the SHA-256 of the images and the labels, 64 hexadecimal digits."""
     digest = hashlib.sha256()
     for first in range(0, len(split), _HASHED_AT_ONCE):
         digest.update(np.ascontiguousarray(split.images[first : first + _HASHED_AT_ONCE]).data)

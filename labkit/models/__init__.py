@@ -1,4 +1,4 @@
-"""Models by name: builders, parameter counts, FLOP. Importing this room imports no framework; calling it does."""
+"""Models by name: builders, parameter counts, FLOP. Importing the package imports no framework; calls may do so."""
 
 from labkit.models.catalogue import (
     MODELS,

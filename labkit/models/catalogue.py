@@ -1,4 +1,4 @@
-"""Which models there are, at which input sizes, and what was published of them."""
+"""The models, their input sizes and their published parameters."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from labkit.errors import UserError, unknown
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One architecture. Its family decides how it is built and adapted; `native_px` is the input it was designed for.
+    """One architecture. `family` decides how it is built and adapted. `native_px` is the edge it was designed for.
 
-    `published_parameters` counts weights and biases at the native input, as torchvision's model pages state them
-    (`num_params` of the weights; with the auxiliary heads for Inception-v3, without for GoogLeNet). Inception-BN's
-    follow from the filters of its paper's table (`inception_bn_table`): the 11,295,240 that BN-Inception has in
-    osmr/imgclsmob, less the 10,016 biases of its convolutions, which batch norm takes away. Those of the other two
-    follow from the layers of their sources.
-    A network with `words` takes bags of so many words instead of images and has no input size in pixels.
-    A network with `noise` makes images from so many random numbers; it is two networks, trained against each other.
+    `published_parameters` counts weights and biases at the native input. For torchvision's models it is `num_params` of
+    the model pages, with the auxiliary heads for Inception-v3 and without for GoogLeNet. For Inception-BN it follows
+    from the filters of the paper's table (`inception_bn_table`): BN-Inception in osmr/imgclsmob has 11,295,240, of
+    which 10,016 are biases of convolutions, which batch norm cancels. For the MLP and the WGAN it follows from the
+    layers of their sources.
+    `words` is the size of the bags of words of a network without images, which has no input size in pixels.
+    `noise` is the number of random numbers from which a GAN makes an image; a GAN is two networks trained together.
     """
 
     name: str
@@ -33,16 +33,16 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a model weighs and costs. FLOP count a multiply-add as two; per image, without batch norm and pooling.
+    """Size and FLOP of a model. FLOP are per image, without batch norm and pooling; a multiply-add counts as two.
 
-    Of a GAN, forward is one image through both networks, and training a whole iteration for each real image it takes.
+    For a GAN, `flop_forward` is one image through both networks, and `flop_training` an iteration per real image.
     """
 
     parameters: int
     parameter_bytes: int
     flop_forward: int
     flop_training: int
-    weight_traffic_bytes: int | None = None  # of an iteration of a GAN; of others it follows from the optimiser
+    weight_traffic_bytes: int | None = None  # per iteration of a GAN; for other models it follows from the optimiser
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -71,14 +71,14 @@ MODELS: dict[str, ModelEntry] = {
 
 
 def find_model(name: str) -> ModelEntry:
-    """The model of that name; UserError with the valid names otherwise."""
+    """Return the model with this name. Raise UserError, with the valid names, for an unknown one."""
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return MODELS[name]
 
 
 def input_sizes(name: str) -> tuple[int, ...]:
-    """The input edges in pixels at which a model is built; none of a network that takes words."""
+    """Return the input edges in pixels at which a model can be built, empty for a network of words."""
     entry = find_model(name)
     if entry.words:
         return ()
@@ -86,9 +86,9 @@ def input_sizes(name: str) -> tuple[int, ...]:
 
 
 def check_input(name: str, image_px: int) -> ModelEntry:
-    """The entry, if the model takes that input; UserError with the sizes that it does take otherwise.
+    """Return the entry of a model. Raise UserError, with the valid sizes, if the model does not take `image_px`.
 
-    A network that takes words leaves `image_px` alone.
+    Networks of words ignore `image_px`.
     """
     entry = find_model(name)
     if not entry.words and image_px not in input_sizes(name):
@@ -98,16 +98,16 @@ def check_input(name: str, image_px: int) -> ModelEntry:
 
 
 def check_data(name: str, *, words: int) -> ModelEntry:
-    """The entry, if the model takes such data: bags of so many `words`, images where that is 0; UserError otherwise."""
+    """Return the entry of a model. Raise UserError unless it takes bags of `words` words, or images if `words` is 0."""
     entry = find_model(name)
     if entry.words == words:
         return entry
     takes, given = (f"bags of {count:,} words" if count else "images" for count in (entry.words, words))
-    fitting = [other.name for other in MODELS.values() if other.words == words and not other.noise]
-    raise UserError(f"{entry.title} takes {takes}, and the data are {given}: what takes those is {', '.join(fitting)}.")
+    fitting = [model.name for model in MODELS.values() if model.words == words and not model.noise]
+    raise UserError(f"{entry.title} takes {takes}, but the data are {given}; models for them: {', '.join(fitting)}.")
 
 
 def input_bytes(name: str, image_px: int) -> int:
-    """Bytes of one input as it is stored: a byte a pixel and colour, or a bit a word."""
+    """Return the stored bytes of one input: one byte per pixel and colour, or one bit per word."""
     entry = find_model(name)
     return -(-entry.words // 8) if entry.words else 3 * image_px**2

@@ -1,8 +1,8 @@
-"""What a model weighs and costs, without importing a framework where the numbers are known.
+"""Size and FLOP of a model. Numbers in the file `counts.json` need no import of a framework.
 
-`counts.json` holds the counts of every model with the classes it was published with; `write_counts` writes it, and a
-test counts again and compares. Rendering a page, planning and each worker process would otherwise spend seconds on
-counting the same layers. What is not in the file is counted when asked for.
+`counts.json` holds the counts of every model with its published number of classes. `write_counts` writes the file, and
+a test compares the file with a new count. Without the file, page rendering, planning and each worker process would
+spend seconds on counting the same layers. Other variants are counted on request.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ def count(
     head: str = "torchvision",
     constraint: str = "clipping",
 ) -> ModelFacts:
-    """Parameters and FLOP per sample of a model as `build` makes it with the same arguments.
+    """Return parameters and FLOP per sample of the model that `build` makes with the same arguments.
 
-    UserError for a name or size that there is none of.
+    Raise UserError for an unknown name or size.
     """
     entry = check_input(name, image_px)
     if entry.noise:
         return _counts()[_key_of_gan(name, constraint)]
     classes = entry.classes if classes is None else classes
-    known = known_count(name, image_px=image_px, classes=classes, stem=stem, head=head)
-    if known is not None:
-        return known
+    facts = known_count(name, image_px=image_px, classes=classes, stem=stem, head=head)
+    if facts is not None:
+        return facts
     from labkit.models.torch_models import count_now
 
     return count_now(name, image_px=image_px, classes=classes, stem=stem, head=head)
 
 
 def known_count(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts | None:
-    """The same where it stands in the file, and None of what would have to be counted with PyTorch."""
+    """Return the model's entry of `counts.json`, or None if there is none and PyTorch would have to count."""
     return _counts().get(_key(name, image_px, classes, stem, head))
 
 
 def variants(name: str) -> list[tuple[int, str, str]]:
-    """The (input edge, stem, head) combinations of a model that differ from each other; of words, what is ignored."""
+    """Return the distinct (input edge, stem, head) of a model. For a network of words, the values have no effect."""
     if MODELS[name].words:
         return [(32, "imagenet", "torchvision")]
     family = MODELS[name].family
-    found = []
+    combinations = []
     for image_px in input_sizes(name):
         stems = ("imagenet", "cifar") if family == "resnet" and image_px == 32 else ("imagenet",)
         heads = ("torchvision", "head512") if family == "vgg" and image_px == 32 else ("torchvision",)
-        found += [(image_px, stem, head) for stem in stems for head in heads]
-    return found
+        combinations += [(image_px, stem, head) for stem in stems for head in heads]
+    return combinations
 
 
 def count_everything() -> dict[str, ModelFacts]:
-    """Count every variant of every model now (imports PyTorch)."""
+    """Count every variant of every model and return the facts by key (imports PyTorch)."""
     from labkit.models.torch_models import count_now
     from labkit.models.wgan import count_iteration
 
@@ -75,7 +75,7 @@ def count_everything() -> dict[str, ModelFacts]:
         if not entry.noise
     }
     gans = [name for name, entry in MODELS.items() if entry.noise]
-    return of_networks | {_key_of_gan(name, one): count_iteration(one) for name in gans for one in CONSTRAINTS}
+    return of_networks | {_key_of_gan(name, kind): count_iteration(kind) for name in gans for kind in CONSTRAINTS}
 
 
 def _key_of_gan(name: str, constraint: str) -> str:
@@ -94,7 +94,7 @@ def _counts() -> dict[str, ModelFacts]:
 
 
 def write_counts() -> None:
-    """Write `counts.json` anew: `python -c "from labkit.models.facts import write_counts; write_counts()"`."""
+    """Rewrite `counts.json`. Run `python -c "from labkit.models.facts import write_counts; write_counts()"`."""
     everything = {
         key: {name: value for name, value in asdict(facts).items() if value is not None}
         for key, facts in count_everything().items()

@@ -1,8 +1,8 @@
-"""Inception-BN for PyTorch, from its paper (Ioffe & Szegedy 2015, arXiv:1502.03167, figure 5): no library carries it.
+"""Inception-BN for PyTorch, from its paper (Ioffe & Szegedy 2015, arXiv:1502.03167, figure 5): no library has it.
 
-What the paper leaves open is as in torchvision's GoogLeNet, which it follows: names of the parts, the block of
-convolution, batch norm (eps 0.001) and ReLU, pooling of the stem that covers the last, incomplete window too, and the
-initialisation. Averages count the padding, as in torchvision's Inception-v3 and in MXNet.
+Details that the paper leaves open follow torchvision's GoogLeNet: module names, the block of convolution, batch norm
+(eps 0.001) and ReLU, stem pooling that includes the last, incomplete window, and the initialisation. Average pooling
+counts the padding, as in torchvision's Inception-v3 and in MXNet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from labkit.models.torchvision_import import import_torchvision
 
 
 class InceptionBN(nn.Module):
-    """Images (N, 3, 224, 224) or (N, 3, 32, 32) to logits (N, classes); any edge divisible by 32 will do."""
+    """Network from images (N, 3, 224, 224) or (N, 3, 32, 32) to logits (N, classes). The edge may be any 32 * n."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class InceptionBN(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.01, a=-2, b=2)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits of images."""
+        """Return the logits of images."""
         features = self.maxpool1(self.conv1(images))
         features = self.maxpool2(self.conv3(self.conv2(features)))
         for row in ROWS:
@@ -66,13 +66,13 @@ class InceptionModule(nn.Module):
             self.branch4.append(_block(channels, row.project, kernel_size=1))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """(N, C, H, W) to (N, C', H / stride, W / stride)."""
+        """Return features (N, C', H / stride, W / stride) made from features (N, C, H, W)."""
         branches = (self.branch1, self.branch2, self.branch3, self.branch4)
         return torch.cat([branch(features) for branch in branches if branch is not None], dim=1)
 
 
 def _block(channels: int, filters: int, **window: int) -> nn.Module:
-    """Convolution without bias, batch norm and ReLU, as torchvision's GoogLeNet has them."""
+    """Return a convolution without bias, batch norm and ReLU, as in torchvision's GoogLeNet."""
     import_torchvision()
     from torchvision.models.googlenet import BasicConv2d
 

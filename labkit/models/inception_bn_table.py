@@ -1,10 +1,10 @@
-"""The Inception-BN network as its paper's table has it: Ioffe & Szegedy 2015, arXiv:1502.03167, figure 5.
+"""The table of Inception-BN from its paper: Ioffe & Szegedy 2015, arXiv:1502.03167, figure 5.
 
-Filters are as printed. In two rows (4c, 4d) they add up to 608 channels where the table's output size says 576, so 4e
-gives 1,056 where it says 1,024; MXNet's Inception-BN, which the Dell paper measured, takes the filters too. Also as
-MXNet has it, the first convolution is a plain one; the paper's own was separable with depth multiplier 8 (appendix). So
-the parameters follow from these rows, and not from the 13.6 million that section 4.2 says of the authors' network.
-Convolutions have no bias, because batch norm takes it away again (section 3.2), and nothing is dropped out (4.2.1).
+Filters are as printed. In rows 4c and 4d they add up to 608 channels, but the table's output size is 576. Row 4e thus
+gives 1,056 channels, but the table says 1,024. MXNet's Inception-BN, which the Dell paper measured, follows the filters
+too. The first convolution is an ordinary one, as in MXNet; the paper's was separable with depth multiplier 8
+(appendix). The parameters therefore follow from these rows, and not from the 13.6 million of section 4.2.
+Convolutions have no bias, because batch norm cancels it (section 3.2). There is no dropout (4.2.1).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One Inception module: filters of its branches, which are concatenated in this order.
+    """One Inception module: the filters of its branches, which are concatenated in this order.
 
-    `one` is the 1x1 convolution (0: there is none); `reduce` and `three` are the 1x1 convolution and the 3x3 one after
-    it; `double_reduce` and `double` the 1x1 one and the two 3x3 ones after it. `pool` is the 3x3 pooling, followed by a
-    1x1 convolution with `project` filters. With `stride` 2 each branch's last layer has it, and the maximum is passed
-    through as it is (`project` 0).
+    `one` is a 1x1 convolution (0: none). `reduce` and `three` are a 1x1 convolution and the 3x3 convolution after it.
+    `double_reduce` and `double` are a 1x1 convolution and the two 3x3 convolutions after it. `pool` is a 3x3 pooling,
+    followed by a 1x1 convolution with `project` filters. A `stride` of 2 is on the last 3x3 layer of each branch; the
+    maximum then has no convolution after it (`project` 0).
     """
 
     name: str
@@ -33,11 +33,11 @@ class Row:
     stride: int = 1
 
     def channels(self, given: int) -> int:
-        """How many come out where `given` go in."""
+        """Return the number of output channels for `given` input channels."""
         return self.one + self.three + self.double + (self.project or given)
 
 
-STEM = (64, 64, 192)  # filters of the 7x7 convolution with stride 2, the 1x1 one and the 3x3 one
+STEM = (64, 64, 192)  # filters of the 7x7 convolution with stride 2, the 1x1 and the 3x3 convolution
 ROWS = (
     Row("3a", 64, 64, 64, 64, 96, "average", 32),
     Row("3b", 64, 64, 96, 64, 96, "average", 64),

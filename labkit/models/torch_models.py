@@ -1,4 +1,4 @@
-"""torchvision's models, at their own size and adapted to 32x32, three that it does not have, and what they count."""
+"""Build torchvision's models at native size or adapted to 32x32, and three further models, and count their FLOP."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ def build(
     aux: bool = False,
     constraint: str = "clipping",
 ) -> torch.nn.Module:
-    """A freshly initialised model in training mode on the current default device.
+    """Return a freshly initialised model in training mode on the current default device.
 
-    Input (N, 3, image_px, image_px), output logits (N, classes). At 32x32: a ResNet's `stem` is torchvision's or
-    `cifar` (3x3, stride 1, no pooling); a VGG's `head` is torchvision's (1x1 features replicated to 7x7) or `head512`
-    (two 512-wide layers on the 1x1 features, as Keras builds at this size); AlexNet's first convolution has stride 1.
+    Input (N, 3, image_px, image_px), output logits (N, classes). At 32x32, a ResNet's `stem` is torchvision's or
+    `cifar` (3x3, stride 1, no pooling), and AlexNet's first convolution has stride 1. At 32x32, a VGG's `head` is
+    torchvision's (1x1 features replicated to 7x7) or `head512` (two 512-wide layers on the 1x1 features, as in Keras).
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
-    A network of bags of words takes (N, words), 1 where a document has the word, and has neither size, stem nor head.
-    A GAN takes noise (N, noise, 1, 1), gives scores (N,), and its critic follows from the `constraint`.
-    Without `classes` it has as many as it was published with.
-    UserError for a name, size, stem or head that there is none of.
+    A network for bags of words takes (N, words), 1 where a document has the word. It has no size, stem or head.
+    A GAN takes noise (N, noise, 1, 1) and returns scores (N,). `constraint` decides its critic.
+    `classes` defaults to the published number. Raise UserError for an unknown name, size, stem or head.
     """
     entry = check_input(name, image_px)
     if stem not in STEMS:
@@ -42,7 +41,7 @@ def build(
     if head not in HEADS:
         raise unknown("head", head, HEADS)
     classes = entry.classes if classes is None else classes
-    if entry.words:  # half of 512 units dropped out, as in Keras's example
+    if entry.words:  # 512 units with dropout 0.5, as in Keras's example
         from torch import nn
 
         return nn.Sequential(nn.Linear(entry.words, 512), nn.ReLU(True), nn.Dropout(), nn.Linear(512, classes))
@@ -80,15 +79,15 @@ def _adapt_to_32(model: Any, family: str, stem: str, head: str, classes: int) ->
 
 
 def count_now(name: str, *, image_px: int, classes: int, stem: str, head: str) -> ModelFacts:
-    """Parameters and FLOP per sample of a model, counted by PyTorch's flop counter on tensors without memory.
+    """Return parameters and FLOP per sample of a model, counted by PyTorch's flop counter on meta tensors.
 
-    Convolutions and matrix products of the forward and of the backward pass (which computes no gradient of the
-    input). Nothing is run and no weight is allocated.
+    The FLOP are those of convolutions and matrix products, in the forward pass and in the backward pass (without the
+    gradient of the input). Nothing is computed and no weight is allocated.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    batch = 2  # batch norm wants more than one value a channel
+    batch = 2  # batch norm requires more than one value per channel
     with torch.device("meta"):
         model = build(name, image_px=image_px, classes=classes, stem=stem, head=head)
         words = find_model(name).words

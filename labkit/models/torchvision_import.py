@@ -1,8 +1,8 @@
-"""The one place that imports torchvision.
+"""Import torchvision. No other module of labkit imports torchvision directly.
 
-torchvision's wheel from the public index is compiled against a CUDA build of torch. Beside a CPU build its compiled
-operators don't load, and `import torchvision` fails with "operator torchvision::nms does not exist", although models
-and transforms need none of them. Declaring the two operators' schemas first, where they are missing, lets it import.
+torchvision's wheel from the public index is compiled against a CUDA build of torch. With a CPU build of torch, its
+compiled operators don't load, and `import torchvision` fails with "operator torchvision::nms does not exist". Models
+and transforms need none of these operators. Declaring the two missing schemas first makes the import succeed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-_declared: list[Any] = []  # a Library that is collected takes its operators with it
+_declared: list[Any] = []  # keeps the Library alive, because its garbage collection removes the operators
 
 
 def import_torchvision() -> ModuleType:
-    """torchvision, with its models and transforms."""
+    """Return the torchvision module, with its models and transforms."""
     import torch
 
     if torch.version.cuda is None and not _declared:

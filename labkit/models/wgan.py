@@ -1,16 +1,16 @@
 """A Wasserstein GAN for 32x32 images: a generator and a critic shaped like DCGAN's, and the FLOP of its training.
 
-The layers are those of the paper's own code (Arjovsky et al. 2017, arXiv:1701.07875; martinarjovsky/WassersteinGAN,
-`models/dcgan.py`, with image size 32 and 128 filters), and as wide as Gulrajani et al. have them at this size
+The layers are those of the paper's code (Arjovsky et al. 2017, arXiv:1701.07875; martinarjovsky/WassersteinGAN,
+`models/dcgan.py`, with image size 32 and 128 filters). Their widths are those of Gulrajani et al. at this size
 (arXiv:1704.00028, appendix F; igul222/improved_wgan_training, `gan_cifar.py`):
 
     generator   noise 100 -> 4x4x512 -> 8x8x256 -> 16x16x128 -> 32x32x3, batch norm and ReLU between, tanh at the end
     critic      32x32x3 -> 16x16x128 -> 8x8x256 -> 4x4x512 -> 1, leaky ReLU of slope 0.2 between
 
-Convolutions of 4x4 with stride 2 (the first of the generator and the last of the critic without). The critic whose
-weights are clipped has batch norm after all convolutions but the first and the last, as the paper's code has. A
-gradient penalty is of each image alone, so batch norm, by which images depend on each other, is left out, and nothing
-takes its place (Gulrajani et al., section 4; `gan_cifar.py` has none either); its convolutions have biases instead.
+Convolutions are 4x4 with stride 2, or stride 1 in the first layer of the generator and the last of the critic. With
+weight clipping, the critic has batch norm after all convolutions except the first and the last, as in the paper's code.
+A gradient penalty belongs to each image alone, while batch norm makes images depend on each other. With a penalty, the
+critic therefore has no normalisation, but biases (Gulrajani et al., section 4; `gan_cifar.py` has none either).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from labkit.models.catalogue import ModelFacts
 from labkit.recipes import CRITIC_STEPS
 
-NOISE = 100  # numbers that an image is made from (DCGAN, Radford et al. 2015)
-WIDTH = 128  # filters at 16x16, twice as many at each halving
+NOISE = 100  # random numbers per generated image (DCGAN, Radford et al. 2015)
+WIDTH = 128  # filters at 16x16; each halving of the edge doubles the filters
 CHANNELS = 3
-SLOPE = 0.2  # of leaky ReLU below 0 (DCGAN)
-_SPREAD = 0.02  # of initial weights around 0, and of batch norm's around 1 (DCGAN)
+SLOPE = 0.2  # slope of leaky ReLU below 0 (DCGAN)
+_SPREAD = 0.02  # standard deviation of initial weights around 0, and of batch norm's around 1 (DCGAN)
 
 
 class WGAN(nn.Module):
-    """Both networks. Noise is (B, 100, 1, 1), images are (B, 3, 32, 32) in -1..1, scores (B,)."""
+    """Generator and critic. Noise is (B, 100, 1, 1), images are (B, 3, 32, 32) in -1..1, scores (B,)."""
 
     def __init__(self, constraint: str = "clipping") -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class WGAN(nn.Module):
         self.apply(_initialise)
 
     def forward(self, noise: torch.Tensor) -> torch.Tensor:
-        """The critic's scores of images made from noise."""
+        """Return the critic's scores (B,) of images generated from `noise`."""
         scores: torch.Tensor = self.critic(self.generator(noise))
         return scores
 
 
 def generator() -> nn.Sequential:
-    """Noise to images."""
+    """Return the network that generates images from noise."""
     layers: list[nn.Module] = [nn.ConvTranspose2d(NOISE, 4 * WIDTH, 4, bias=False), *_normalised(4 * WIDTH)]
     for wide in (4 * WIDTH, 2 * WIDTH):
         layers += [nn.ConvTranspose2d(wide, wide // 2, 4, stride=2, padding=1, bias=False), *_normalised(wide // 2)]
@@ -55,7 +55,7 @@ def generator() -> nn.Sequential:
 
 
 def critic(*, batch_norm: bool) -> nn.Sequential:
-    """Images to scores."""
+    """Return the network that scores images."""
     bias = not batch_norm
     layers: list[nn.Module] = [nn.Conv2d(CHANNELS, WIDTH, 4, stride=2, padding=1, bias=bias), nn.LeakyReLU(SLOPE, True)]
     for wide in (WIDTH, 2 * WIDTH):
@@ -70,7 +70,7 @@ def _normalised(channels: int) -> list[nn.Module]:
 
 
 def _initialise(module: nn.Module) -> None:
-    """Weights as DCGAN and the paper's code draw them."""
+    """Initialise the weights of a layer as DCGAN and the paper's code do."""
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
         nn.init.normal_(module.weight, 0.0, _SPREAD)
         if module.bias is not None:
@@ -81,25 +81,25 @@ def _initialise(module: nn.Module) -> None:
 
 
 class Iteration(NamedTuple):
-    """FLOP of one iteration for each image of its batches: of one step of the critic, and of the generator's."""
+    """FLOP of one step of the critic and of the generator's step, per image of a batch."""
 
     critic_step: int
     generator_step: int
 
     @property
     def flop(self) -> int:
-        """Of the whole iteration."""
+        """FLOP of the whole iteration, per image of a batch."""
         return CRITIC_STEPS * self.critic_step + self.generator_step
 
 
 def iteration(constraint: str = "clipping") -> Iteration:
-    """The FLOP of an iteration, from those of forward passes (a multiply-add is two, batch norm is not counted).
+    """Return the FLOP of an iteration, derived from forward passes (a multiply-add is two; batch norm is not counted).
 
-    A backward pass costs a network two forward passes, one for the gradients of its weights and one for those of its
-    inputs; the latter of its first layer are not needed. The critic's step makes images (forward only), and takes real
-    and generated ones forward and back; the generator's goes through the critic and back without gradients of the
-    critic's weights. A penalty takes mixed images forward, back to the images, and both of these back again: six
-    forward passes, less the first layer's images and twice the last layer's constant gradient.
+    A backward pass costs a network two forward passes: one for the gradients of the weights, one for those of the
+    inputs. The first layer needs no gradient of its inputs. The critic's step generates images (forward only), and runs
+    forward and backward on real and generated images. The generator's step runs through the critic and back, without
+    gradients of the critic's weights. A penalty runs mixed images forward, back to the images, and back through both
+    passes. These cost six forward passes, less the first layer's images and twice the last layer's constant gradient.
     """
     made, judged = _forward_flop(constraint)
     critic_step = sum(made) + 2 * sum(judged) + 2 * (2 * sum(judged) - judged[0])
@@ -109,14 +109,14 @@ def iteration(constraint: str = "clipping") -> Iteration:
 
 
 def count_iteration(constraint: str) -> ModelFacts:
-    """What both networks weigh, and what they cost for each real image that an iteration takes (a fifth of it)."""
+    """Return sizes and FLOP of both networks. Training FLOP are per real image, a fifth of an iteration's."""
     with torch.device("meta"):
         network = WGAN(constraint)
     made, judged = (sum(weight.nbytes for weight in part.parameters()) for part in (network.generator, network.critic))
-    # What no cache can save, in passes over the weights. Each step of an optimiser is eight with one moment (forward
-    # and back read the weights, back writes gradients, the update reads weights, gradients and moments and writes
-    # weights and moments) and ten with Adam's two. Each critic's step also reads the generator's weights to make
-    # images, and the generator's step reads the critic's on its way there and back.
+    # Memory traffic that no cache can save, in passes over the weights. An optimiser step with one moment takes eight:
+    # forward and backward pass read the weights, the backward pass writes gradients, and the update reads weights,
+    # gradients and moments and writes weights and moments. With Adam's two moments it takes ten. Each critic step also
+    # reads the generator's weights, and the generator's step reads the critic's weights forward and backward.
     update = 8 if constraint == "clipping" else 10
     passes = made * (update + CRITIC_STEPS) + judged * (update * CRITIC_STEPS + 2)
     return ModelFacts(
@@ -129,7 +129,7 @@ def count_iteration(constraint: str) -> ModelFacts:
 
 
 def _forward_flop(constraint: str) -> tuple[list[int], list[int]]:
-    """FLOP of each convolution of the generator and of the critic for one image, in order."""
+    """Return the forward FLOP per image of each convolution of the generator and of the critic, in order."""
     with torch.device("meta"):
         network, tensor = WGAN(constraint), torch.empty(2, NOISE, 1, 1)
     counts: tuple[list[int], list[int]] = ([], [])

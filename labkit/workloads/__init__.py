@@ -1,4 +1,4 @@
-"""What a trial does: pure steps, no clocks. A workload is a module with `build(trial, data) -> Workload`."""
+"""Workloads: the steps of a trial, without clocks. A workload is a module with `build(trial, data) -> Workload`."""
 
 from __future__ import annotations
 
@@ -15,79 +15,79 @@ from labkit.trial import Trial
 
 
 class Workload(Protocol):
-    """One trial, ready to be stepped. Counts are per step; None where a step has no such work."""
+    """One trial, ready to run its steps. Counts are per step, or None if a step has no such work."""
 
     images_per_step: int | None = None
     flop_per_step: int | None = None
     bytes_per_step: int | None = None
     facts: dict[str, Any]
-    # Mean loss of the steps since the last call (None when it was not finite), for a workload that has a loss.
+    # Returns the mean loss of the steps since the last call (None if not finite). None without a loss.
     read_loss: Callable[[], float | None] | None = None
 
     def check(self) -> None:
-        """The correctness gate, before any timing; GateError when a result is wrong. Runs the first step."""
+        """Run the first step and check its results, before any timing. Raise GateError for a wrong result."""
 
     def step(self) -> object:
-        """One step, queued on the device; does not wait for it."""
+        """Queue one step on the device, without waiting for the device."""
 
 
 @runtime_checkable
 class Prepared(Workload, Protocol):
-    """A workload that does more before its first step: the worker times each part on its own."""
+    """A workload with preparations before its first step, each of which the worker process times."""
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Names and calls, in order: what the engine is compared with, compiling, capturing."""
+        """Yield names and calls in order: reference steps for the gate, compilation, capture."""
 
 
 @runtime_checkable
 class AwaitedByItself(Workload, Protocol):
-    """A workload whose framework waits in its own way: its blocks end with `wait`."""
+    """A workload whose framework has its own way to wait for the device. Its blocks end with `wait`."""
 
     def wait(self) -> None:
-        """Return when the steps that were queued are done."""
+        """Wait until all queued steps are done."""
 
 
 @runtime_checkable
 class AnswersQueries(Workload, Protocol):
-    """A workload whose steps have an answer that somebody may wait for."""
+    """A workload whose steps answer queries, so that latency can be measured."""
 
     def query(self) -> object:
-        """One step; returns when its answer is there."""
+        """Run one step and wait for its answer."""
 
 
 @runtime_checkable
 class BuildsInPhases(Workload, Protocol):
-    """A workload that needs something else before it is built: seconds of that, by name."""
+    """A workload with phases before its construction. `build_phases` holds their seconds by name."""
 
     build_phases: dict[str, float]
 
 
 @runtime_checkable
 class ScoresImages(Workload, Protocol):
-    """A workload whose answers are right or wrong."""
+    """A workload whose answers can be scored as right or wrong."""
 
     def score(self, on_share: Callable[[float], None]) -> Scored:
-        """Which of the trial's validation images are answered rightly; `on_share` is told how far it is."""
+        """Return which of the trial's validation images are classified correctly. `on_share` receives the progress."""
 
 
 @runtime_checkable
 class HoldsTensors(Workload, Protocol):
-    """A training that can say what lies in memory between its steps."""
+    """A training that can list its tensors in memory between steps."""
 
     def held(self) -> Held:
-        """The tensors now."""
+        """Return the tensors that the training holds now."""
 
 
 @runtime_checkable
 class DrawsSamples(Workload, Protocol):
-    """A workload whose networks make images."""
+    """A workload whose networks generate images."""
 
     def draw_samples(self) -> dict[str, Any]:
-        """As many as the trial asks for, made after its last step, as facts of its record: PNG in base64 by name."""
+        """Return `trial.samples` images made after the last step, as facts of the record: base64 PNG by name."""
 
 
 class Scores(NamedTuple):
-    """A validation: mean loss (None when it was not finite), accuracies as fractions of 1, how many images."""
+    """Result of a validation: mean loss (None if not finite), accuracies as fractions of 1, number of images."""
 
     loss: float | None
     top1: float
@@ -97,28 +97,28 @@ class Scores(NamedTuple):
 
 @runtime_checkable
 class TrainsEpochs(Workload, Protocol):
-    """A workload that can train whole epochs from its beginning, with a validation after each."""
+    """A workload that can train whole epochs from the initial weights, with a validation after each."""
 
     def restart(self) -> None:
-        """Back to the initial weights and the first image: the gate's steps are undone."""
+        """Go back to the initial weights and the first image, which undoes the gate's steps."""
 
     def steps_of_epoch(self, epoch: int) -> int:
-        """Steps until the training images have been seen `epoch + 1` times, from where the last epoch ended."""
+        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
 
     def learning_rate(self) -> float:
-        """The learning rate of the step before."""
+        """Return the learning rate of the last step."""
 
     def evaluate(self) -> Scores:
         """Score all validation images."""
 
 
 def build_workload(trial: Trial, data: DataSet | None) -> Workload:
-    """Build the workload a trial names: a module of this room, or any importable one when the name has a dot."""
+    """Build a trial's workload: a module of this package, or any importable module if the name has a dot."""
     build: Callable[[Trial, DataSet | None], Workload]
     if "." in trial.workload:
         build = importlib.import_module(trial.workload).build
     elif trial.framework != "torch" and trial.workload != "train":
-        raise Unsupported(f"the {trial.workload} workload is PyTorch's; under {trial.framework} networks are trained")
+        raise Unsupported(f"the {trial.workload} workload needs PyTorch; {trial.framework} has only the train workload")
     elif trial.framework != "torch":
         build = importlib.import_module(f"{__name__}._train_in_keras").build
     else:

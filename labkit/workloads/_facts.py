@@ -1,4 +1,4 @@
-"""What a workload says of itself: its network's cost, its data, what it exchanges, and what it holds in memory."""
+"""Facts of a workload for its record: cost of the network, data, exchanged bytes, and tensors in memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from labkit.trial import Trial
 
 
 def cost_of(trial: Trial) -> ModelFacts:
-    """Parameters and FLOP of an image, of the network as the trial has it."""
+    """Return parameters and FLOP per image of the trial's network."""
     return count(trial.model, image_px=trial.image_px, classes=trial.classes, stem=trial.stem, head=trial.head)
 
 
 def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
-    """What is known of a network and its data before the first step."""
+    """Return the facts of a network and its data that are known before the first step."""
     return {
         "parameters": cost.parameters,
         "parameter_bytes": cost.parameter_bytes,
@@ -38,7 +38,7 @@ def facts_of_network(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str,
 
 
 def facts_of_training(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str, Any]:
-    """What is known of a training before its first step. Weights are taken to stay in no cache."""
+    """Return the facts of a training that are known before its first step. Assumes that no cache holds weights."""
     traffic = weight_passes(trial.optimizer, trial.devices) * cost.parameter_bytes
     return {
         **facts_of_network(trial, cost, data),
@@ -49,19 +49,19 @@ def facts_of_training(trial: Trial, cost: ModelFacts, data: DataSet) -> dict[str
 
 
 def facts_of_exchange(training: Training, team: Team | None, *, averaged: bool) -> dict[str, Any]:
-    """What a device must send in each step, and how a tuned exchange is cut; nothing where there is one device."""
-    found: dict[str, Any] = {}
+    """Return the bytes a device must send per step and the sizes of gradient buckets; empty for a single device."""
+    facts: dict[str, Any] = {}
     if team is not None:
         about: dict[str, Any] = {"gradient_precision": training.trial.gradient_precision, "averaged": averaged}
-        found["exchanged_bytes_per_step"] = bytes_to_send(training.model, team, **about)
+        facts["exchanged_bytes_per_step"] = bytes_to_send(training.model, team, **about)
     if training.buckets is not None:
-        found["gradient_buckets_bytes"] = training.buckets.sizes_bytes
-        found["shared_buckets_bytes"] = training.buckets.shared_sizes_bytes
-    return found
+        facts["gradient_buckets_bytes"] = training.buckets.sizes_bytes
+        facts["shared_buckets_bytes"] = training.buckets.shared_sizes_bytes
+    return facts
 
 
 def held(trial: Trial, training: Training, run: HostedStep | CapturedStep) -> Held:
-    """What lies in memory between two steps."""
+    """Return the tensors in memory between two steps, and the reasons for quantities that hooks cannot observe."""
     captured, model = isinstance(run, CapturedStep), training.model
     unseen: dict[str, str] = {}
     if captured:
@@ -69,14 +69,14 @@ def held(trial: Trial, training: Training, run: HostedStep | CapturedStep) -> He
     elif "compile" in trial.engine:
         unseen["saves_unseen"] = "the compiler decides what the backward pass reads and what it computes again"
     elif trial.parallel == "one_process":
-        unseen["saves_unseen"] = "the network runs in threads of DataParallel, one a device"
-        unseen["peak_unseen"] = "several devices have one each"
+        unseen["saves_unseen"] = "the network runs in threads of DataParallel, one per device"
+        unseen["peak_unseen"] = "each of several devices has a peak of its own"
     loader = run.batch if isinstance(run, CapturedStep) else run.loader
     return Held(
         weights=list(model.parameters()),
         gradients=[weight.grad for weight in model.parameters() if weight.grad is not None],
         optimiser=training.state(),
         inputs=[run.images, run.labels],
-        beside=[*model.buffers(), *(one for one in vars(loader).values() if isinstance(one, torch.Tensor))],
+        beside=[*model.buffers(), *(value for value in vars(loader).values() if isinstance(value, torch.Tensor))],
         **unseen,
     )

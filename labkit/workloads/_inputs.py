@@ -1,4 +1,4 @@
-"""What a network is trained on: images or documents. What differs between the two stands here; training is the same."""
+"""Training inputs: images or documents. The differences between both are in this module; the training is the same."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from labkit.errors import Unsupported
 from labkit.models import check_data, input_bytes
 from labkit.trial import Trial
 
-# Fields about pixels, or about networks that take them. With documents they stay at their defaults, so that one
-# configuration has one key.
+# Fields about pixels, or about networks that take images. With documents, these fields stay at their defaults, so that
+# each configuration has a single key.
 OF_IMAGES = ("image_px", "stem", "head", "memory_format", "augment", "loader")
 
 
 def inputs_of(trial: Trial, data: DataSet) -> ImageInputs | DocumentInputs:
-    """The trial's samples; UserError where its network takes other ones, Unsupported for what has no meaning with them.
+    """Return the trial's inputs, with the bytes of a sample in `facts`.
 
-    Bytes a sample and how many there are stand in `facts`, where pages expect those of images.
+    Raise UserError if the network takes other samples, and Unsupported for fields that do not apply to the samples.
     """
     check_data(trial.model, words=data.words)
     return DocumentInputs(trial, data) if data.words else ImageInputs(trial, data)
 
 
 class ImageInputs:
-    """Training and validation images, as the trial's network takes them."""
+    """Training and validation images, prepared for the trial's network."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self._trial, self._data = trial, data
@@ -47,7 +47,7 @@ class ImageInputs:
         self.facts: dict[str, Any] = {"image_bytes": input_bytes(trial.model, trial.image_px)}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
-        """Training batches without end, on the trial's device."""
+        """Return a loader of endless training batches on the trial's device."""
         trial = self._trial
         return make_loader(
             self._data.train,
@@ -61,7 +61,7 @@ class ImageInputs:
         )
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
-        """The validation images once."""
+        """Yield batches of all validation images, once and in order."""
         return in_order(self._data.val, batch=batch, prepare=Preparation(**self._shared), dtype=dtype)
 
 
@@ -73,20 +73,20 @@ class DocumentInputs:
         default = Trial()
         for name in OF_IMAGES:
             if getattr(trial, name) != getattr(default, name):
-                raise Unsupported(f"{name} is of networks that take images; {trial.model} takes bags of words")
+                raise Unsupported(f"{name} applies to networks that take images; {trial.model} takes bags of words")
         if "graph" in trial.engine:
             raise Unsupported(f"captured steps load images; {trial.model} takes bags of words")
         self._prepare = Unpacked(data.words, trial.device)
         self.facts: dict[str, Any] = {"document_bytes": input_bytes(trial.model, trial.image_px), "words": data.words}
 
     def loader(self, *, dtype: torch.dtype, shard: Shard) -> AnyLoader:
-        """Training batches without end, on the trial's device."""
+        """Return a loader of endless training batches on the trial's device."""
         assert dtype == torch.float32, "only captured steps take another type"
         trial = self._trial
         batch = trial.batch_of_process
         return ResidentLoader(self._data.train, batch=batch, prepare=self._prepare, seed=trial.seed, shard=shard)
 
     def in_order(self, *, batch: int, dtype: torch.dtype) -> Iterator[Batch]:
-        """The validation documents once."""
+        """Yield batches of all validation documents, once and in order."""
         assert dtype == torch.float32, "only captured steps take another type"
         return in_order(self._data.val, batch=batch, prepare=self._prepare)

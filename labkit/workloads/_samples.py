@@ -1,4 +1,4 @@
-"""Images that a generator makes, as one PNG: the same noise before and after training, beside real images."""
+"""Generated images as PNG grids, from the same noise before and after training, and a grid of real images."""
 
 from __future__ import annotations
 
@@ -17,33 +17,30 @@ from labkit.models.wgan import NOISE
 
 COLUMNS = 8
 GAP_PX = 2  # between images, white
-COLOURS = 16  # half a byte a pixel: what an untrained generator makes can't be packed
+COLOURS = 16  # half a byte per pixel, because images of an untrained generator hardly compress
 Make = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Samples:
-    """So many images: real ones as the data set has them first, generated ones from noise that stays the same.
-
-    Grids are PNG as base64 text.
-    """
+    """The first `count` real images of a split, and images generated from fixed noise. Grids are base64 PNG text."""
 
     def __init__(self, real: Split, count: int, *, seed: int) -> None:
         self._noise = torch.randn(count, NOISE, 1, 1, generator=torch.Generator().manual_seed(seed))
         self._real = np.array(real.images[:count])
 
     def beginning(self, make: Make) -> dict[str, str]:
-        """The grids that do not wait for training: of the untrained generator, and of real images."""
+        """Return the grids that need no training: of the untrained generator and of real images, by fact name."""
         return {"samples_before_png": self.of(make), "samples_real_png": png(self._real)}
 
     def of(self, make: Make) -> str:
-        """What a generator makes of the noise; `make` gives images (N, 3, E, E) in -1..1 on the host."""
+        """Return the grid of images generated from the noise. `make` returns (N, 3, E, E) in -1..1 on the host."""
         levels = ((make(self._noise) + 1) * 127.5).round().clamp(0, 255)
         return png(levels.to(torch.uint8).numpy())
 
 
 def png(images: NDArray[np.uint8]) -> str:
-    """Images (N, 3, E, E) as one grid of eight columns, in the sixteen colours that fit them best."""
-    from PIL import Image  # not every trial draws
+    """Return images (N, 3, E, E) as one grid of 8 columns and 16 adapted colours, in base64 PNG text."""
+    from PIL import Image  # imported here, because most trials draw nothing
 
     count, channels, height, width = images.shape
     rows, columns = -(-count // COLUMNS), min(count, COLUMNS)
@@ -58,7 +55,7 @@ def png(images: NDArray[np.uint8]) -> str:
 
 @contextmanager
 def without_new_statistics(network: nn.Module) -> Iterator[None]:
-    """Whatever the network sees meanwhile, its running statistics stay as they are."""
+    """Restore the network's running statistics when the block ends."""
     kept = [buffer.clone() for buffer in network.buffers()]
     try:
         yield

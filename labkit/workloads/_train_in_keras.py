@@ -1,7 +1,8 @@
-"""Training in Keras 3 on one of its back ends: the loop is ours, the images, batches and the order are PyTorch's.
+"""Training in Keras 3 on one of its back ends, with labkit's loop and the images, batches and order of PyTorch.
 
-The host gathers each batch's bytes into new arrays; all else is the framework's, on the device (`engines.in_keras`).
-The first step is held against PyTorch's on the same weights, with a ResNet's branches weakened, and then undone.
+The host gathers each batch's bytes into new arrays. The framework does the rest on the device (`engines.in_keras`).
+The gate compares the first step with PyTorch's on the same weights (with weakened branches in a ResNet). The restart
+then undoes the step.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from labkit.workloads import Prepared
 
 
 def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
-    """The training workload of a trial; Unsupported for what this back end or device cannot train."""
+    """Return the training workload of a trial. Raise Unsupported if this back end or device cannot train it."""
     if data is None:
-        raise GateError("training needs images: the trial's `data` names none")
+        raise GateError("training needs images: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     check_data(trial.model, words=data.words)
@@ -36,7 +37,7 @@ def build(trial: Trial, data: DataSet | None) -> KerasTrainWorkload:
 
 
 class KerasTrainWorkload(Prepared):
-    """One Keras model, on one device or on several of this process."""
+    """One Keras model, on one device or several devices of this process."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         keras = process.enter(trial.framework)
@@ -44,7 +45,7 @@ class KerasTrainWorkload(Prepared):
         self.images_per_step = trial.batch_of_step
         self._pixels = Pixels(data.edge_px, data.mean, data.std)
         self._batches = HostBatches(data.train, batch=trial.batch_of_step, seed=trial.seed)
-        self._batch = self._batches.next_batch()  # the first, on which everything is prepared
+        self._batch = self._batches.next_batch()  # the first batch, on which all preparations run
         self.training = make_training(trial, self._pixels)
         self.facts: dict[str, Any] = {
             "parameters": count_parameters(self.training.model),
@@ -59,8 +60,8 @@ class KerasTrainWorkload(Prepared):
             "train_images": len(data.train),
         }
         shape: dict[str, Any] = {"image_px": trial.image_px, "stem": trial.stem, "head": trial.head}
-        if known := known_count(trial.model, classes=trial.classes, **shape):
-            self._count(known.flop_training, known.flop_forward)
+        if cost := known_count(trial.model, classes=trial.classes, **shape):
+            self._count(cost.flop_training, cost.flop_forward)
         self._initial = carry_to_torch(self.training.model)
         self._expected: float | None = None
         self._undropped: float | None = None
@@ -71,9 +72,9 @@ class KerasTrainWorkload(Prepared):
         self.flop_per_step = flop_training * self.trial.batch_of_step
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing and compiling, as far as the engine has them apart, the first step, and PyTorch's.
+        """Yield tracing and compiling (if the engine separates them), the first step, and PyTorch's first step.
 
-        PyTorch's comes late: what does not fit on the device is known by then. The steps so far are undone at last.
+        PyTorch's step comes late, so that a trial too large for the device fails first. The last call undoes the steps.
         """
         compared = reference.is_there()
         if compared:
@@ -89,7 +90,7 @@ class KerasTrainWorkload(Prepared):
         self._load(self._weakened)
         if self.training.drops_out:
             self._undropped = self.training.loss_without_dropout(self._batch)
-            self._load(self._weakened)  # its running statistics have followed
+            self._load(self._weakened)  # again, because the forward pass may have changed running statistics
 
     def _load(self, weights: dict[str, Any]) -> None:
         with self.training.on_device():
@@ -101,22 +102,22 @@ class KerasTrainWorkload(Prepared):
         self._initial = {}
 
     def _run_first_step(self) -> None:
-        if not self.training.steps:  # an engine that compiles in it has taken it
+        if not self.training.steps:  # an engine that compiles in the first step has already taken it
             self.training.update(self._batch)
         self._first = self.training.take_loss()
         self.facts |= {"first_loss": self._first, "traces": self.training.traces, **self.training.facts}
 
     def _run_reference(self) -> None:
-        found = reference.reference(self.trial, self._pixels, self._weakened, self._batch)
+        reply = reference.reference(self.trial, self._pixels, self._weakened, self._batch)
         self._weakened = {}
-        self._count(found["flop_training"], found["flop_forward"])
-        self._expected = found["loss"]
+        self._count(reply["flop_training"], reply["flop_forward"])
+        self._expected = reply["loss"]
 
     def check(self) -> None:
-        """The network has the right shape, and its first loss was PyTorch's."""
+        """Check the network's output shape, and compare its first loss with PyTorch's. Raise GateError on failure."""
         trial, shape = self.trial, self.training.model.output_shape
         if shape != (None, trial.classes):
-            raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} an image, not ({trial.classes},)")
+            raise GateError(f"{trial.model} gives outputs of shape {shape[1:]} per image, expected ({trial.classes},)")
         self.facts["gate"] = gate.judge(
             self._first,
             expected=self._expected,
@@ -130,11 +131,11 @@ class KerasTrainWorkload(Prepared):
         self.training.update(self._batches.next_batch())
 
     def wait(self) -> None:
-        """Return when the steps that were queued are done."""
+        """Wait until all queued steps are done."""
         self.training.wait()
 
     def read_loss(self) -> float | None:
-        """Mean loss since the last call, None when it was not finite. Once a block: a step traced anew is told here."""
+        """Return the mean loss since the last call, None if not finite. Also update the fact `traces`."""
         mean = self.training.take_loss()
         self.facts["traces"] = self.training.traces
         return mean if math.isfinite(mean) else None

@@ -1,4 +1,4 @@
-"""Two jobs on the same devices: at once, on half of them each, or in turns on all of them."""
+"""Two jobs on the same devices: at once, each on half of the devices, or in turns on all devices."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from labkit.errors import Unsupported
 from labkit.trial import Trial
 from labkit.workloads import Prepared
 
-TURN = 16  # steps of the workload
+TURN = 16  # steps of the workload per turn
 
 
 class TwoJobs(Prepared):
-    """Two trainings of one kind, each of its own network: at once on half of the ranks each, or in turns on all.
+    """Two similar trainings of separate networks: at once, each on half of the ranks, or in turns on all ranks.
 
-    A step has the images of both jobs, so images/s are of both together. `make` builds the job of a trial that is
-    alone.
+    A step has the images of both jobs, so images/s are their sum. `make` builds one job from a trial of that job alone.
     """
 
     def __init__(self, trial: Trial, make: Callable[[Trial], Prepared]) -> None:
@@ -27,7 +26,7 @@ class TwoJobs(Prepared):
         team = ranks.team()
         if trial.arrangement == "at_once":
             assert team is not None and team.half is not None, "at once takes two processes at least"
-            # A half of one rank is a process that trains alone.
+            # If half of the ranks is one rank, its process trains alone, without a team.
             self._team = team.half if team.half.size > 1 else None
             own = replace(trial, arrangement="alone", devices=team.half.size, seed=trial.seed + (team.half.first > 0))
             own_trials = [own]
@@ -35,7 +34,7 @@ class TwoJobs(Prepared):
             self._team = team
             own_trials = [replace(trial, arrangement="alone", seed=trial.seed + number) for number in range(2)]
         with ranks.working_as(self._team):
-            self._jobs = [make(one) for one in own_trials]
+            self._jobs = [make(own_trial) for own_trial in own_trials]
         self._steps = 0
         first = self._jobs[0]
         self.images_per_step = 2 * own_trials[0].batch_of_step
@@ -43,28 +42,28 @@ class TwoJobs(Prepared):
         self.facts = {**self._facts(), "jobs": 2}
 
     def _facts(self) -> dict[str, Any]:
-        """Those of the first job; a step of two in turns sends the gradients of both."""
+        """Return the facts of the first job. With two jobs in turns, a step sends the gradients of both."""
         facts = self._jobs[0].facts
         sent = facts.get("exchanged_bytes_per_step")
         return facts if sent is None else {**facts, "exchanged_bytes_per_step": sent * len(self._jobs)}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Those of each job."""
+        """Yield the preparations of each job."""
         for job in self._jobs:
             for name, prepare in job.preparations():
                 yield name, ranks.working_as(self._team)(prepare)
 
     def check(self) -> None:
-        """Each job's gate."""
+        """Run each job's gate. Raise GateError if a job fails."""
         with ranks.working_as(self._team):
             for job in self._jobs:
                 job.check()
         self.facts |= self._facts()
 
     def step(self) -> None:
-        """As many steps as there are jobs here, all of one of them: in turns of `TURN`, as if one came after the other.
+        """Queue one step per job of this rank, all of the same job. The job changes every `TURN` calls.
 
-        Step by step in turns each would find the other's weights in the caches.
+        With a change after every step, each job would find the weights of the other job in the caches.
         """
         job = self._jobs[self._steps // TURN % len(self._jobs)]
         self._steps += 1
@@ -72,6 +71,6 @@ class TwoJobs(Prepared):
             job.step()
 
     def read_loss(self) -> float | None:
-        """Mean loss since the last call, of this rank's first job that has made steps."""
-        losses = [job.read_loss() for job in self._jobs if job.read_loss]  # of all, so that none keeps its losses
+        """Return the mean loss since the last call, of this rank's first job that has made steps."""
+        losses = [job.read_loss() for job in self._jobs if job.read_loss]  # read all jobs, so that none keeps losses
         return next((loss for loss in losses if loss is not None), None)

@@ -1,9 +1,9 @@
-"""The network that inference runs: at its initial weights, or at trained ones, which are trained here if need be.
+"""The network for inference, with initial weights or with trained weights, which this module trains if necessary.
 
-What a prediction costs does not depend on the weights, what it is worth does. Initial ones get running statistics from
-real images and weakened residual branches, so that activations stay finite and rounding small. Trained ones come from a
-file; on a GPU the file is made the first time it is needed, by the same loop that the training studies time. Those for
-ImageNet's own images are torchvision's.
+The cost of a prediction does not depend on the weights, but its accuracy does. A network with initial weights gets
+running statistics from real images and weakened residual branches, so that activations stay finite and rounding small.
+Trained weights come from a file. On a GPU, the first trial that needs the file makes it, with the loop that the
+training studies time. The weights for ImageNet's own images are torchvision's.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from labkit.recipes import CAPTURED, Recipe
 from labkit.trial import Trial
 from labkit.workloads.train import TrainWorkload
 
-SETTLING_IMAGES = 128  # of which the running statistics are taken
+SETTLING_IMAGES = 128  # images from which the running statistics are taken
 
-# How weights are trained: the tuned loop (BF16, one launch a step), which takes seconds a network on a GPU.
+# Weights are trained with the tuned loop (BF16, one launch per step), in seconds per network on a GPU.
 RECIPE: Recipe = {**CAPTURED, "batch": 128, "schedule": "one_cycle"}
 
 
 class Schedule(NamedTuple):
-    """So many passes over 50,000 images (a larger set gets fewer, a smaller one no more), and the highest rate."""
+    """Epochs over 50,000 images (fewer for a larger set, no more for a smaller set), and highest learning rate."""
 
     epochs: int
     learning_rate: float
 
 
-# So that each ends well between chance and certainty on synthetic32's 50,000 images, in seconds on an H200. Seen there
-# (top-1 after the last epoch): ResNets 66 to 68 %, VGGs 85 %, AlexNet 71 %. At a rate of 0.02 ResNet-152 ended at 28 %.
+# Each schedule ends well between chance and certainty on synthetic32's 50,000 images, in seconds on an H200. Top-1
+# there after the last epoch: ResNets 66 to 68 %, VGGs 85 %, AlexNet 71 %. At a rate of 0.02 ResNet-152 ended at 28 %.
 SCHEDULES = {
     "resnet18": Schedule(10, 0.05),
     "resnet50": Schedule(15, 0.05),
@@ -66,16 +66,16 @@ IMAGES_OF_SCHEDULE = 50_000
 
 @dataclass(frozen=True)
 class Network:
-    """A model in evaluation mode, FP32, on the trial's device; `weights` where they are trained ones."""
+    """A model in evaluation mode, FP32, on the trial's device. `weights` is None for initial weights."""
 
     model: nn.Module
     build_s: float
     weights: Weights | None = None
-    phases: dict[str, float] = field(default_factory=dict)  # seconds of what came before building it
+    phases: dict[str, float] = field(default_factory=dict)  # seconds of the phases before the model is built, by name
 
 
 def make_network(trial: Trial, data: DataSet) -> Network:
-    """The trial's network. Unsupported where trained weights are asked for and can neither be found nor trained."""
+    """Return the trial's network. Raise Unsupported if trained weights can neither be found nor trained."""
     if trial.weights == "trained":
         began = time.perf_counter()
         weights = _trained_weights(replace(trial, data_checksum=data.checksum), data)
@@ -92,7 +92,7 @@ def make_network(trial: Trial, data: DataSet) -> Network:
 
 
 def initial_model(trial: Trial) -> nn.Module:
-    """The trial's model at its initial weights, FP32, its residual branches weakened, in evaluation mode."""
+    """Return the trial's model in evaluation mode with initial FP32 weights and weakened residual branches."""
     model = _empty_model(trial)
     damp(model)
     return model.eval()
@@ -114,10 +114,10 @@ def settle(model: nn.Module, trial: Trial, data: DataSet) -> None:
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if not norms:
         return
-    some = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
-    pool = Pool(some, data, dtype=torch.float32, where="host")
+    settling = replace(trial, engine="eager", precision="fp32", memory_format="contiguous", batch=SETTLING_IMAGES)
+    pool = Pool(settling, data, dtype=torch.float32, where="host")
     for norm in norms:
-        norm.momentum = None  # the mean over batches
+        norm.momentum = None  # None makes the running statistics the mean over all batches
     model.train()
     model(pool.ready(next(pool).to(trial.device)))
     model.eval()
@@ -135,13 +135,13 @@ def _trained_weights(trial: Trial, data: DataSet) -> Weights:
 
 
 def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Train the trial's network from its initial weights: its state, FP32 on the host, and what to know of it.
+    """Train the trial's network from its initial weights, and return its state (FP32, on the host) and facts.
 
-    The facts: epochs, highest learning rate, batch, seconds, top-1 and top-5 on the data's own validation images after
-    the last epoch. Unsupported for a model without a schedule, LabkitError when the loss is not finite.
+    The facts include epochs, highest learning rate, batch, seconds, and top-1 and top-5 on the data's own validation
+    images after the last epoch. Raise Unsupported for a model without schedule, LabkitError if the loss is not finite.
     """
     if trial.model not in SCHEDULES:
-        raise Unsupported(f"no schedule to train {trial.model}: there are {', '.join(SCHEDULES)}")
+        raise Unsupported(f"no schedule to train {trial.model}; models with a schedule: {', '.join(SCHEDULES)}")
     schedule = SCHEDULES[trial.model]
     epochs = max(1, round(schedule.epochs * min(1.0, IMAGES_OF_SCHEDULE / len(data.train))))
     base = {name: getattr(trial, name) for name in _OF_NETWORK}
@@ -151,7 +151,7 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
         lacks_norm = not has_batch_norm(_model(trial))
     training = TrainWorkload(run, data, adapt=_eager_to_learn)
     for name, prepare in training.preparations():
-        if name != "reference":  # of the gate: what these steps are worth is seen by what they have taught
+        if name != "reference":  # no gate needed: the accuracy shows whether the steps are right
             prepare()
     training.restart()
     for epoch in range(epochs):
@@ -176,9 +176,9 @@ def train_weights(trial: Trial, data: DataSet) -> tuple[dict[str, torch.Tensor],
 
 
 def _eager_to_learn(model: nn.Module) -> None:
-    """What makes a dozen passes over small images enough, in place; the network that predicts is the same.
+    """Change a model in place so that a dozen epochs of small images suffice. The network for inference stays the same.
 
-    Batch norm where there is none (see `engines.normalised`). Residual branches that begin at zero, so that 152 layers
+    Networks without batch norm get it (see `engines.normalised`). Residual branches start at zero, so that 152 layers
     learn as fast as 50 (Goyal et al. 2017, arXiv:1706.02677). No dropout: VGG-16 ended at 54 % with it, 86 % without.
     """
     if not has_batch_norm(model):
@@ -190,7 +190,7 @@ def _eager_to_learn(model: nn.Module) -> None:
 
 
 def _without_norm(trial: Trial, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The plain network's state, of one that was trained with batch norm."""
+    """Return the state of the original network, made from `state` of the network trained with added batch norm."""
     model = _model(trial)
     normalise(model)
     model.load_state_dict(state)
@@ -203,7 +203,7 @@ _OF_NETWORK = ("model", "image_px", "classes", "stem", "head", "data", "data_che
 
 
 def _state(training: TrainWorkload) -> dict[str, torch.Tensor]:
-    """The state of a training's model with the weights as the optimiser has them, FP32 whatever the model computes."""
+    """Return the state of a training's model with the optimiser's weights, in FP32 for every precision."""
     model = training.training.model
     named = zip((name for name, _ in model.named_parameters()), training.training.weights(), strict=True)
     state = {name: value.detach().float().cpu() for name, value in named}

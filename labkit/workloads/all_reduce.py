@@ -1,7 +1,7 @@
-"""What gradients take: the sum of `trial.size` bytes of FP32 over the trial's devices, at each of them.
+"""All-reduce, as gradients need it: every device gets the sum of `trial.size` bytes of FP32 over the trial's devices.
 
-`bytes_per_step` counts the bytes that are summed, so bytes/s are what NCCL's tests call the algorithm's bandwidth. What
-each device sends is 2 (n - 1) / n times as much (`wire_bytes_per_step`, in a ring): what a link can be held to.
+`bytes_per_step` counts the summed bytes, so bytes/s are the algorithm bandwidth of NCCL's tests. In a ring, each device
+sends 2 (n - 1) / n times as many bytes (`wire_bytes_per_step`), which can be compared with the rate of a link.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from labkit.workloads import Workload
 
 
 def team_for_messages(trial: Trial) -> ranks.Team:
-    """The team of a trial that sends `trial.size` bytes of FP32; Unsupported on one device, or below one number."""
+    """Return the team of a trial that sends `trial.size` bytes. Raise Unsupported for one device or under 4 bytes."""
     team = ranks.team()
     if team is None:
-        raise Unsupported("what goes between devices takes two devices or more")
+        raise Unsupported("messages between devices need two devices or more")
     if trial.size < 4:
-        raise Unsupported(f"{trial.size} bytes are no FP32 number: a message has 4 bytes and more")
+        raise Unsupported(f"{trial.size} bytes hold no FP32 number: a message needs at least 4 bytes")
     return team
 
 
 def build(trial: Trial, data: DataSet | None) -> AllReduceWorkload:
-    """The sum of a trial; Unsupported as `team_for_messages`."""
+    """Return the all-reduce workload of a trial. Raise the Unsupported of `team_for_messages`."""
     return AllReduceWorkload(trial, team_for_messages(trial))
 
 
 class AllReduceWorkload(Workload):
-    """A message that lies at every rank."""
+    """A message of the same size on every rank."""
 
     def __init__(self, trial: Trial, team: ranks.Team) -> None:
         self._team = team
@@ -41,12 +41,12 @@ class AllReduceWorkload(Workload):
         self.facts = {"wire_bytes_per_step": 2 * self.message.nbytes * (team.size - 1) // team.size}
 
     def step(self) -> None:
-        """One sum, in place."""
+        """Sum the message over all ranks in place."""
         dist.all_reduce(self.message, group=self._team.work)
 
     def check(self) -> None:
-        """Every number is the sum of the ranks' numbers; from then on zeros are summed, which stay zeros."""
-        places = torch.arange(self.message.numel(), device=self.message.device) % 1000  # exact in FP32, summed too
+        """Check that every number is the sum of the ranks' numbers. Then set zeros, which stay zeros when summed."""
+        places = torch.arange(self.message.numel(), device=self.message.device) % 1000  # numbers and sums exact in FP32
         self.message.copy_((self._team.rank + 1) * places)
         self.step()
         expected = places * (self._team.size * (self._team.size + 1) // 2)

@@ -1,9 +1,9 @@
-"""Training a WGAN: a step is an iteration, five steps of the critic on a fresh batch each, then the generator's.
+"""Training of a WGAN. A step is an iteration: five critic steps, each on a fresh batch, then one generator step.
 
-`batch` is what each of the critic's steps takes, so a step takes five batches of real images; as many are generated
-for the critic, and a sixth batch for the generator's own step. Images/s are real ones. Images are scaled to -1..1, the
-range of the generator's last layer (tanh). The critic's estimate of the Wasserstein distance stands where other
-trainings have their loss.
+`batch` is the batch of one critic step, so an iteration takes five batches of real images. The generator makes five
+batches for the critic, and a sixth for its own step. Images/s count real images. Images are scaled to -1..1, the range
+of the generator's last layer (tanh). The critic's estimate of the Wasserstein distance takes the place of the loss of
+other trainings.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from labkit.workloads import Prepared
 from labkit.workloads._inputs import inputs_of
 from labkit.workloads._samples import Samples, without_new_statistics
 
-MIDDLE = (127.5, 127.5, 127.5)  # of 0..255: less it and over it, images lie in -1..1
+MIDDLE = (127.5, 127.5, 127.5)  # mean and std that scale levels 0..255 to -1..1
 
 
 def build(trial: Trial, data: DataSet | None) -> GanWorkload:
-    """The workload of a trial; Unsupported for what this device or version cannot train."""
+    """Return the WGAN workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("a WGAN is trained on images: the trial's `data` names none")
+        raise GateError("a WGAN is trained on images: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     return GanWorkload(trial, data)
 
 
 class GanWorkload(Prepared):
-    """A WGAN, its optimisers, its images and its noise on one device, driven by the trial's engine."""
+    """A WGAN with its optimisers, images and noise on one device, driven by the trial's engine."""
 
     def __init__(self, trial: Trial, data: DataSet) -> None:
         self.trial = trial
@@ -60,7 +60,7 @@ class GanWorkload(Prepared):
         network = network.to(memory_format=TORCH_FORMATS[trial.memory_format])
         self._inputs = inputs_of(trial, replace(data, mean=MIDDLE, std=MIDDLE))
         self._samples: Samples | None = None
-        if trial.samples:  # before the network learns anything
+        if trial.samples:  # drawn here, before training changes the network
             self._samples = Samples(data.train, trial.samples, seed=trial.seed)
             self._drawn_before = self._samples.beginning(lambda noise: self._make(network, noise))
         captured = trial.engine == "graph"
@@ -79,7 +79,7 @@ class GanWorkload(Prepared):
             "weight_traffic_bytes_per_step": cost.weight_traffic_bytes,
             **self._inputs.facts,
             "images_per_step": self.images_per_step,
-            "flop_training": cost.flop_training,  # of a real image
+            "flop_training": cost.flop_training,  # per real image
             "flop_forward": cost.flop_forward,
             "loader": self.run.kind,
             "threads": torch.get_num_threads(),
@@ -93,7 +93,7 @@ class GanWorkload(Prepared):
         loader = self._inputs.loader(dtype=torch.float32, shard=WHOLE)
         if trial.engine == "eager":
             return HostedIteration(self.training, loader, draws)
-        if isinstance(loader, StreamingLoader):  # which fills five places before each iteration
+        if isinstance(loader, StreamingLoader):  # fills five static batches before each iteration
             shape: dict[str, Any] = {"image_px": trial.image_px, "memory_format": trial.memory_format}
             places: list[StaticBatch] = [HostFed(loader, dtype=torch.float32, **shape) for _ in range(CRITIC_STEPS)]
             return CapturedIteration(self.training, places, draws)
@@ -101,7 +101,7 @@ class GanWorkload(Prepared):
         return CapturedIteration(self.training, [loader] * CRITIC_STEPS, draws)
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """The eager iterations to compare with, and capturing, of a captured trial."""
+        """Yield the eager reference iterations and the capture. Engine `eager` has no preparations."""
         if isinstance(self.run, CapturedIteration):
             yield "reference", self._run_reference
             yield "capture", self._capture
@@ -134,7 +134,7 @@ class GanWorkload(Prepared):
         self.run()
 
     def check(self) -> None:
-        """An eager iteration trains both networks; a captured one does what the eager one does. Weights are clipped."""
+        """Check that an eager iteration trains both networks, or that a captured one equals it, and weight clipping."""
         if isinstance(self.run, CapturedIteration):
             self._check_captured(self.run)
         else:
@@ -153,7 +153,7 @@ class GanWorkload(Prepared):
         self.training.forget_beginning()
 
     def _check_first_iteration(self) -> None:
-        """One iteration: images and scores have their shapes, the estimate is finite, every weight got a gradient."""
+        """Check one iteration: shapes of images and scores, a finite estimate, a gradient for every weight."""
         trial, network = self.trial, self.training.network
         shapes: dict[str, set[tuple[int, ...]]] = {"generator": set(), "critic": set()}
         hooks = [
@@ -181,17 +181,17 @@ class GanWorkload(Prepared):
             raise GateError(beyond)
 
     def read_loss(self) -> float | None:
-        """The critic's mean estimate of the distance since the last call, None when it was not finite."""
+        """Return the critic's mean estimate of the distance since the last call, None if not finite."""
         mean = float(self.run.take_estimates())
         return mean if math.isfinite(mean) else None
 
     def draw_samples(self) -> dict[str, Any]:
-        """As many generated images as the trial asks for, from fixed noise; before training, and real ones."""
+        """Return base64 PNG grids: images generated from fixed noise before and after training, and real images."""
         assert self._samples is not None, "the trial asks for no samples"
         after = self._samples.of(lambda noise: self._make(self.training.network, noise))
         return {**self._drawn_before, "samples_png": after}
 
     def _make(self, network: WGAN, noise: torch.Tensor) -> torch.Tensor:
-        """Images by a generator that learns nothing of it, by the batch's own statistics as in training."""
+        """Return generated images on the host, with batch statistics as in training. The network does not change."""
         with torch.no_grad(), without_new_statistics(network.generator), precision.autocast(self.trial):
             return network.generator(noise.to(self.trial.device)).float().cpu()

@@ -1,12 +1,12 @@
-"""Inference: a batch in, its logits out. Throughput from steps that are queued, latency from queries that are awaited.
+"""Inference: logits of a batch. Queued steps measure throughput, queries with a wait for each answer measure latency.
 
-The weights are the initial ones, or trained ones whose answers are scored too (`_weights`). Every engine and precision
-is held against the plain FP32 network, on the same images. That says little of a single block in half precision, whose
-rounding is as large, so two more comparisons stand beside it: the network with batch norm folded against the plain one
-in FP32, and the compiled or captured one against itself before, image by image.
+Weights are initial, or trained with scored answers (`_weights`). The gate compares every engine and precision with the
+FP32 baseline network on the same images. In half precision, rounding is as large as the error of one wrong block. The
+gate therefore makes two more comparisons: in FP32, the network with folded batch norm with the baseline, and image by
+image, the compiled or captured network with itself before.
 
-Copies excluded: normalised images lie on the device and logits stay there. Copies included: bytes come from the host's
-memory, are normalised on the device, and the predicted classes go back.
+Copies excluded: normalised images are on the device and logits stay there. Copies included: bytes come from the host's
+memory, are normalised on the device, and the predicted classes return to the host.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from labkit.workloads import Prepared
 from labkit.workloads._facts import cost_of, facts_of_network
 from labkit.workloads._weights import make_network
 
-REFERENCE_PART = 100  # images that the plain network predicts at once
+REFERENCE_PART = 100  # images that the baseline network predicts at once
 
-FOLDED_IMAGES = 64  # on which folding is checked
+FOLDED_IMAGES = 64  # images on which folding is checked
 
 
 def build(trial: Trial, data: DataSet | None) -> InferWorkload:
-    """The inference workload of a trial; Unsupported for what this device or version cannot predict."""
+    """Return the inference workload of a trial. Raise Unsupported if this device or version cannot run it."""
     if data is None:
-        raise Unsupported("inference needs images: the trial's `data` names none")
+        raise Unsupported("inference needs images: the trial's `data` names no data set")
     if trial.scored and trial.weights == "initial":
         raise Unsupported("initial weights are not scored: their answers mean nothing")
     if data.words or find_model(trial.model).words:
-        raise Unsupported("inference is of networks that take images, and of images")
+        raise Unsupported("inference needs a network that takes images, and data that are images")
     if data.edge_px > trial.image_px:
         raise Unsupported(f"images of {data.edge_px} px ({data.name}) are not scaled down to {trial.image_px} px")
     if reason := why_not_predicted(trial):
@@ -90,7 +90,7 @@ class InferWorkload(Prepared):
         }
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """The plain network's logits, calibrating, compiling, capturing: whichever the trial needs."""
+        """Yield the preparations of the trial: reference logits, calibration, compilation, capture."""
         yield "reference", self._run_reference
         yield from self._predictor.preparations()
         if self._predictor.compiles:
@@ -100,11 +100,11 @@ class InferWorkload(Prepared):
 
     @torch.inference_mode()
     def _run_reference(self) -> None:
-        """Logits of the plain FP32 network for the first two batches, on the host."""
+        """Compute the logits of the FP32 baseline network for the first two batches, and keep them on the host."""
         plain = replace(self.trial, engine="eager", precision="fp32", memory_format="contiguous")
         pool = Pool(plain, self._data, dtype=torch.float32, where="host")
         precision.set_modes("fp32")
-        torch.backends.cudnn.benchmark = False  # of one step nothing is gained by trying algorithms
+        torch.backends.cudnn.benchmark = False  # a search for the fastest algorithms does not pay off in a single step
 
         self._expected = [
             torch.cat([self._plain(pool.ready(few.to(plain.device))).cpu() for few in pixels.split(REFERENCE_PART)])
@@ -118,7 +118,7 @@ class InferWorkload(Prepared):
             self._run_uncompiled()
 
     def _check_folding(self, pool: Pool) -> None:
-        """Folded, in FP32, the network predicts the same: half precision would hide one wrong block."""
+        """Check folded batch norm in FP32, because half precision would hide a wrong block."""
         few = pool.ready(pool.batches[0][:FOLDED_IMAGES].to(self.trial.device))
         before = self._plain(few)
         with torch.inference_mode(False):
@@ -129,7 +129,7 @@ class InferWorkload(Prepared):
             raise GateError(f"with batch norm folded the logits differ by {apart:.2g} of their norm")
 
     def _run_uncompiled(self) -> None:
-        """What the engine's own network gives in its precision before it is compiled or captured."""
+        """Keep the logits of the engine's network, in its precision, from before compilation or capture."""
         self._uncompiled = []
         for batch in self._pool.batches[:2]:
             images = batch.to(self.trial.device)
@@ -157,7 +157,7 @@ class InferWorkload(Prepared):
         self._pool.rewind()
 
     def _body(self, batch: torch.Tensor) -> torch.Tensor:
-        """Everything that a step does on the device, of a batch that lies there."""
+        """Queue the whole device work of a step for a batch on the device, and return the logits."""
         if self.trial.copies == "excluded":
             return self._predictor(batch)
         logits = self._predictor(self._pool.ready(batch))
@@ -181,7 +181,7 @@ class InferWorkload(Prepared):
         self._wait()
 
     def score(self, on_share: Callable[[float], None]) -> Scored:
-        """Which of the trial's validation images are classified rightly, by what was timed."""
+        """Return which of the trial's validation images the timed network classifies correctly."""
         assert self._weights is not None, "build refuses to score initial weights"
         split = scoring_split(self._data, self.trial.scored)
         top1, top5 = score(self._predict, split, batch=self.trial.batch, on_share=on_share)
@@ -189,7 +189,7 @@ class InferWorkload(Prepared):
         return Scored.of(top1, top5, weights_sha256=self._weights.sha256, images_sha256=split_sha256(split))
 
     def _predict(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Logits of a batch of uint8 images on the host."""
+        """Return the logits of a batch of uint8 images on the host."""
         batch = pixels if self.trial.copies == "included" else self._pool.all_ready(pixels)
         return self._captured.of(batch) if self._captured else self._body(batch.to(self.trial.device))
 
@@ -198,7 +198,7 @@ class InferWorkload(Prepared):
             torch.cuda.synchronize()
 
     def check(self) -> None:
-        """The first two batches are predicted as the plain FP32 network predicts them."""
+        """Compare the predictions of the first two batches with the FP32 baseline. Raise GateError if they differ."""
         began = time.perf_counter()
         self.query()
         self.facts["first_step_s"] = time.perf_counter() - began
@@ -215,6 +215,6 @@ class InferWorkload(Prepared):
         if self.trial.copies == "included":
             for logits, classes in seen:
                 if not torch.equal(logits.argmax(dim=1), classes):
-                    raise GateError("the classes that came back to the host are not those of the logits")
+                    raise GateError("the classes copied to the host are not those of the logits")
         del self._expected
         self._pool.rewind()

@@ -1,4 +1,4 @@
-"""The measured ceiling of arithmetic: C = A B for square matrices of edge `trial.size`, random entries."""
+"""The measured ceiling of arithmetic: C = A B for square matrices of edge `trial.size` with random entries."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1e-2}
 
 
 def build(trial: Trial, data: DataSet | None) -> MatmulWorkload:
-    """The matrix product of a trial; Unsupported for a precision without one."""
+    """Return the matrix product workload of a trial. Raise Unsupported for a precision without matrix product."""
     if trial.precision not in DTYPES or (trial.precision == "tf32" and trial.device == "cpu"):
         raise Unsupported(f"no {trial.precision} matrix product on {trial.device}")
     return MatmulWorkload(trial)
 
 
 class MatmulWorkload(Workload):
-    """Two random matrices and the place for their product."""
+    """Two random matrices and the output of their product."""
 
     def __init__(self, trial: Trial) -> None:
         torch.backends.cuda.matmul.allow_tf32 = trial.precision == "tf32"
         torch.manual_seed(trial.seed)
         shape = (trial.size, trial.size)
         dtype = DTYPES[trial.precision]
-        # Random, never zeros: a matrix product of zeros draws less power and runs faster than one of data.
+        # Random, never zeros: a matrix product of zeros draws less power and runs faster than a product of data.
         self.a, self.b = (torch.randn(shape, device=trial.device).to(dtype) for _ in range(2))
         self.out = torch.empty(shape, device=trial.device, dtype=dtype)
         self.precision = trial.precision
@@ -38,11 +38,11 @@ class MatmulWorkload(Workload):
         self.facts = {"threads": torch.get_num_threads()}
 
     def step(self) -> torch.Tensor:
-        """One product."""
+        """Queue one matrix product and return its output."""
         return torch.mm(self.a, self.b, out=self.out)
 
     def check(self) -> None:
-        """Sixteen rows against float64, the output poisoned before."""
+        """Compare sixteen rows with float64. The output is filled with NaN before. Raise GateError if they differ."""
         self.out.fill_(float("nan"))
         self.step()
         expected = self.a[:16].double() @ self.b.double()

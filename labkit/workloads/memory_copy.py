@@ -1,4 +1,4 @@
-"""The measured ceiling of memory: copy `trial.size` bytes within the device's own memory; read plus written count."""
+"""The measured ceiling of memory: copy `trial.size` bytes within the device's memory. Reads and writes both count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.workloads import Workload
 
 
 def build(trial: Trial, data: DataSet | None) -> CopyWorkload:
-    """The copy of a trial."""
+    """Return the memory copy workload of a trial."""
     return CopyWorkload(trial)
 
 
@@ -26,11 +26,11 @@ class CopyWorkload(Workload):
         self.facts = {"threads": torch.get_num_threads()}
 
     def step(self) -> torch.Tensor:
-        """One copy."""
+        """Queue one copy and return its destination."""
         return self.target.copy_(self.source)
 
     def check(self) -> None:
-        """Every element arrived."""
+        """Check that every element arrived."""
         self.step()
         if not torch.equal(self.source, self.target):
             raise GateError("the copy differs from its source")

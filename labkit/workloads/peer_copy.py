@@ -1,7 +1,7 @@
-"""Copies from device to device: each sends `trial.size` bytes to the next and gets as many from the one before.
+"""Copies between devices: each rank sends `trial.size` bytes to the next rank and receives as many from the previous.
 
-All send at once, as neighbours in a ring do. `bytes_per_step` is what one device sends, so bytes/s are of one device in
-one direction.
+All ranks send at once, as neighbours in a ring do. `bytes_per_step` counts the bytes that one device sends, so bytes/s
+are the rate of one device in one direction.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from labkit.workloads.all_reduce import team_for_messages
 
 
 def build(trial: Trial, data: DataSet | None) -> PeerCopyWorkload:
-    """The copies of a trial; Unsupported as `team_for_messages`."""
+    """Return the peer copy workload of a trial. Raise the Unsupported of `team_for_messages`."""
     return PeerCopyWorkload(trial, team_for_messages(trial))
 
 
 class PeerCopyWorkload(Workload):
-    """A message to the next rank, and the place of the one from the rank before."""
+    """The message to the next rank, and the buffer for the message from the previous rank."""
 
     def __init__(self, trial: Trial, team: ranks.Team) -> None:
         self._team = team
@@ -44,7 +44,7 @@ class PeerCopyWorkload(Workload):
             waiting.wait()
 
     def check(self) -> None:
-        """What came is what the rank before has sent."""
+        """Check that the received message equals the message of the previous rank."""
         self.step()
         if not bool((self.received == float(self._before)).all()):
             raise GateError(f"rank {self._team.rank} did not receive what rank {self._before} sent")

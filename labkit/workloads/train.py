@@ -1,8 +1,8 @@
 """Training: forward, cross-entropy, backward, SGD with momentum, images (or documents) from the loader of the trial.
 
-The plain loop is what the five papers ran: eager FP32 (TF32 off), one fresh batch a step. Engine, precision, optimiser
-and memory format are fields of the trial; a combination that cannot be trained here is `unsupported`, never run as
-another. Another engine or optimiser is compared, before anything is timed, with the eager loop in the same precision.
+The baseline is the loop of the five papers: eager FP32 (TF32 off), one fresh batch per step. The trial's fields set
+engine, precision, optimiser and memory format. An impossible combination is `unsupported`, never replaced by another.
+Before any timing, the gate compares another engine or optimiser with the eager loop in the same precision.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ EVALUATION_BATCH = 500
 
 
 def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
-    """The training workload of a trial; Unsupported for what this device or version cannot train."""
+    """Return the training workload of a trial. Raise Unsupported if this device or version cannot train it."""
     if data is None:
-        raise GateError("training needs images or documents: the trial's `data` names none")
+        raise GateError("training needs images or documents: the trial's `data` names no data set")
     if reason := why_unsupported(trial):
         raise Unsupported(reason)
     team = ranks.team()
     together = team.size if team else 1
     if trial.processes != together:
-        raise Unsupported(f"the trial takes {trial.processes} processes, and this is one of {together}")
+        raise Unsupported(f"the trial needs {trial.processes} processes, but this group has {together}")
     if trial.arrangement != "alone":
         return TwoJobs(trial, lambda own: TrainWorkload(own, data))
     return TrainWorkload(trial, data)
@@ -62,7 +62,7 @@ def build(trial: Trial, data: DataSet | None) -> TrainWorkload | TwoJobs:
 class TrainWorkload(Prepared):
     """One model, its optimiser and its loader on one device, driven by the trial's engine.
 
-    `adapt` may change the model before anything is done with it, in place.
+    `adapt` may change the model in place before its first use.
     """
 
     def __init__(self, trial: Trial, data: DataSet, *, adapt: Callable[[nn.Module], None] | None = None) -> None:
@@ -74,7 +74,7 @@ class TrainWorkload(Prepared):
         model = self._build()
         captured = "graph" in trial.engine
         self._team = ranks.team()
-        # Nothing else computes what stale updates do: they have a check of their own.
+        # No other engine computes stale updates, so they have no reference, but a check of their own.
         self._is_stale = trial.updates == "asynchronous"
         plain = trial.engine == "eager" and trial.optimizer == "sgd"
         self._is_reference = self._is_stale or (plain and self._team is None and trial.parallel != "one_process")
@@ -84,7 +84,7 @@ class TrainWorkload(Prepared):
             self._reference = Training(
                 as_plain, copy.deepcopy(model), captured=False, restarts=False, exchange="by hand"
             )
-        # Only steps that are undone need the beginning: those of a tuned step's gate, and any before whole epochs.
+        # The initial state is kept only if steps will be undone: those of a tuned step's gate, or before whole epochs.
         restarts = not self._is_reference or trial.epochs > 0
         self.training = (
             StaleTraining(trial, model, restarts=restarts)
@@ -105,7 +105,7 @@ class TrainWorkload(Prepared):
         }
 
     def _build(self) -> nn.Module:
-        """The model at its initial weights, which are the seed's."""
+        """Return the model with its initial weights, which the seed determines."""
         trial = self.trial
         torch.manual_seed(trial.seed)
         with torch.device(trial.device):
@@ -117,7 +117,7 @@ class TrainWorkload(Prepared):
         return model.to(memory_format=TORCH_FORMATS[trial.memory_format])
 
     def _drive(self) -> HostedStep | CapturedStep:
-        """The step with its loader. A captured one wants its batch in one place."""
+        """Return the step with its loader. A captured step needs a batch at fixed addresses."""
         shard = Shard(self._team.rank, self._team.size) if self._team else WHOLE
         loader = self._inputs.loader(dtype=self.training.input_dtype, shard=shard)
         if "graph" not in self.trial.engine:
@@ -129,7 +129,7 @@ class TrainWorkload(Prepared):
         return CapturedStep(self.training, loader)
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """The eager steps to compare with, compiling, capturing: whichever the trial needs."""
+        """Yield the preparations of the trial: eager reference steps, compilation, capture."""
         if not self._is_reference:
             yield "reference", self._run_reference
         if "compile" in self.trial.engine:
@@ -143,8 +143,8 @@ class TrainWorkload(Prepared):
         self._reference = None
 
     def _plain_steps(self, training: Training) -> gate.Trace:
-        """What a plain training does with the trial's first batches."""
-        exactly = training.trial.precision == "fp32"  # nothing casts images that were loaded in a narrower type
+        """Return the trace of an eager training on the trial's first batches."""
+        exactly = training.trial.precision == "fp32"  # FP32 steps do not cast images of a narrower type
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             images, labels = self.run.peek()
@@ -166,7 +166,7 @@ class TrainWorkload(Prepared):
         if "compile" not in self.trial.engine:
             self.run.warm_up()
         if self._team is not None:
-            self._team.barrier()  # no rank may wait in a replay for one that still captures
+            self._team.barrier()  # no rank may wait in a replay for a rank that still captures
         self.run.capture()
         if self._team is not None:
             self._team.barrier()
@@ -177,7 +177,7 @@ class TrainWorkload(Prepared):
         self._forget_steps()
 
     def _forget_steps(self) -> None:
-        """Undo what preparing did to weights, momenta and the order of the images."""
+        """Undo the changes of preparations to weights, momenta and the order of the images."""
         self.training.restart()
         self.training.set_learning_rate(self.trial.learning_rate)
         self.run.rewind()
@@ -191,7 +191,7 @@ class TrainWorkload(Prepared):
         self._step += 1
 
     def check(self) -> None:
-        """An eager step trains: shapes, loss and gradients are right. A tuned one does what the eager one does."""
+        """Check shapes, loss and gradients of an eager step, or compare tuned steps with eager steps."""
         if self._is_reference:
             self._check_first_step()
             if self._is_stale and self._team is not None:
@@ -214,14 +214,14 @@ class TrainWorkload(Prepared):
             self.training.forget_beginning()
 
     def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
-        """What the gate found. All ranks compare with the same, whichever of them is beyond the tolerances."""
+        """Return the gate's findings. If any rank is beyond the tolerances, all ranks also compare with FP32 steps."""
         least = self._least_precision()
-        found = gate.differences(self._expected, tuned)
-        beyond = not found.within(precision.TOLERANCES[least])
+        differences = gate.differences(self._expected, tuned)
+        beyond = not differences.within(precision.TOLERANCES[least])
         if self._team is not None:
             beyond = bool(self._team.most(float(beyond)))
         if not beyond or least == "fp32":
-            return gate.compare(self._expected, tuned, least, found)
+            return gate.compare(self._expected, tuned, least, differences)
         return gate.compare_beside_exact(self._steps_in_fp32(), self._expected, tuned, least)
 
     def _steps_in_fp32(self) -> gate.Trace:
@@ -236,13 +236,13 @@ class TrainWorkload(Prepared):
             precision.set_modes(self.trial.precision)
 
     def _least_precision(self) -> str:
-        """Of what the steps compute in and what gradients are sent in."""
+        """Return the lower precision of the steps' arithmetic and the sent gradients."""
         trial = self.trial
         wide = trial.precision in ("fp32", "tf32")
         return trial.gradient_precision if wide and trial.gradient_precision != "fp32" else trial.precision
 
     def _check_first_step(self) -> None:
-        """One step: the logits have the shape (batch, classes), the loss is finite, every weight got a gradient."""
+        """Check one step: logits of shape (batch, classes), a finite loss, a gradient for every weight."""
         model, shapes = self.training.model, []
         hook = self.training.network.register_forward_hook(
             lambda _module, _inputs, output: shapes.append(tuple(output.shape))
@@ -262,33 +262,33 @@ class TrainWorkload(Prepared):
         self.facts["first_loss"] = loss
 
     def read_loss(self) -> float | None:
-        """Mean loss since the last call, None when it was not finite."""
+        """Return the mean loss since the last call, None if not finite."""
         mean = float(self.run.take_losses())
         return mean if math.isfinite(mean) else None
 
     def held(self) -> Held:
-        """What lies in memory between two steps."""
+        """Return the tensors in memory between two steps."""
         return held(self.trial, self.training, self.run)
 
     def restart(self) -> None:
-        """Back to the initial weights and the first image."""
+        """Go back to the initial weights and the first image."""
         self._forget_steps()
         torch.manual_seed(self.trial.seed)
 
     def steps_of_epoch(self, epoch: int) -> int:
-        """Steps until all training images have been seen `epoch + 1` times, from where the last epoch ended."""
+        """Return the steps from the end of the last epoch until all images have been seen `epoch + 1` times."""
         images, batch = len(self._data.train), self.trial.batch_of_step
         return math.ceil((epoch + 1) * images / batch) - math.ceil(epoch * images / batch)
 
     def learning_rate(self) -> float:
-        """The learning rate of the step before."""
+        """Return the learning rate of the last step."""
         if self._rates is None:
             return self.trial.learning_rate
         return self._rates[min(max(self._step - 1, 0), len(self._rates) - 1)]
 
     @torch.no_grad()
     def evaluate(self) -> Scores:
-        """Score all validation images: mean loss, top-1 and top-5 (of fewer than five classes, all)."""
+        """Score all validation images: mean loss, top-1 and top-5 (with fewer than five classes, the top of all)."""
         trial, model, split = self.trial, self.training.model, self._data.val
         batches = self._inputs.in_order(batch=EVALUATION_BATCH, dtype=self.training.input_dtype)
         sums = torch.zeros(3, device=trial.device, dtype=torch.float64)

@@ -95,7 +95,7 @@ def test_the_complete_form_is_read_where_the_other_is_begun(archive: Path) -> No
     assert "pickle archive" in imagenet32.inspect(archive)[0]
     (archive / "val_data").unlink()
     message = refusal(archive)
-    assert "as pickle are missing val_data" in message and "as npz are missing train_data_batch_1.npz" in message
+    assert "the pickle form lacks val_data" in message and "the npz form lacks train_data_batch_1.npz" in message
 
 
 def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_paths_that_are_no_archive_are_told_apart(tmp_path: Path) -> None:
         ({"data": good_batch()["data"].astype(np.float32)}, "type float32 where uint8"),
         ({"data": [1, 2, 3]}, "type list where uint8"),
         ({"data": None}, "type NoneType where uint8"),
-        ({"labels": good_batch()["labels"] + 1000}, "labels are expected 1..1000 and 1001.."),
+        ({"labels": good_batch()["labels"] + 1000}, "labels must be 1..1000, but are 1001.."),
         ({"mean": np.array([[1], [2, 3]], dtype=object)}, "not of plain numbers"),
-        ({"labels": good_batch()["labels"] - 1}, "were found; add 1 to each label."),
+        ({"labels": good_batch()["labels"] - 1}, "; add 1 to each label."),
         ({"labels": good_batch()["labels"] * 1.0}, "not a list of integers"),
         ({"labels": [[1], [2, 3]]}, "not a list of integers"),
         ({"labels": [2**80] * 13}, "not a list of integers"),

@@ -287,5 +287,5 @@ def test_ranks_together_take_what_one_device_with_their_total_batch_takes(ranks:
 
 def test_an_order_of_one_rank_is_the_whole_order_and_a_rank_that_is_none_is_refused() -> None:
     assert np.array_equal(make_order(9, seed=1, batch=2).take(9), EpochOrder(9, seed=1).take(9))
-    with pytest.raises(ValueError, match="no part"):
+    with pytest.raises(ValueError, match="the rank must be 0 to ranks - 1"):
         make_order(9, seed=1, batch=2, shard=Shard(2, 2))

@@ -174,8 +174,8 @@ def test_entries_of_32_px_stay_what_they_were() -> None:
     [
         ({"classes": CLASS_FOLDERS[:-1]}, "has 999 class folders (n and eight digits); it must have 1,000."),
         ({"classes": ["n00000001", *CLASS_FOLDERS[1:]]}, "n00000001 to n15075141; those of ILSVRC 2012 are n01440764"),
-        ({"per_class": 1}, "has 1,000 images; 1,250 are for calibrating, and some must be left."),
-        ({"per_class": 3}, "has 3,000 images, and ImageNet's validation set has 2,500"),
+        ({"per_class": 1}, "has 1,000 images; calibration takes 1,250, and scoring needs more."),
+        ({"per_class": 3}, "has 3,000 images, but ImageNet's validation set has 2,500"),
         ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
     ],
 )

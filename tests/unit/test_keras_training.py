@@ -276,7 +276,7 @@ def test_pytorch_as_it_is_has_no_engines_of_keras(engine: str) -> None:
 
 
 def test_only_training_is_done_in_keras_and_a_framework_has_a_name() -> None:
-    with pytest.raises(Unsupported, match="the infer workload is PyTorch's; under keras-jax networks are trained"):
+    with pytest.raises(Unsupported, match="the infer workload needs PyTorch; keras-jax has only the train workload"):
         build_workload(Trial(workload="infer", framework="keras-jax", **ON_CPU), None)
     with pytest.raises(UserError, match="unknown trial framework 'keras-tensorflw'; valid: keras-tensorflow, "):
         Trial(framework="keras-tensorflw")

@@ -60,9 +60,9 @@ def test_it_costs_what_its_two_products_do() -> None:
 def test_it_takes_words_and_the_others_images() -> None:
     assert input_sizes("mlp512") == ()
     assert (input_bytes("mlp512", 32), input_bytes("vgg16", 32)) == (1250, 3072)
-    with pytest.raises(UserError, match=r"^512-unit MLP takes bags of 10,000 words, and the data are images"):
+    with pytest.raises(UserError, match=r"^512-unit MLP takes bags of 10,000 words, but the data are images"):
         check_data("mlp512", words=0)
-    with pytest.raises(UserError, match=r"^VGG-16 takes images, and the data are bags of 10,000 words.*mlp512\.$"):
+    with pytest.raises(UserError, match=r"^VGG-16 takes images, but the data are bags of 10,000 words.*mlp512\.$"):
         check_data("vgg16", words=10_000)
 
 
@@ -108,7 +108,7 @@ def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
 
 @pytest.mark.parametrize("field", [{"image_px": 224}, {"augment": True}, {"memory_format": "channels_last"}])
 def test_what_says_something_of_pixels_is_refused(documents: DataSet, field: dict[str, Any]) -> None:
-    with pytest.raises(Unsupported, match=f"{next(iter(field))} is of networks that take images"):
+    with pytest.raises(Unsupported, match=f"{next(iter(field))} applies to networks that take images"):
         build_workload(training(documents, **field), documents)
 
 

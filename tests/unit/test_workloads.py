@@ -126,7 +126,7 @@ def test_bf16_and_channels_last_reach_the_computation_and_weights_stay_in_fp32(d
         ({"precision": "fp16"}, "FP16 training needs loss scaling"),
         ({"precision": "int8"}, "int8"),
         ({"precision": "tf32"}, "TF32"),
-        ({"devices": 2}, "takes 2 processes, and this is one of 1"),
+        ({"devices": 2}, "needs 2 processes, but this group has 1"),
         ({"optimizer": "adam"}, "adam"),
     ],
 )

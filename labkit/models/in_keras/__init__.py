@@ -1,7 +1,7 @@
-"""Networks in Keras 3: one definition for its back ends, of the same layers as the PyTorch networks of `build`.
+"""Networks in Keras 3: one definition for all back ends, with the layers of the PyTorch networks in `models.build`.
 
-Importing this room imports no framework; `build` imports Keras, which reads KERAS_BACKEND then. A process has one back
-end for good, so whoever wants another starts another process.
+Importing this package imports no framework. `build` imports Keras, which then reads KERAS_BACKEND. A process keeps its
+back end, so another back end needs another process.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def build(
     head: str = "torchvision",
     seed: int = 0,
 ) -> keras.Model:
-    """A freshly initialised model, under Keras's dtype policy of this moment.
+    """Return a freshly initialised model under Keras's current dtype policy.
 
-    Input (N, image_px, image_px, 3), output logits (N, classes). `stem`, `head` and `classes` mean what they do in
-    PyTorch's `build`. Layers have the names of PyTorch's modules. Weights follow the distributions of PyTorch's, and
-    from `seed` alone, with every back end. Channels are last: TensorFlow's CPU kernels have no other format, tensor
-    cores want it, and XLA chooses its layouts itself. UserError for what there is none of.
+    Input (N, image_px, image_px, 3), output logits (N, classes). `stem`, `head` and `classes` are those of `build` for
+    PyTorch. Layers have the names of PyTorch's modules. Weights follow PyTorch's distributions and depend on `seed`
+    alone, with every back end. Channels are last: TensorFlow's CPU kernels have no other format, tensor cores prefer
+    it, and XLA chooses its layouts itself. Raise UserError for an unknown name, size, stem or head.
     """
     entry = find_model(name)
     if name not in KERAS_MODELS:
@@ -49,7 +49,7 @@ def build(
     images = keras.Input(shape=(image_px, image_px, 3), name="images")
     network = import_module(f"labkit.models.in_keras.{name}")
     classes = entry.classes if classes is None else classes
-    stem = stem if image_px == 32 else "imagenet"  # as in PyTorch's `build`, and a head is looked at there only too
+    stem = stem if image_px == 32 else "imagenet"  # as in `build` for PyTorch, `stem` and `head` matter only at 32x32
     layers = Layers(seed, spread=getattr(network, "SPREAD", None))
     outputs = network.outputs(layers, images, classes=classes, stem=stem, head=head)
     return keras.Model(images, outputs, name=name)

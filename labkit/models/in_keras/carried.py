@@ -1,9 +1,9 @@
-"""Weights, statistics and gradients from PyTorch to Keras and back, by name; neither framework is needed for it.
+"""Carry weights, statistics and gradients between PyTorch and Keras, by name. The module imports no framework.
 
 A Keras layer has the name of PyTorch's module (`layer_name`), so `conv1.weight` is the `kernel` of the layer `conv1`.
-What differs is the order of axes: convolutions are (filters, channels, height, width) in PyTorch and (height, width,
-channels, filters) in Keras, matrices are transposed, and a matrix behind flattened features takes them channels first
-or channels last.
+The order of axes differs. Convolutions are (filters, channels, height, width) in PyTorch and (height, width, channels,
+filters) in Keras. Matrices are transposed. A matrix after flattened features takes them channels first in PyTorch and
+channels last in Keras.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import keras
 
 Array = npt.NDArray[Any]
-# What Keras calls it, and what PyTorch does: of convolutions and matrices, then of batch norm.
+# Keras's names and PyTorch's: first for convolutions and matrices, then for batch norm.
 _NAMES = {
     "kernel": "weight",
     "bias": "bias",
@@ -30,19 +30,19 @@ _NAMES = {
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
 }
-_WITHOUT_PARTNER = "num_batches_tracked"  # PyTorch counts its batches; nothing that is computed here depends on it
-_OF_DROPOUT = "seed_generator_state"  # Keras keeps a dropout's random state among the variables
+_WITHOUT_PARTNER = "num_batches_tracked"  # PyTorch's count of batches, on which no computation here depends
+_OF_DROPOUT = "seed_generator_state"  # the random state of dropout, which Keras keeps among the variables
 
 
 def layer_name(module: str) -> str:
-    """The layer's name, `layer1-0-conv1` of `layer1.0.conv1`: under PyTorch's back end it may hold no point."""
+    """Return `layer1-0-conv1` for `layer1.0.conv1`: with the PyTorch back end, a layer's name may contain no dot."""
     return module.replace(".", "-")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One variable of a Keras model and PyTorch's name of it. `flattened` is (height, width, channels) of the features
-    that a matrix takes flat, where there is more of them than channels."""
+    """One variable of a Keras model and its PyTorch name. For a matrix after a Flatten layer, `flattened` is the shape
+    (height, width, channels) of the flattened features."""
 
     name: str
     variable: Any
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def torch_shape(self) -> tuple[int, ...]:
-        """The variable's shape in PyTorch's order of axes."""
+        """Shape of the variable in PyTorch's order of axes."""
         sizes = tuple(self.variable.shape)
         return (sizes[3], sizes[2], sizes[0], sizes[1]) if len(sizes) == 4 else sizes[::-1]
 
     def to_keras(self, array: Array) -> Array:
-        """PyTorch's array with Keras's order of axes."""
+        """Return a PyTorch array in Keras's order of axes."""
         if array.ndim == 4:
             return array.transpose(2, 3, 1, 0)
         if array.ndim == 2 and self.flattened:
@@ -65,7 +65,7 @@ class Pair:
         return array.T
 
     def to_torch(self, array: Array) -> Array:
-        """Keras's array with PyTorch's order of axes."""
+        """Return a Keras array in PyTorch's order of axes."""
         if array.ndim == 4:
             return array.transpose(3, 2, 0, 1)
         if array.ndim == 2 and self.flattened:
@@ -75,8 +75,8 @@ class Pair:
 
 
 def pairs(model: keras.Model) -> list[Pair]:
-    """Every weight and running statistic of a model, with PyTorch's name, in the model's order."""
-    found = []
+    """Return every weight and running statistic of a model with its PyTorch name, in the model's order."""
+    matched = []
     for layer in model.layers:
         flattened = _flattened_before(model, layer)
         for variable in layer.variables:
@@ -85,30 +85,30 @@ def pairs(model: keras.Model) -> list[Pair]:
             if variable.name not in _NAMES:
                 raise LabkitError(f"{layer.name}'s {variable.name} has no name in PyTorch: add it to carried.py.")
             matrix = variable.name == "kernel" and flattened
-            found.append(
+            matched.append(
                 Pair(f"{layer.name.replace('-', '.')}.{_NAMES[variable.name]}", variable, flattened if matrix else None)
             )
-    return found
+    return matched
 
 
 def carry_to_keras(state: Mapping[str, Any], model: keras.Model) -> None:
     """Give a Keras model the weights and statistics of a PyTorch `state_dict` (tensors on the CPU, or arrays).
 
-    LabkitError, and nothing is changed, where a name on one side has no partner on the other, or another shape.
+    Raise LabkitError, and change nothing, if the names or shapes of the two models differ.
     """
-    found = {pair.name: pair for pair in pairs(model)}
+    by_name = {pair.name: pair for pair in pairs(model)}
     given = {name: np.asarray(value) for name, value in state.items() if not name.endswith(_WITHOUT_PARTNER)}
-    _check_names(found, given)
-    for name, pair in found.items():
+    _check_names(by_name, given)
+    for name, pair in by_name.items():
         if given[name].shape != pair.torch_shape:
             raise LabkitError(f"{name} is {given[name].shape} in PyTorch's model and {pair.torch_shape} in Keras's.")
-    for name, pair in found.items():
-        # In memory of its own: JAX on a CPU takes an array over where it lies, and would follow PyTorch's training.
+    for name, pair in by_name.items():
+        # A copy, because JAX on a CPU adopts the array's memory and its weights would follow PyTorch's training.
         pair.variable.assign(_own(pair.to_keras(given[name])))
 
 
 def carry_to_torch(model: keras.Model) -> dict[str, Array]:
-    """A Keras model's weights and statistics with PyTorch's names and order of axes, in memory of their own."""
+    """Return copies of a Keras model's weights and statistics, with PyTorch's names and order of axes."""
     from keras import ops
 
     return {pair.name: _own(pair.to_torch(ops.convert_to_numpy(pair.variable))) for pair in pairs(model)}
@@ -124,12 +124,12 @@ def _check_names(ours: Iterable[str], given: Iterable[str]) -> None:
 
 
 def _flattened_before(model: keras.Model, layer: Any) -> tuple[int, ...] | None:
-    """(height, width, channels) of the features that reach a layer flat; None of anything else."""
+    """Return (height, width, channels) of the flattened features before a layer, or None if there are none."""
     if not any(variable.name == "kernel" for variable in layer.variables):
         return None
-    for other in model.layers:
-        if type(other).__name__ == "Flatten" and other.output is layer.input:
-            return tuple(other.input.shape[1:])
+    for candidate in model.layers:
+        if type(candidate).__name__ == "Flatten" and candidate.output is layer.input:
+            return tuple(candidate.input.shape[1:])
     return None
 
 

@@ -1,4 +1,4 @@
-"""GoogLeNet as torchvision has it: batch norm in each block, no biases before it, 3x3 where the paper has 5x5."""
+"""GoogLeNet in Keras, with torchvision's layers: batch norm in each block, no biases, 3x3 where the paper has 5x5."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from labkit.models.in_keras.layers import Layers, Tensor
 
-SPREAD = 0.01  # of initial weights
+SPREAD = 0.01  # standard deviation of initial weights
 DROPOUT = 0.2
-# Filters: 1x1; 3x3 and the 1x1 before it; the second 3x3 and the 1x1 before it; the 1x1 after the pooling.
+# Filters: 1x1; 1x1 and the 3x3 after it; 1x1 and the second 3x3 after it; the 1x1 after the pooling.
 MODULES = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -20,11 +20,11 @@ MODULES = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-POOLED_AFTER = {"3b": 3, "4e": 2}  # the window of the maximum that follows a module
+POOLED_AFTER = {"3b": 3, "4e": 2}  # window of the max pooling after a module
 
 
 def outputs(layers: Layers, images: Tensor, *, classes: int, **_: Any) -> Tensor:
-    """Logits."""
+    """Return the logits of `images`."""
     tensor = layers.block(images, "conv1", 64, 7, stride=2, padding=3)
     tensor = layers.max_pool(tensor, 3, stride=2, ceil=True)
     tensor = layers.block(tensor, "conv2", 64, 1)

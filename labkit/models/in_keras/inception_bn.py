@@ -1,4 +1,4 @@
-"""Inception-BN as `labkit.models.inception_bn` has it for PyTorch, from the same table."""
+"""Inception-BN in Keras, from the same table as `labkit.models.inception_bn` for PyTorch."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from labkit.models.in_keras.layers import Layers, Tensor
 from labkit.models.inception_bn_table import ROWS, STEM, Row
 
-SPREAD = 0.01  # of initial weights
+SPREAD = 0.01  # standard deviation of initial weights
 
 
 def outputs(layers: Layers, images: Tensor, *, classes: int, **_: Any) -> Tensor:
-    """Logits."""
+    """Return the logits of `images`."""
     first, reduced, channels = STEM
     tensor = layers.block(images, "conv1", first, 7, stride=2, padding=3)
     tensor = layers.max_pool(tensor, 3, stride=2, ceil=True)

@@ -1,4 +1,4 @@
-"""Inception-v3 as torchvision has it, without its own normalisation of images."""
+"""Inception-v3 in Keras, with torchvision's layers but without torchvision's normalisation of images."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from labkit.models.in_keras.layers import Layers, Tensor
 
-SPREAD = 0.1  # of initial weights
+SPREAD = 0.1  # standard deviation of initial weights
 DROPOUT = 0.5
 ROW: dict[str, Any] = {"window": (1, 7), "padding": (0, 3)}
 COLUMN: dict[str, Any] = {"window": (7, 1), "padding": (3, 0)}
 
 
 def outputs(layers: Layers, images: Tensor, *, classes: int, **_: Any) -> Tensor:
-    """Logits."""
+    """Return the logits of `images`."""
     tensor = layers.block(images, "Conv2d_1a_3x3", 32, 3, stride=2)
     tensor = layers.block(tensor, "Conv2d_2a_3x3", 32, 3)
     tensor = layers.max_pool(layers.block(tensor, "Conv2d_2b_3x3", 64, 3, padding=1), 3, stride=2)

@@ -1,4 +1,4 @@
-"""PyTorch's layers in Keras: the same padding, pooling, statistics and initialisation. Imports Keras."""
+"""PyTorch's layers in Keras, with the same padding, pooling, statistics and initialisation (imports Keras)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from labkit.models.in_keras.carried import layer_name
 from labkit.models.in_keras.padding import padding_of, same_padding
 
 Tensor = Any
-Size = int | tuple[int, int]  # of both edges, or (height, width)
+Size = int | tuple[int, int]  # size of both edges, or (height, width)
 Initializer = Callable[..., Tensor]
 
 FORMAT: dict[str, Any] = {"data_format": "channels_last"}
 
 
 class BatchNorm(keras.layers.BatchNormalization):
-    """Keras's batch norm with PyTorch's running variance, which divides by n - 1 where Keras's divides by n.
+    """Keras's batch norm with PyTorch's running variance, which divides by n - 1. Keras's own divides by n.
 
-    Images are normalised by the variance that divides by n, in both. At the last layers of a network on 32x32 images n
-    is the batch, and the two differ by several per cent.
+    Both frameworks normalise images with the variance that divides by n. In the last layers of a network on 32x32
+    images, n is the batch size, and the two running variances differ by several per cent.
     """
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
-        """Normalised inputs; in training by their own statistics, which the running ones then follow."""
+        """Return normalised inputs. In training, use the batch's statistics and update the running ones."""
         if not (training and self.trainable):
             return super().call(inputs, training=False, mask=mask)
         exact = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         axes = [axis for axis in range(len(inputs.shape)) if axis != self.axis % len(inputs.shape)]
         mean, variance = ops.moments(exact, axes=axes)
         count = math.prod(ops.shape(inputs)[axis] for axis in axes)
-        if not isinstance(count, int):  # a fixed batch's is a number: PyTorch would wait for one on its way to a GPU
+        if not isinstance(count, int):  # an int stays an int, because PyTorch would wait for its copy to a GPU
             count = ops.cast(count, exact.dtype)
         new = 1.0 - self.momentum
         self.moving_mean.assign(self.moving_mean * self.momentum + mean * new)
@@ -47,12 +47,12 @@ class BatchNorm(keras.layers.BatchNormalization):
 
 
 class Layers:
-    """Applies layers to tensors. Names are of PyTorch's modules, and sizes mean what they do there.
+    """Methods that apply layers to tensors, with the names of PyTorch's modules and PyTorch's meaning of sizes.
 
-    `spread` is the standard deviation of the normal distribution that weights begin with where torchvision truncates
-    one at 2, which is 20 standard deviations and more; without it they begin as PyTorch's own layers do. They are drawn
-    by NumPy from `seed`: the same numbers with every back end, and JAX would compile a drawing of its own for each
-    shape, half a minute for a GoogLeNet on one core.
+    `spread` is the standard deviation of normally distributed initial weights. It serves networks for which torchvision
+    truncates a normal distribution at 2, which is 20 standard deviations or more. Without `spread`, initial weights
+    follow PyTorch's layers. NumPy draws them from `seed`, so every back end has the same numbers. JAX would compile a
+    draw per shape, half a minute for a GoogLeNet on one core.
     """
 
     def __init__(self, seed: int, *, spread: float | None) -> None:
@@ -60,7 +60,7 @@ class Layers:
         self._spread = spread
 
     def edges(self, tensor: Tensor) -> tuple[int, int]:
-        """Height and width."""
+        """Return height and width of a tensor."""
         _, height, width, _ = tensor.shape
         return height, width
 
@@ -75,7 +75,7 @@ class Layers:
         padding: Size = 0,
         bias: bool = False,
     ) -> Tensor:
-        """Convolution; without a spread its weights begin as ResNet's and VGG's do (He, fan out), biases with 0."""
+        """Apply a convolution. Without `spread`, weights start as in ResNet and VGG (He, fan out), biases at 0."""
         tensor, word = self._padded(tensor, window, stride, padding)
         fan_out = filters * math.prod(_both(window))
         layer = keras.layers.Conv2D(
@@ -91,55 +91,55 @@ class Layers:
         return layer(tensor)
 
     def norm(self, tensor: Tensor, name: str, *, eps: float = 1e-5) -> Tensor:
-        """Batch norm with PyTorch's momentum of 0.1, which Keras counts from the other side."""
+        """Apply batch norm with PyTorch's momentum of 0.1, which is 0.9 in Keras's definition."""
         return BatchNorm(axis=-1, momentum=0.9, epsilon=eps, name=layer_name(name))(tensor)
 
     def block(self, tensor: Tensor, name: str, filters: int, window: Size, **sizes: Any) -> Tensor:
-        """torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
+        """Apply torchvision's BasicConv2d of GoogLeNet and Inception-v3: convolution, batch norm, ReLU."""
         tensor = self.convolution(tensor, f"{name}.conv", filters, window, **sizes)
         return self.relu(self.norm(tensor, f"{name}.bn", eps=1e-3))
 
     def relu(self, tensor: Tensor) -> Tensor:
-        """What is positive, and 0 instead of the rest."""
+        """Apply ReLU."""
         return keras.layers.Activation("relu")(tensor)
 
     def add(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Their sum."""
+        """Return the sum of tensors."""
         return keras.layers.Add()(tensors)
 
     def concatenate(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Along the channels."""
+        """Concatenate tensors along the channels."""
         return keras.layers.Concatenate(axis=-1)(tensors)
 
     def max_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0, ceil: bool = False) -> Tensor:
-        """Maximum of each window. `tensor` comes out of ReLU: so zeros around it change no maximum."""
+        """Return the maximum of each window. `tensor` must come from ReLU, so that zero padding changes no maximum."""
         tensor, word = self._padded(tensor, window, stride, padding, ceil=ceil)
         return keras.layers.MaxPooling2D(window, strides=stride, padding=word, **FORMAT)(tensor)
 
     def average_pool(self, tensor: Tensor, window: int, *, stride: int, padding: int = 0) -> Tensor:
-        """Mean of each window, zeros of the padding among it; Keras's `same` would leave them out."""
+        """Return the mean of each window, including the padding's zeros. Keras's `same` would exclude them."""
         if padding:
             tensor = keras.layers.ZeroPadding2D(padding, **FORMAT)(tensor)
         return keras.layers.AveragePooling2D(window, strides=stride, padding="valid", **FORMAT)(tensor)
 
     def replicate(self, tensor: Tensor, edge: int) -> Tensor:
-        """`edge` x `edge` times the same features, which is PyTorch's adaptive average of one place."""
+        """Repeat 1x1 features `edge` x `edge` times, as PyTorch's adaptive average of a 1x1 input does."""
         return keras.layers.UpSampling2D(edge, interpolation="nearest", **FORMAT)(tensor)
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """(N, channels): the mean over height and width."""
+        """Return the mean over height and width, (N, channels)."""
         return keras.layers.GlobalAveragePooling2D(**FORMAT)(tensor)
 
     def flatten(self, tensor: Tensor) -> Tensor:
-        """(N, height * width * channels), in this order; PyTorch has the channels first."""
+        """Return (N, height * width * channels), in this order. PyTorch flattens channels first."""
         return keras.layers.Flatten(**FORMAT)(tensor)
 
     def dense(
         self, tensor: Tensor, name: str, units: int, *, spread: float | None = None, zero_bias: bool = False
     ) -> Tensor:
-        """Matrix product and bias, which begin as PyTorch's Linear: uniform within 1 / sqrt(inputs).
+        """Apply a matrix product and a bias, which start as in PyTorch's Linear: uniform within 1 / sqrt(inputs).
 
-        Weights have the network's `spread`, or their own, where there is one.
+        With a `spread`, of the call or else of the network, the weights are normal with this standard deviation.
         """
         spread = spread or self._spread
         uniform = self._uniform(1 / math.sqrt(tensor.shape[-1]))
@@ -152,7 +152,7 @@ class Layers:
         return layer(tensor)
 
     def dropout(self, tensor: Tensor, rate: float) -> Tensor:
-        """In training, so many of the values become 0 and the others grow by as much."""
+        """Apply dropout. In training, a share `rate` of the values becomes 0 and the rest is divided by 1 - `rate`."""
         return keras.layers.Dropout(rate)(tensor)
 
     def _normal(self, deviation: float) -> Initializer:
@@ -170,7 +170,7 @@ class Layers:
     def _padded(
         self, tensor: Tensor, window: Size, stride: int, padding: Size, *, ceil: bool = False
     ) -> tuple[Tensor, str]:
-        """The tensor, padded where Keras has no word for it, and the word for the layer that follows."""
+        """Return the tensor and the next layer's `padding`. Pad with zeros if Keras's `same` and `valid` do not fit."""
         edges = self.edges(tensor)
         ways = list(zip(edges, _both(window), _both(padding), strict=True))
         height, width = (padding_of(edge, size, stride, pad, ceil=ceil) for edge, size, pad in ways)

@@ -1,8 +1,8 @@
-"""How many zeros PyTorch's rule of padding really adds, and how many Keras's word `same` does. Needs no framework.
+"""Count the zeros that PyTorch's padding rule adds, and those that Keras's `same` adds (needs no framework).
 
-PyTorch pads by a number on both sides; windows that don't fit at the end are left away (or, with ceil_mode, completed).
-Keras has the words `same` and `valid`. Where one of them means what PyTorch's rule comes to, a layer says the word;
-otherwise a layer of zeros stands before it.
+PyTorch pads by a number on both sides. It drops windows that don't fit at the end, or completes them with ceil_mode.
+Keras has the values `same` and `valid`. A layer uses such a value where it agrees with PyTorch's rule. Otherwise a
+layer of zeros precedes it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import math
 
 
 def padding_of(edge: int, window: int, stride: int, padding: int, *, ceil: bool = False) -> tuple[int, int]:
-    """Zeros before and after an edge that PyTorch's windows reach; a last window that does not fit is left away.
+    """Return the zeros before and after an edge that PyTorch's windows reach.
 
-    With `ceil` it is completed, unless it would begin behind the edge.
+    A last window that does not fit is dropped. With `ceil` it is completed, unless it would begin behind the edge.
     """
     steps = (edge + 2 * padding - window) / stride
     count = (math.ceil(steps) if ceil else math.floor(steps)) + 1
@@ -23,6 +23,6 @@ def padding_of(edge: int, window: int, stride: int, padding: int, *, ceil: bool 
 
 
 def same_padding(edge: int, window: int, stride: int) -> tuple[int, int]:
-    """Zeros before and after an edge that `same` adds in TensorFlow and in XLA."""
+    """Return the zeros that `same` adds before and after an edge in TensorFlow and XLA."""
     total = max((math.ceil(edge / stride) - 1) * stride + window - edge, 0)
     return total // 2, total - total // 2

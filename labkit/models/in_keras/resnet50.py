@@ -1,4 +1,4 @@
-"""ResNet-50 as torchvision has it: the stride of a bottleneck is on its 3x3 convolution."""
+"""ResNet-50 in Keras, with torchvision's layers: the stride of a bottleneck is on its 3x3 convolution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXPANSION = 4
 
 
 def outputs(layers: Layers, images: Tensor, *, classes: int, stem: str, **_: Any) -> Tensor:
-    """Logits; with the `cifar` stem a 3x3 convolution of stride 1 and no pooling come first."""
+    """Return the logits of `images`. The stem `cifar` is a 3x3 convolution of stride 1 without pooling."""
     if stem == "cifar":
         tensor = layers.convolution(images, "conv1", 64, 3, padding=1)
     else:

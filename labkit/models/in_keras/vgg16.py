@@ -1,4 +1,4 @@
-"""VGG-16 as torchvision has it, without batch norm."""
+"""VGG-16 in Keras, with torchvision's layers, without batch norm."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ DROPOUT = 0.5
 
 
 def outputs(layers: Layers, images: Tensor, *, classes: int, head: str, **_: Any) -> Tensor:
-    """Logits. torchvision's head takes 7x7 features, into which 1x1 ones are replicated; `head512` is for 1x1 ones."""
-    tensor, place = images, 0  # the number that a layer has in PyTorch's `features`
+    """Return the logits of `images`. torchvision's head replicates 1x1 features to 7x7; `head512` takes them 1x1."""
+    tensor, place = images, 0  # the index of a layer in PyTorch's `features`
     for filters, convolutions in STAGES:
         for _number in range(convolutions):
             tensor = layers.relu(layers.convolution(tensor, f"features.{place}", filters, 3, padding=1, bias=True))
@@ -22,7 +22,7 @@ def outputs(layers: Layers, images: Tensor, *, classes: int, head: str, **_: Any
     small = head == "head512" and layers.edges(tensor) == (1, 1)
     if not small and layers.edges(tensor) == (1, 1):
         tensor = layers.replicate(tensor, 7)
-    # torchvision's layers have weights of their own making; those of the small head begin as PyTorch's do.
+    # torchvision initialises its head explicitly; the small head starts with the defaults of PyTorch's layers.
     units = 512 if small else 4096
     initial: dict[str, Any] = {} if small else {"spread": 0.01, "zero_bias": True}
     tensor = layers.flatten(tensor)
