@@ -22,7 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if "PYTEST_XDIST_WORKER" in os.environ:  # else each pytest process keeps a pool of compiler processes
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
-# No test asserts an absolute time, and a deadline would do so.
+# No test asserts an absolute time. A deadline would do so, and fail on a busy machine.
 settings.register_profile("labkit", deadline=None)
 settings.load_profile("labkit")
 

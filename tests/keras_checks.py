@@ -42,7 +42,7 @@ def trainable(model: Any) -> int:
 
 
 def carrying() -> dict[str, Any]:
-    """Carry weights to and from a small network whose dense layer takes 2x3 flattened features of 4 channels."""
+    """Check carrying of weights for a small network whose dense layer takes 2x3 flattened features of 4 channels."""
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(24, 5)).eval()
     layers = keras.layers

@@ -13,7 +13,7 @@ PATIENCE_S = 150.0  # for conditions that take a second on an idle machine; half
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Return whether `condition` becomes true within PATIENCE_S. The time depends on the machine, not on the code."""
+    """Return whether `condition` becomes true within PATIENCE_S. The time depends mostly on the machine."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -124,7 +124,7 @@ def test_the_id_of_a_machine_depends_on_its_gpus_and_not_on_their_order(machine)
 def test_a_description_does_not_tell_whose_machine_it_is(machine, cpu_machine) -> None:
     for host in (machine("hopper", "hopper"), cpu_machine()):
         text = json.dumps(host.as_dict())
-        assert "secret" not in text, "a raw UUID"
+        assert "secret" not in text, "no raw UUID"
         for private in {socket.gethostname(), os.environ.get("USER"), str(Path.home())} - {None, "", "root", "/root"}:
             assert private not in text
         assert len(host.id) == 12
