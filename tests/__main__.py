@@ -1,9 +1,9 @@
-"""`make test`: the tests of this machine, several at a time.
+"""Run the tests of this machine in several processes (`make test`).
 
     python -m tests [pytest's arguments]
 
-A file's tests run in one process. So do all of `tests/gpu`, one after another, since they share the GPU. Without a GPU
-they are skipped with the reason.
+One process runs all tests of a file, and one process runs all of `tests/gpu`, whose tests share the GPU. Without a GPU,
+pytest skips those and prints the reason.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import psutil
 from labkit.hardware.cpu_limits import usable_threads
 from labkit.places import ROOT
 
-PROCESS_BYTES = 3 * 2**30  # of one that tests, with PyTorch and the processes that its tests start
-MOST_PROCESSES = 8  # the longest file decides how long the tests take, and more processes slow it down
+PROCESS_BYTES = 3 * 2**30  # memory of a pytest process, with PyTorch and the processes that its tests start
+MOST_PROCESSES = 8  # the longest file sets the total time, and more processes slow that file down
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests; pytest's exit code."""
+    """Run the tests and return pytest's exit code."""
     return subprocess.run([sys.executable, "-m", "pytest", *_side_by_side(), *arguments], cwd=ROOT).returncode
 
 
 def _side_by_side() -> list[str]:
-    """Options for a process more than there are processors, since tests wait too, as far as memory goes."""
+    """Return options for one process more than usable threads, as tests also wait, or for fewer if memory is short."""
     if importlib.util.find_spec("xdist") is None:
         return []
     number = max(1, min(MOST_PROCESSES, usable_threads() + 1, psutil.virtual_memory().available // PROCESS_BYTES))

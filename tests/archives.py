@@ -1,4 +1,4 @@
-"""Writes small ImageNet32 archives for tests, in every form in which the real one is found."""
+"""Small ImageNet32 archives for tests, in every format in which the real archive exists."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PER_BATCH, VAL = 12, 15
 
 
 def batches(per_batch: int = PER_BATCH, val: int = VAL, seed: int = 0) -> Iterator[tuple[str, Batch]]:
-    """The eleven batches by name, the same for every form. Sizes differ: batch k of training has `per_batch` + k."""
+    """Yield names and contents of the eleven batches, equal for every format. Training batch k has `per_batch` + k."""
     rng = np.random.default_rng(seed)
     for number in range(1, 12):
         count = val if number == 11 else per_batch + number
         labels = rng.integers(1, 1001, size=count)
-        labels[:1] = 1  # so that a wrong offset is there to be found
+        labels[:1] = 1  # the lowest label: a wrong offset makes it invalid
         batch: Batch = {"data": rng.integers(0, 256, size=(count, 3072), dtype=np.uint8), "labels": labels}
         if number <= 10:
             batch["mean"] = batch["data"].mean(axis=0)
@@ -31,7 +31,7 @@ def batches(per_batch: int = PER_BATCH, val: int = VAL, seed: int = 0) -> Iterat
 
 
 def write_pickled(folder: Path, *, dumps: Callable[[Batch], bytes] = pickle.dumps, **sizes: int) -> Path:
-    """Write pickled batches, labels as a list of int, as published; `dumps` makes the bytes of one."""
+    """Write pickled batches with labels as a list of int, as published. `dumps` pickles a batch."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, batch in batches(**sizes):
         (folder / name).write_bytes(dumps({**batch, "labels": batch["labels"].tolist()}))
@@ -39,7 +39,7 @@ def write_pickled(folder: Path, *, dumps: Callable[[Batch], bytes] = pickle.dump
 
 
 def write_npz(folder: Path, *, compressed: bool = False, **sizes: int) -> Path:
-    """Write `.npz` batches, labels as an array, of the same content as `write_pickled` with the same arguments."""
+    """Write `.npz` batches with labels as an array. Equal `sizes` give the contents of `write_pickled`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, batch in batches(**sizes):
         (np.savez_compressed if compressed else np.savez)(folder / f"{name}.npz", **batch)
@@ -47,7 +47,7 @@ def write_npz(folder: Path, *, compressed: bool = False, **sizes: int) -> Path:
 
 
 class _Python2Pickler(pickle._Pickler):
-    """Pickles text and bytes as Python 2 did its `str`, so that they come back as bytes."""
+    """Pickler that writes text and bytes as Python 2 wrote `str`, so both load as bytes."""
 
     write: Any
     memoize: Any
@@ -63,19 +63,19 @@ class _Python2Pickler(pickle._Pickler):
 
 
 def python2_dumps(batch: Batch) -> bytes:
-    """The pickle that Python 2 with NumPy 1 would have written, protocol 2."""
+    """Return the pickle (protocol 2) that Python 2 with NumPy 1 would have written."""
     stream = io.BytesIO()
     _Python2Pickler(stream, protocol=2).dump(batch)
     return re.sub(rb"numpy\._core", b"numpy.core", stream.getvalue())
 
 
-CLASS_FOLDERS = ["n01440764", *(f"n0200{number:04}" for number in range(998)), "n15075141"]  # the real first and last
+CLASS_FOLDERS = ["n01440764", *(f"n0200{number:04}" for number in range(998)), "n15075141"]  # first and last are real
 
 
 def write_validation_set(folder: Path, *, per_class: int = 2) -> Path:
     """Write a folder `val` of 1,000 class folders of small JPEGs in the colours, sizes and modes that ImageNet has.
 
-    No two images are alike. Some are grey, some CMYK, some narrow, one larger than what is cut out of it.
+    No two images are equal. Some are grey, some CMYK, some narrow, and one is larger than the crop.
     """
     from PIL import Image
 

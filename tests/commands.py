@@ -1,4 +1,4 @@
-"""labkit's commands in processes of their own, and a site that they have rendered."""
+"""labkit's commands in separate processes, and a site that they have rendered."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from labkit.places import ROOT
 from tests.committed import committed_reports
 
 SMOKE = ("report", "--hw", "cpu", "--scale", "smoke", "--study")
-# The comparison second: beside the longest of them, and finished before most indexes look for it, to link to it. Those
-# studies are rendered whose pages differ most; tests/notebooks runs all of them on such records.
+# The comparison is second: it runs beside the longest command and ends before most indexes look for it to link to it.
+# These studies have the pages that differ most. tests/notebooks runs all studies on committed records.
 RENDERS = {
     "h200": ("render", "--hw", "h200", "--study", "01_training"),
     "comparison": ("compare", "--baseline", "h200"),
@@ -41,14 +41,14 @@ def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subp
 
 
 def finish(process: subprocess.Popen[str], timeout_s: float = 400) -> str:
-    """What it said, once it has ended well."""
-    said, _ = process.communicate(timeout=timeout_s)
-    assert process.returncode == 0, said
-    return said
+    """Wait for the process, assert that it exits with code 0, and return its output."""
+    output, _ = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, output
+    return output
 
 
 def apart(folder: Path, cache: Path) -> dict[str, str]:
-    """The environment of what many tests share: reports, lock and state lie in a folder, and nothing is the user's."""
+    """Return an environment for tests to share: reports, lock and state in `folder`, no LABKIT variable of the user."""
     own = {"LABKIT_REPORTS": "reports", "LABKIT_LOCK": "lock", "XDG_STATE_HOME": "state"}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LABKIT_")}
     return {**kept, "LABKIT_CACHE": str(cache), **{name: str(folder / place) for name, place in own.items()}}
@@ -56,26 +56,26 @@ def apart(folder: Path, cache: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Site:
-    """Reports of several profiles, rendered from committed records, beside each other as in reports/."""
+    """Reports of several profiles, rendered from committed records, in one folder like reports/."""
 
     folder: Path
-    said: dict[str, str]  # by profile, and by the comparison
+    said: dict[str, str]  # output of each command, by its key in RENDERS
 
     def pages(self, *profiles: str) -> list[Path]:
         return sorted(page for profile in profiles for page in (self.folder / profile).glob("*.html"))
 
 
 def render(folder: Path, cache: Path) -> None:
-    """Render a site in a folder, and keep what the commands said."""
+    """Render a site in `folder` and save the output of the commands there."""
     environment = apart(folder, cache)
     reports = Path(environment["LABKIT_REPORTS"])
     shutil.copytree(committed_reports(), reports)
     with ThreadPoolExecutor(2) as pool:
-        ended = pool.map(lambda command: finish(start(*command, environment=environment), 800), RENDERS.values())
-        said = dict(zip(RENDERS, ended, strict=True))
-    (folder / SAID).write_text(json.dumps(said), encoding="utf-8")
+        outputs = pool.map(lambda command: finish(start(*command, environment=environment), 800), RENDERS.values())
+        output_of = dict(zip(RENDERS, outputs, strict=True))
+    (folder / SAID).write_text(json.dumps(output_of), encoding="utf-8")
 
 
 def rendered(folder: Path) -> Site:
-    """The site in that folder."""
+    """Return the site that `render` has made in `folder`."""
     return Site(folder / "reports", json.loads((folder / SAID).read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""The records that version control holds, apart from what this machine has measured since."""
+"""The records under version control, without those that this machine has measured since."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from labkit.places import ROOT
 
 @cache
 def committed_reports() -> Path:
-    """A folder like `reports/` with the committed files only; to be read, not written.
+    """Return a folder like `reports/` with the committed files only. Callers must not write to it.
 
-    They come from the index, so that records which are about to be committed are tested too. A copy of the project
+    The files come from the index, so tests also cover records that are about to be committed. A copy of the project
     without its history (a tarball) has no index: there the packed records count, and a report in progress has none.
     """
     folder = Path(tempfile.mkdtemp(prefix="labkit-committed-"))
@@ -27,7 +27,7 @@ def committed_reports() -> Path:
 
 
 def _check_out(folder: Path) -> bool:
-    """Whether version control has written the files there."""
+    """Write the files of git's index to `folder`. Return whether that succeeded."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         return False
     listed = subprocess.run(["git", "ls-files", "-z", "reports"], cwd=ROOT, capture_output=True)

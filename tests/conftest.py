@@ -1,4 +1,4 @@
-"""What every test stands on: folders of its own, one thread a process, and a plain word on what was not run."""
+"""The setting of every test: its own folders, one thread per process, and a summary of the tests that did not run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.once import once
 from tests.processes import nothing_left_running
 
 SLOW = "LABKIT_SLOW"
-# Before anything imports NumPy or torch, and inherited by the worker processes that tests start.
+# Set before anything imports NumPy or torch. The worker processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
-if "PYTEST_XDIST_WORKER" in os.environ:  # else each process of the tests keeps a pool of compiling ones
+if "PYTEST_XDIST_WORKER" in os.environ:  # else each pytest process keeps a pool of compiler processes
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
-# No test asserts an absolute time, and a deadline would do just that on a busy machine.
+# No test asserts an absolute time. A deadline would do so, and fail on a busy machine.
 settings.register_profile("labkit", deadline=None)
 settings.load_profile("labkit")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file's tests to one process, and all tests on the GPU to one."""
+    """Return a scheduler that gives the tests of a file to one process, and those of tests/gpu to one process."""
     from xdist.scheduler import LoadFileScheduling
 
     class FileOrDevice(LoadFileScheduling):
@@ -40,7 +40,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _no_gpu() -> str | None:
-    """Why tests marked `gpu` can't run here; None when they can."""
+    """Return why tests marked `gpu` cannot run here, or None if they can."""
     try:
         import pynvml
     except ImportError:
@@ -55,7 +55,7 @@ def _no_gpu() -> str | None:
 
 
 def _not_asked_for() -> str | None:
-    """Why tests marked `slow` do not run; None when they do."""
+    """Return why tests marked `slow` do not run, or None if they do."""
     return None if os.environ.get(SLOW) == "1" else f"takes minutes, and {SLOW}=1 asks for it"
 
 
@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One sentence for each reason for which something was not run."""
+    """Print a sentence for each reason for which tests were skipped."""
     reasons: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -81,27 +81,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data sets made once for all tests."""
+    """Return the folder of the data sets that all tests share."""
     return once(tmp_path_factory, "cache", lambda _: None)
 
 
 @pytest.fixture(scope="session")
 def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for each test. `mktemp` would look through all that there are to find the next number."""
-    together = tmp_path_factory.mktemp("own")
+    """Return an iterator of new folders, one for each test. `mktemp` would scan all folders for the next number."""
+    parent = tmp_path_factory.mktemp("own")
 
-    def made() -> Iterator[Path]:
+    def new_folders() -> Iterator[Path]:
         for number in count():
-            folder = together / str(number)
+            folder = parent / str(number)
             folder.mkdir()
             yield folder
 
-    return made()
+    return new_folders()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_cache_for_all(shared_cache: Path) -> Iterator[None]:
-    """For fixtures of modules too, which are made before those of a test: what they open, a worker must find."""
+    """Set the cache for module fixtures too, which run before those of a test: workers must find the data they open."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_CACHE", str(shared_cache))
         yield
@@ -112,7 +112,7 @@ def _nothing_of_the_user_is_touched(
     shared_cache: Path, own_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = next(own_folders)
-    monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))  # whatever a test before this one made of it
+    monkeypatch.setenv("LABKIT_CACHE", str(shared_cache))  # an earlier test may have changed it
     monkeypatch.delenv("LABKIT_WEIGHTS", raising=False)
     monkeypatch.delenv("LABKIT_REUTERS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
@@ -123,13 +123,13 @@ def _nothing_of_the_user_is_touched(
 
 @pytest.fixture
 def report() -> Path:
-    """Where a report of the CPU is made."""
+    """Return the folder of the CPU's report."""
     return Path(os.environ["LABKIT_REPORTS"]) / "cpu"
 
 
 @pytest.fixture(scope="session")
 def site(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> commands.Site:
-    """Rendered once for all tests, which only read it."""
+    """Return a site that is rendered once for all tests. Tests must only read it."""
     return commands.rendered(once(tmp_path_factory, "site", lambda folder: commands.render(folder, shared_cache)))
 
 

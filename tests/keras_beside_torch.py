@@ -1,6 +1,6 @@
-"""Each network in Keras beside PyTorch's, same weights, same batch; for a process with one of Keras's back ends.
+"""Compare each network in Keras with PyTorch's, on equal weights and batches, in a process with one Keras back end.
 
-The relative difference of two arrays is the length of the difference over that of PyTorch's.
+The relative difference of two arrays is the norm of their difference divided by the norm of PyTorch's array.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ RATE_IN_FLOAT64 = 0.01  # a trial's default
 
 @dataclass(frozen=True)
 class Case:
-    """What is built and trained. `rate` is of FP32.
+    """The options and the training of a network. `rate` is the learning rate in FP32.
 
-    Gradients of a network with batch norm at its initial weights grow from layer to layer towards the images, and
-    rounding with them: of Inception-BN two frameworks' first losses agree to 1e-7, and their first gradients to 3e-2.
-    At the usual rate three steps would compare rounding. So a ResNet's branches are weakened (as in labkit's gate), and
-    the others' rate is small enough for the steps to be near each other and large enough to change the loss by far more
-    than the tolerance. In FP64 they train at the usual rate, and rounding is nowhere near.
+    With batch norm at initial weights, gradients grow from layer to layer towards the images, and so does rounding. For
+    Inception-BN, the first losses of two frameworks agree to 1e-7 and their first gradients to 3e-2. At the default
+    rate, three steps would compare rounding. So a ResNet's branches are damped (as in labkit's gate). The other
+    networks' rates keep the steps close, but change the loss by far more than the tolerance. In FP64, where rounding is
+    negligible, all networks train at the default rate.
     """
 
     rate: float
@@ -46,51 +46,51 @@ CASES = {
     "vgg16": Case(0.05, batch=8, options={"head": "head512"}),
     "googlenet": Case(1e-5),
     "inception_bn": Case(1e-7),
-    "inception_v3": Case(1e-7, px=299, batch=2),  # the only size that labkit builds it for
+    "inception_v3": Case(1e-7, px=299, batch=2),  # the only size for which labkit builds this network
 }
 
 
 def compare(name: str, precision: str) -> dict[str, Any]:
-    """Counts, and relative differences of logits, losses, gradients, and weights and statistics after the steps."""
+    """Return counts and losses, and relative differences of logits, gradients, and final weights and statistics."""
     torch.set_default_dtype(getattr(torch, precision))
     keras.config.set_floatx(precision)
     case = CASES[name]
     rate = case.rate if precision == "float32" else RATE_IN_FLOAT64
     torch.manual_seed(0)
     model = build(name, image_px=case.px, classes=CLASSES, **case.options)
-    other = in_keras.build(name, image_px=case.px, classes=CLASSES, **case.options)
-    found: dict[str, Any] = {"initial_spread": spread_beside(carry_to_torch(other), model)}
-    found["dropout"] = [without_dropout(model), without_dropout_in_keras(other)]
+    keras_model = in_keras.build(name, image_px=case.px, classes=CLASSES, **case.options)
+    results: dict[str, Any] = {"initial_spread": spread_beside(carry_to_torch(keras_model), model)}
+    results["dropout"] = [without_dropout(model), without_dropout_in_keras(keras_model)]
     images, labels = torch.randn(case.batch, 3, case.px, case.px), torch.randint(CLASSES, (case.batch,))
     damp(model)
     settle(model, images)
-    carry_to_keras(model.state_dict(), other)
+    carry_to_keras(model.state_dict(), keras_model)
 
     model.eval()
     with torch.no_grad():
         logits = model(images).numpy()
-    same = images.permute(0, 2, 3, 1).numpy()
-    found["parameters"] = [
+    keras_images = images.permute(0, 2, 3, 1).numpy()
+    results["parameters"] = [
         sum(weight.numel() for weight in model.parameters()),
-        sum(int(np.prod(variable.shape)) for variable in other.trainable_variables),
+        sum(int(np.prod(variable.shape)) for variable in keras_model.trainable_variables),
     ]
-    found["logits"] = apart(predict(other, same), logits)
+    results["logits"] = apart(predict(keras_model, keras_images), logits)
     model.train()
-    found["losses"], gradients = train_torch(model, images, labels, rate)
+    results["losses"], gradients = train_torch(model, images, labels, rate)
     train = {"tensorflow": train_tensorflow, "jax": train_jax}[keras.backend.backend()]
-    found["keras_losses"], other_gradients = train(other, same, labels.numpy(), rate)
-    found["gradients"] = apart_together(other_gradients, gradients)
-    now, state = carry_to_torch(other), model.state_dict()
+    results["keras_losses"], keras_gradients = train(keras_model, keras_images, labels.numpy(), rate)
+    results["gradients"] = apart_together(keras_gradients, gradients)
+    final, state = carry_to_torch(keras_model), model.state_dict()
     weights = {key: state[key].numpy() for key, _ in model.named_parameters()}
-    found["weights"] = apart_together(now, weights)
-    found["statistics"] = apart_together(now, {key: state[key].numpy() for key in state if "running" in key})
-    return found
+    results["weights"] = apart_together(final, weights)
+    results["statistics"] = apart_together(final, {key: state[key].numpy() for key in state if "running" in key})
+    return results
 
 
 def spread_beside(theirs: dict[str, Any], model: nn.Module) -> float:
-    """How far standard deviations of initial weights are from PyTorch's at most, as a ratio above 1.
+    """Return the largest ratio, above 1, between standard deviations of initial weights in Keras and in PyTorch.
 
-    Of tensors of 1,000 values and more, whose own is known to a few per cent.
+    Only tensors of at least 1,000 values count, whose standard deviation is accurate to a few per cent.
     """
     ours = {name: weight.detach().numpy() for name, weight in model.named_parameters() if weight.numel() >= 1000}
     ratios = [values.std() / theirs[name].std() for name, values in ours.items() if values.std()]
@@ -98,7 +98,7 @@ def spread_beside(theirs: dict[str, Any], model: nn.Module) -> float:
 
 
 def without_dropout(model: nn.Module) -> list[float]:
-    """Two frameworks draw different numbers: nothing is dropped. The rates that there were."""
+    """Set all dropout rates to 0, because two frameworks draw different numbers. Return the original rates."""
     dropouts = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     rates = [module.p for module in dropouts]
     for module in dropouts:
@@ -116,7 +116,7 @@ def without_dropout_in_keras(model: Any) -> list[float]:
 
 @torch.no_grad()
 def settle(model: nn.Module, images: torch.Tensor) -> None:
-    """Running statistics of the batch, and scales and shifts that are not 1 and 0: else a mistake there is not seen."""
+    """Set running statistics to the batch's, and scales and shifts to values other than 1 and 0, so mistakes show."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.weight.mul_(torch.empty_like(norm.weight).uniform_(0.8, 1.2))
@@ -131,7 +131,7 @@ def settle(model: nn.Module, images: torch.Tensor) -> None:
 def train_torch(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, rate: float
 ) -> tuple[list[float], dict[str, Any]]:
-    """The loss before each step and after the last, and the first gradients."""
+    """Return the loss before each step and after the last one, and the gradients of the first step."""
     optimizer = plain_sgd(model.parameters(), rate)
     losses, first = [], {}
     for step in range(STEPS + 1):
@@ -148,19 +148,19 @@ def train_torch(
 
 
 def gradients_to_torch(model: Any, gradients: Any) -> dict[str, Any]:
-    """Gradients in the order of the model's `trainable_variables`, with PyTorch's names and order of axes."""
-    by_variable = {id(variable): one for variable, one in zip(model.trainable_variables, gradients, strict=True)}
+    """Return the gradients of the model's `trainable_variables` with PyTorch's names and order of axes."""
+    by_variable = {id(v): gradient for v, gradient in zip(model.trainable_variables, gradients, strict=True)}
     trained = [pair for pair in pairs(model) if id(pair.variable) in by_variable]
     return {pair.name: pair.to_torch(keras.ops.convert_to_numpy(by_variable[id(pair.variable)])) for pair in trained}
 
 
 def loss_of(labels: Any, logits: Any) -> Any:
-    """Mean cross-entropy."""
+    """Return the mean cross-entropy."""
     return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
 
 
 def train_tensorflow(model: Any, images: Any, labels: Any, rate: float) -> tuple[list[float], dict[str, Any]]:
-    """The same by a tape, eagerly."""
+    """Train like `train_torch`, eagerly with a gradient tape."""
     import tensorflow as tf
 
     optimizer = TorchSGD(rate)
@@ -179,7 +179,7 @@ def train_tensorflow(model: Any, images: Any, labels: Any, rate: float) -> tuple
 
 
 def train_jax(model: Any, images: Any, labels: Any, rate: float) -> tuple[list[float], dict[str, Any]]:
-    """The same by a pure function of all variables, compiled."""
+    """Train like `train_torch`, with a compiled pure function of all variables."""
     import jax
 
     optimizer = TorchSGD(rate)
@@ -203,7 +203,7 @@ def train_jax(model: Any, images: Any, labels: Any, rate: float) -> tuple[list[f
         loss, gradients, new, rest, kept = step(trained, rest, kept, images, labels)
         losses.append(float(loss))
         first = first or gradients_to_torch(model, gradients)
-        trained = new if number < STEPS else trained  # of the last one only the forward pass counts
+        trained = new if number < STEPS else trained  # the last step only gives the final loss
     everything = zip([*model.trainable_variables, *model.non_trainable_variables], [*trained, *rest], strict=True)
     for variable, value in everything:
         variable.assign(value)
@@ -211,7 +211,7 @@ def train_jax(model: Any, images: Any, labels: Any, rate: float) -> tuple[list[f
 
 
 def predict(model: Any, images: Any) -> Any:
-    """Logits; one compilation with JAX, which would else compile layer by layer."""
+    """Return the logits. Compile the whole model with JAX, which would otherwise compile layer by layer."""
     if keras.backend.backend() == "tensorflow":
         return keras.ops.convert_to_numpy(model(images, training=False))
     import jax
@@ -221,7 +221,7 @@ def predict(model: Any, images: Any) -> Any:
 
 
 def values_of(model: Any) -> list[list[Any]]:
-    """Arrays of the trained variables and of the others."""
+    """Return the arrays of the trainable and of the non-trainable variables."""
     return [[v.value for v in of] for of in (model.trainable_variables, model.non_trainable_variables)]
 
 
@@ -231,7 +231,7 @@ def apart(values: Any, reference: Any) -> float:
 
 
 def apart_together(values: dict[str, Any], reference: dict[str, Any]) -> float | None:
-    """Of all arrays named in the reference as one; None of a network that has no such thing."""
+    """Return the difference of all arrays of `reference`, concatenated, or None if `reference` is empty."""
     if not reference:
         return None
     return apart(*(np.concatenate([side[key].ravel() for key in reference]) for side in (values, reference)))

@@ -1,4 +1,4 @@
-"""A process with one of Keras's back ends (KERAS_BACKEND); the last line is JSON, job by job.
+"""Run jobs in a process with one Keras back end (KERAS_BACKEND). The last line of output is JSON, keyed by job.
 
 `python -m tests.keras_checks counts carrying float32:resnet50 float64:resnet50 ...`
 """
@@ -24,17 +24,17 @@ from labkit.models.in_keras.layers import Layers
 from tests.keras_beside_torch import apart, compare, predict
 
 
-@patch.multiple(Layers, _normal=lambda *_: "zeros", _uniform=lambda *_: "zeros")  # drawing them takes longest
+@patch.multiple(Layers, _normal=lambda *_: "zeros", _uniform=lambda *_: "zeros")  # drawing weights takes longest
 def counts() -> dict[str, list[Any]]:
-    """Trainable values of every variant on the smallest images, in the order of `variants`."""
-    found: dict[str, list[Any]] = {}
+    """Return the number of trainable values of every variant at the smallest image size, in the order of `variants`."""
+    values_of: dict[str, list[Any]] = {}
     for name in in_keras.KERAS_MODELS:
         for image_px, stem, head in variants(name):
             if image_px != input_sizes(name)[0]:
                 continue
             model = in_keras.build(name, image_px=image_px, stem=stem, head=head)
-            found.setdefault(name, []).append(trainable(model))
-    return found
+            values_of.setdefault(name, []).append(trainable(model))
+    return values_of
 
 
 def trainable(model: Any) -> int:
@@ -42,7 +42,7 @@ def trainable(model: Any) -> int:
 
 
 def carrying() -> dict[str, Any]:
-    """Of a small network whose matrix takes 2x3 features of 4 channels flat."""
+    """Check carrying of weights for a small network whose dense layer takes 2x3 flattened features of 4 channels."""
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(24, 5)).eval()
     layers = keras.layers
@@ -53,7 +53,7 @@ def carrying() -> dict[str, Any]:
         ours[1].weight.uniform_()
     carry_to_keras(ours.state_dict(), theirs)
     images = torch.randn(2, 3, 4, 5)
-    same = images.permute(0, 2, 3, 1).numpy()
+    keras_images = images.permute(0, 2, 3, 1).numpy()
     before = ours(images).detach().numpy()
     back = carry_to_torch(theirs)
     returned = all(
@@ -62,7 +62,7 @@ def carrying() -> dict[str, Any]:
     with torch.no_grad():
         for weight in ours.parameters():
             weight.zero_()
-    after = predict(theirs, same)
+    after = predict(theirs, keras_images)
     state = {name: value.numpy() for name, value in ours.state_dict().items()}
     wrong = {
         "more": {**state, "4.weight": state["3.weight"]},
@@ -74,7 +74,7 @@ def carrying() -> dict[str, Any]:
         "names": sorted(back),
         "returned": returned,
         "refused": {case: refusal(lambda given=given: carry_to_keras(given, theirs)) for case, given in wrong.items()},
-        "unchanged": apart(predict(theirs, same), after),
+        "unchanged": apart(predict(theirs, keras_images), after),
         "flattened": [pair.flattened for pair in pairs(theirs) if pair.flattened],
     }
 
@@ -88,7 +88,7 @@ def refusal(attempt: Any) -> str:
 
 
 def optimiser() -> dict[str, float]:
-    """Five steps of an array with gradients that are given, at rates that change: ours and Keras's beside PyTorch's."""
+    """Return relative differences of labkit's and Keras's SGD to PyTorch's, after five steps at changing rates."""
     rng = np.random.default_rng(0)
     start, gradients = rng.standard_normal(50), rng.standard_normal((5, 50))
     rates = (0.1, 0.1, 0.02, 0.3, 0.05)
@@ -98,7 +98,7 @@ def optimiser() -> dict[str, float]:
         theirs.param_groups[0]["lr"] = rate
         weight.grad = torch.tensor(gradient)
         theirs.step()
-    found = {}
+    difference_of = {}
     for name, make in {
         "ours": lambda: TorchSGD(rates[0], momentum=0.9, decay=0.05),
         "keras": lambda: keras.optimizers.SGD(rates[0], momentum=0.9, weight_decay=0.05),
@@ -107,12 +107,12 @@ def optimiser() -> dict[str, float]:
         for rate, gradient in zip(rates, gradients, strict=True):
             optimizer.learning_rate.assign(rate)
             optimizer.apply([keras.ops.convert_to_tensor(gradient, "float64")], [variable])
-        found[name] = apart(keras.ops.convert_to_numpy(variable), weight.detach().numpy())
-    return found
+        difference_of[name] = apart(keras.ops.convert_to_numpy(variable), weight.detach().numpy())
+    return difference_of
 
 
 def seeds() -> list[float]:
-    """First weights of two models of the same seed and of one of another."""
+    """Return the first weight of each of three models: two with the same seed and one with another seed."""
     models = [in_keras.build("vgg16", head="head512", classes=10, seed=seed) for seed in (3, 3, 4)]
     return [float(carry_to_torch(model)["features.0.weight"].ravel()[0]) for model in models]
 
@@ -122,11 +122,11 @@ JOBS = {"counts": counts, "carrying": carrying, "optimiser": optimiser, "seeds":
 
 def main() -> None:
     torch.set_num_threads(1)
-    found = {}
+    results = {}
     for job in sys.argv[1:]:
         precision, _, name = job.rpartition(":")
-        found[job] = compare(name, precision) if precision else JOBS[name]()
-    print(json.dumps(found))
+        results[job] = compare(name, precision) if precision else JOBS[name]()
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process of one framework of Keras that trains with labkit's loop; the last line is JSON, job by job.
+"""Train with labkit's loop in a process with one Keras back end. The last line of output is JSON, keyed by job.
 
 `KERAS_BACKEND=tensorflow python -m tests.keras_steps function xla ...`: jobs are engines, `gate` and `dropout`.
 """
@@ -30,9 +30,9 @@ from labkit.workloads import build_workload
 from tests.keras_beside_torch import settle
 
 FRAMEWORK = f"keras-{keras.backend.backend()}"
-BATCH, RATE = 16, 1e-3  # small steps: at a larger rate three would compare rounding (`keras_beside_torch`)
-ORDER = (0, 0, 1, 0)  # batches of the steps that are compared: one again, whose loss says what steps did, and another
-MORE = 2  # steps after those, each on another batch
+BATCH, RATE = 16, 1e-3  # a small rate: at a larger one, three steps would compare rounding (`keras_beside_torch`)
+ORDER = (0, 0, 1, 0)  # batch of each compared step: batch 0 repeats, so its loss shows the effect of the steps
+MORE = 2  # steps after those in ORDER, each on a new batch
 PIXELS = Pixels(32, (127.0, 126.0, 128.0), (74.0, 73.0, 75.0))
 
 
@@ -46,9 +46,9 @@ def images() -> DataSet:
 
 
 def steps(job: str) -> dict[str, Any]:
-    """Losses of the steps beside PyTorch's on the same weights and batches, and how often the step was traced.
+    """Return the losses of the steps and of PyTorch's on equal weights and batches, and the number of traces.
 
-    `xla:2` is on two devices, each of which normalises its own half of the images.
+    Job `xla:2` trains on two devices, each of which normalises its own half of the batch.
     """
     engine, _, number_of_devices = job.partition(":")
     devices = int(number_of_devices or 1)
@@ -60,7 +60,7 @@ def steps(job: str) -> dict[str, Any]:
         prepare()
         phases.append(name)
     for number in ORDER:
-        if not training.steps:  # preparing may have taken the first one
+        if not training.steps:  # a preparation may have taken the first step
             training.update(noise(number))
         losses.append(training.take_loss())
     after_three = training.traces
@@ -69,8 +69,8 @@ def steps(job: str) -> dict[str, Any]:
     training.wait()
     mean = training.take_loss()
     training.store()
-    now = carry_to_torch(training.model)
-    weights = [name for name in now if "running" not in name]
+    final = carry_to_torch(training.model)
+    weights = [name for name in final if "running" not in name]
     return {
         "losses": losses,
         "torch": expected,
@@ -78,7 +78,7 @@ def steps(job: str) -> dict[str, Any]:
         "traces": training.traces,
         "traces_after_three": after_three,
         "finite": bool(np.isfinite(mean)),
-        "moved": sum(not np.array_equal(now[name], state[name]) for name in weights),
+        "moved": sum(not np.array_equal(final[name], state[name]) for name in weights),
         "weights": len(weights),
         "none_after": bool(np.isnan(training.take_loss())),
     }
@@ -86,7 +86,7 @@ def steps(job: str) -> dict[str, Any]:
 
 @cache
 def in_pytorch(devices: int) -> tuple[dict[str, Any], list[float], dict[str, Any]]:
-    """The weights that all begin with, the losses of the steps in `ORDER`, and the weights after those."""
+    """Return PyTorch's initial weights, the losses of the steps in `ORDER`, and the weights after those steps."""
     torch.manual_seed(0)
     model = build("resnet50", classes=10)
     damp(model)
@@ -105,50 +105,50 @@ def in_pytorch(devices: int) -> tuple[dict[str, Any], list[float], dict[str, Any
 
 
 def noise(seed: int) -> HostBatch:
-    """Random bytes: images that are alike would leave batch norm little to divide by, and make rounding large."""
+    """Return random images and labels. Similar images would give batch norm a small divisor and amplify rounding."""
     random = np.random.default_rng(seed)
     images = random.integers(0, 256, (BATCH, 3, PIXELS.edge_px, PIXELS.edge_px), dtype=np.uint8)
     return images, random.integers(0, 10, BATCH).astype(np.int32)
 
 
 def as_torch(images: Any) -> torch.Tensor:
-    """Normalised as the loop does it."""
+    """Return images that are normalised as in the loop."""
     mean, std = (torch.tensor(levels).view(1, 3, 1, 1) for levels in (PIXELS.mean, PIXELS.std))
     return (torch.from_numpy(images).float() - mean) / std
 
 
 def gate() -> dict[str, Any]:
-    """What the gate says of a step that is right, and of one that reads other images or has other weights.
+    """Return the gate's results for a correct step, for a step on other images and for one with other weights.
 
-    The first step after the gate is at the initial weights, on the first batch, again.
+    `restarted` holds the losses after and before the gate, which must restore the initial weights and the first batch.
     """
     engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for case in ("right", "other images", "other weights"):
         workload: Any = build_workload(trial(engine, classes=1000), images())
         training: KerasTraining = workload.training
         initial = training.loss_without_dropout(workload._batch) if case == "right" else None
-        right = workload._batch
+        first_batch = workload._batch
         if case == "other images":
-            workload._batch = (right[0][::-1].copy(), right[1])
+            workload._batch = (first_batch[0][::-1].copy(), first_batch[1])
         try:
             for name, prepare in workload.preparations():
                 prepare()
                 if name == "weights" and case == "other weights":
                     for variable in training.model.trainable_variables[-2:]:
                         variable.assign(variable * 1.5)
-                workload._batch = right if name == "first_step" else workload._batch
+                workload._batch = first_batch if name == "first_step" else workload._batch
             workload.check()
-            found[case] = workload.facts["gate"]
+            results[case] = workload.facts["gate"]
             workload.step()
-            found["restarted"] = [workload.read_loss(), initial]
+            results["restarted"] = [workload.read_loss(), initial]
         except GateError as error:
-            found[case] = str(error)
-    return found
+            results[case] = str(error)
+    return results
 
 
 def dropout() -> dict[str, Any]:
-    """Of a network that drops values: PyTorch's loss with nothing dropped, and a step that still drops."""
+    """Return the gate's losses without dropout, the first step's loss with dropout, and the dropout rates."""
     engine = "xla" if FRAMEWORK == "keras-jax" else "eager"
     dropping = replace(trial(engine, batch=4, classes=1000), model="vgg16", head="head512")
     workload: Any = build_workload(dropping, images())
@@ -160,6 +160,6 @@ def dropout() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    reference._in_a_process = reference._compute  # PyTorch is in this one
+    reference._in_a_process = reference._compute  # PyTorch is loaded in this process
     jobs = {"gate": gate, "dropout": dropout}
     print(json.dumps({job: jobs[job]() if job in jobs else steps(job) for job in sys.argv[1:]}))

@@ -1,4 +1,4 @@
-"""What is costly to make is made once in a run of the tests, also where several processes share them out."""
+"""Expensive folders that are made once in a test run, also if several pytest processes share the tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder as `make` has filled it for the first process that asks; the others wait, and must not write to it."""
+    """Return a folder that `make` fills in the first process that asks. Others wait, and must not write to it."""
     base = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # each has a folder of its own in that of all
+    if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has its own folder inside the shared folder
         base = base.parent
     folder, made = base / name, base / f"{name}.made"
     with (base / f"{name}.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""A trial's workload in this process, made ready as a worker makes it."""
+"""A trial's workload in this process, prepared as a worker prepares it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.workloads import Prepared, build_workload
 
 
 def prepared(trial: Trial, data: DataSet) -> Any:
-    """Its preparations are done, its first step is not."""
+    """Return the trial's workload after its preparations and before its first step."""
     workload = build_workload(trial, data)
     assert isinstance(workload, Prepared)
     for _, prepare in workload.preparations():
@@ -23,14 +23,14 @@ def prepared(trial: Trial, data: DataSet) -> Any:
 
 
 def checked(trial: Trial, data: DataSet) -> Any:
-    """It has passed its gate too."""
+    """Return the trial's prepared workload after it has passed its gate."""
     workload = prepared(trial, data)
     workload.check()
     return workload
 
 
 def predicting(data: DataSet, **fields: Any) -> Any:
-    """A prepared prediction of this data."""
+    """Return a prepared inference workload on `data`. `fields` are those of its trial."""
     return prepared(Trial(workload="infer", data=data.name, data_checksum=data.checksum, **fields), data)
 
 
@@ -47,7 +47,7 @@ def loading(
     memory_format: MemoryFormat = "contiguous",
     **options: Any,
 ) -> Any:
-    """A loader of this kind, whose images are prepared so."""
+    """Return a loader of the class `kind` that prepares images as the arguments say."""
     about: dict[str, Any] = {"image_px": image_px, "memory_format": memory_format}
     prepare = Preparation(device=torch.device(device), mean=mean, std=std, seed=seed, augment=augment, **about)
     return kind(split, prepare=prepare, seed=seed, **options)

@@ -1,4 +1,4 @@
-"""Interpreters with pretended frameworks: a Python that has what a worker needs, and nothing else but what is given."""
+"""Interpreters with pretended frameworks: a Python with only a worker's needs and the given packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from labkit.bootstrap import WORKER_NEEDS
 from labkit.places import ROOT
 
-# What the packages above need in turn.
+# The dependencies of WORKER_NEEDS.
 BELOW = (
     "annotated-types",
     "pydantic-core",
@@ -40,9 +40,9 @@ def devices(kind=None):
 def interpreter(
     folder: Path, *, packages: Mapping[str, str], code: Mapping[str, str] | None = None, needs: bool = True
 ) -> Path:
-    """A Python in `folder` that has `packages` (name -> version), whose modules hold `code`, empty without it.
+    """Write and return a Python in `folder` that has `packages` (name -> version).
 
-    `needs` says whether it also has what labkit's workers import.
+    `code` holds their source by name; other modules hold a `__version__`. `needs` adds what labkit's workers import.
     """
     site = folder / "site"
     site.mkdir(parents=True)
@@ -56,14 +56,14 @@ def interpreter(
     for name in (*WORKER_NEEDS, *BELOW) if needs else ():
         _link(name, site)
     python = folder / "python"
-    # -S: without the packages of this environment, among which are the real frameworks.
+    # -S hides the packages of this environment, among them the real frameworks.
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:{ROOT}" exec "{sys.executable}" -S "$@"\n')
     python.chmod(0o755)
     return python
 
 
 def _link(name: str, site: Path) -> None:
-    """Show an installed package there too."""
+    """Link the files of an installed package into `site`."""
     distribution = importlib.metadata.distribution(name)
     tops = {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}
     for top in tops:

@@ -1,4 +1,4 @@
-"""Which processes a test has started, and waiting for what they do."""
+"""The processes that a test has started, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import psutil
 
-PATIENCE_S = 150.0  # for what takes a second on a machine with nothing else to do; half of a test's own limit
+PATIENCE_S = 150.0  # for conditions that take a second on an idle machine; half of a test's time limit
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true at all: how soon says more of the machine than of the code."""
+    """Return whether `condition` becomes true within PATIENCE_S. The time depends mostly on the machine."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -22,42 +22,42 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def alive(found: psutil.Process) -> bool:
+def alive(process: psutil.Process) -> bool:
     try:
-        return found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
 def workers_now() -> list[psutil.Process]:
-    """Every process that came from this test.
+    """Return every live process that this test has started, except for its own.
 
-    Known by the lock file's name, which is each test's own and stands in its children's environment.
+    Each test has its own lock file. A process belongs to the test if its environment names that file.
     """
-    found = []
+    processes = []
     for candidate in psutil.process_iter():
         try:
             if alive(candidate) and candidate.environ().get("LABKIT_LOCK") == os.environ["LABKIT_LOCK"]:
-                found.append(candidate)
+                processes.append(candidate)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return [candidate for candidate in found if candidate.pid != os.getpid()]
+    return [candidate for candidate in processes if candidate.pid != os.getpid()]
 
 
 @contextmanager
 def nothing_left_running() -> Iterator[None]:
-    """What is done within ends all processes that it starts."""
+    """Assert that the body of the `with` statement ends all processes that it starts. Kill any that are left."""
     yield
     gone = eventually(lambda: not workers_now())
     left = workers_now()
-    for one in left:
-        one.kill()
+    for process in left:
+        process.kill()
     assert gone, f"left running: {left}"
 
 
 def ranks_now() -> list[psutil.Process]:
-    """Those of them that are ranks."""
-    return [one for one in workers_now() if "labkit.run.rank" in _command(one)]
+    """Return those processes of `workers_now` that are ranks."""
+    return [process for process in workers_now() if "labkit.run.rank" in _command(process)]
 
 
 def _command(process: psutil.Process) -> str:

@@ -1,7 +1,7 @@
-"""Nodes without Slurm: the same process started several times on this machine, each where its node is.
+"""Nodes without Slurm: the process of each node runs on this machine, or where its command leads.
 
-As a program, `python -m tests.several_nodes COMMANDS`, what starts them: it takes a JSON list of commands, starts each
-with its number, and ends with them; soon after one has ended badly, as srun does.
+`python -m tests.several_nodes COMMANDS` starts them. COMMANDS is a JSON list. The program gives each command its node
+number and ends with the commands. Like srun, it terminates all of them soon after one has failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from labkit.run.protocol import ADDRESS, NODE
 
 @dataclass(frozen=True)
 class Beside:
-    """Nodes that differ in what stands before their command. `address` is the runner's, as each of them reaches it."""
+    """Nodes with a prefix each (`before`) to the same command. `address` is where nodes reach the runner."""
 
     before: tuple[tuple[str, ...], ...] = ((), ())
     address: str = "127.0.0.1"
@@ -31,7 +31,7 @@ class Beside:
         return len(self.before)
 
     def start(self, number: int, environment: dict[str, str], log: BinaryIO) -> subprocess.Popen[bytes]:
-        commands = [[*one, *ON_EACH_NODE] for one in self.before[:number]]
+        commands = [[*prefix, *ON_EACH_NODE] for prefix in self.before[:number]]
         return subprocess.Popen(
             [sys.executable, "-m", "tests.several_nodes", json.dumps(commands)],
             stdin=subprocess.DEVNULL,

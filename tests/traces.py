@@ -1,4 +1,4 @@
-"""Traces made by hand: seconds as they are easily added up, and files as PyTorch's profiler writes them."""
+"""Traces made by hand: events with round times in seconds, and files in the format of PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ADDITION = (
     ">(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)"
 )
 REDUCTION = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-HOST = 1  # its main thread
+HOST = 1  # the main thread
 
 
 @dataclass(frozen=True)
 class Event:
-    """One of `Events`."""
+    """A row of `Events`."""
 
     name: str
     kind: Kind
@@ -46,42 +46,42 @@ class Event:
 
 
 def columns(events: Iterable[Event]) -> Events:
-    """The events as a trace holds them."""
+    """Return the events in columns, as a trace holds them."""
     events = list(events)
-    names = list(dict.fromkeys(one.name for one in events))
-    times = ([one.began_s for one in events], [one.ended_s for one in events])
+    names = list(dict.fromkeys(event.name for event in events))
+    times = ([event.began_s for event in events], [event.ended_s for event in events])
     whole = ("stream", "device", "correlation", "bytes")
     return Events(
         names,
-        np.array([names.index(one.name) for one in events], dtype=np.int64),
-        np.array([CODES[one.kind] for one in events], dtype=np.int64),
+        np.array([names.index(event.name) for event in events], dtype=np.int64),
+        np.array([CODES[event.kind] for event in events], dtype=np.int64),
         *(np.array(column, dtype=float) for column in times),
-        *(np.array([getattr(one, name) for one in events], dtype=np.int64) for name in whole),
+        *(np.array([getattr(event, name) for event in events], dtype=np.int64) for name in whole),
     )
 
 
 def ranged(name: str, began_s: float, ended_s: float, *, thread: int = HOST) -> Event:
-    """A range that somebody marked."""
+    """Return a range that a program has marked."""
     return Event(name, "range", began_s, ended_s, thread)
 
 
 def step(began_s: float, ended_s: float) -> Event:
-    """One of labkit's steps."""
+    """Return the range of a step of labkit."""
     return ranged(STEP, began_s, ended_s)
 
 
 def section(name: str, began_s: float, ended_s: float) -> Event:
-    """One of a step's sections."""
+    """Return the range of a section of a step."""
     return ranged(SECTION + name, began_s, ended_s)
 
 
 def call(name: str, began_s: float, ended_s: float, *, number: int = 0, thread: int = HOST) -> Event:
-    """A call of CUDA's."""
+    """Return a call of the CUDA API."""
     return Event(name, "call", began_s, ended_s, thread, correlation=number)
 
 
 def operator(name: str, began_s: float, ended_s: float, *, thread: int = HOST) -> Event:
-    """An operator of PyTorch's."""
+    """Return an operator of PyTorch."""
     return Event(name, "operator", began_s, ended_s, thread)
 
 
@@ -96,12 +96,12 @@ def work(
     device: int = 0,
     size: int = 0,
 ) -> Event:
-    """A kernel, copy or fill of a device."""
+    """Return a kernel, copy or fill on a device."""
     return Event(name, kind, began_s, ended_s, stream, device, number, size)
 
 
 def launched(name: str, at_s: float, began_s: float, ended_s: float, number: int, **more: Any) -> list[Event]:
-    """A kernel with its call, which takes an eighth of a second from `at_s` on."""
+    """Return a kernel and its launch call, which takes an eighth of a second from `at_s` on."""
     return [
         call("cudaLaunchKernel", at_s, at_s + 0.125, number=number, thread=more.pop("thread", HOST)),
         work(name, began_s, ended_s, number=number, **more),
@@ -109,32 +109,32 @@ def launched(name: str, at_s: float, began_s: float, ended_s: float, number: int
 
 
 def rows(events: list[Event]) -> list[dict[str, Any]]:
-    """Events as the rows of a file, in microseconds, with rows between them that are no events."""
+    """Return the events as the rows of a file, in microseconds, with other rows between them."""
     made: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "ts": 0, "pid": 1, "tid": 0, "args": {"name": "python"}}
     ]
-    for one in events:
+    for event in events:
         args: dict[str, Any] = {"External id": 5}
-        if one.kind in ("kernel", "copy", "fill"):
-            args |= {"stream": one.stream, "device": one.device}
-        if one.correlation:
-            args["correlation"] = one.correlation
-        if one.kind in ("copy", "fill"):
-            args["bytes"] = one.bytes
-        row = {"ph": "X", "cat": CATEGORIES[one.kind], "name": one.name, "pid": 1, "tid": one.stream}
-        times = {"ts": one.began_s * 1e6 + 5e12, "dur": (one.ended_s - one.began_s) * 1e6}
+        if event.kind in ("kernel", "copy", "fill"):
+            args |= {"stream": event.stream, "device": event.device}
+        if event.correlation:
+            args["correlation"] = event.correlation
+        if event.kind in ("copy", "fill"):
+            args["bytes"] = event.bytes
+        row = {"ph": "X", "cat": CATEGORIES[event.kind], "name": event.name, "pid": 1, "tid": event.stream}
+        times = {"ts": event.began_s * 1e6 + 5e12, "dur": (event.ended_s - event.began_s) * 1e6}
         made += [{**row, **times, "args": args}, {"ph": "s", "id": 1, "ts": 0, "cat": "ac2g", "name": "ac2g", "tid": 1}]
     return made
 
 
 def text(events: list[Event]) -> str:
-    """A file of the profiler."""
+    """Return the text of a profiler's file."""
     head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}]}
     return json.dumps({**head, "traceEvents": rows(events), "traceName": "trace.json"}, indent=2)
 
 
 def written(events: list[Event], file: Path) -> Path:
-    """The file, packed where its name says so."""
+    """Write the profiler's file, compressed if its name ends in `.gz`, and return its path."""
     packed = text(events).encode()
     file.write_bytes(gzip.compress(packed) if file.suffix == ".gz" else packed)
     return file

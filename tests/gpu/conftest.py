@@ -1,4 +1,4 @@
-"""Each test on a GPU begins as the first one does, whatever ran before it."""
+"""Give each test on a GPU the same initial state, whatever ran before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labkit.measure import free_memory, reset_compiler
 
 @pytest.fixture(scope="session", autouse=True)
 def _modules_are_set_aside() -> None:
-    """What is imported by now stays to the end, and no collection after a test need look through it."""
+    """Exclude the modules imported so far from garbage collection, because they stay until the end."""
     pytest.importorskip("torch")
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
 """Two ranks that share one GPU, started by torchrun: `python -m tests.gpu.ranks_on_one_device TRIALS`.
 
-The project itself lets ranks share a device for whole training runs only, by Gloo. Here they do it by NCCL and in
-captured steps, since only what they compute is asked, and not how long it takes. TRIALS is a JSON list of fields of
-trials; rank 0 prints a line of JSON for each: what the ranks' gates said (None: passed), and the facts of rank 0.
+The project lets ranks share a device only for whole training runs, over Gloo. Here they use NCCL and captured steps,
+because the tests check results, not times. TRIALS is a JSON list of trials' fields. For each trial, rank 0 prints a
+line of JSON: the message of each rank's gate (None if it passed), and the facts of rank 0.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def main() -> None:
     assert team is not None
     for fields in json.loads(sys.argv[1]):
         with ranks.working_as(team):
-            said, facts = outcome(fields)
-        told = team.gather(said)
+            message, facts = outcome(fields)
+        messages = team.gather(message)
         if world.rank == 0:
-            print(json.dumps({"said": told, "facts": facts}), flush=True)
+            print(json.dumps({"said": messages, "facts": facts}), flush=True)
     world.wait_for_all()
 
 
 def outcome(fields: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """What the gate says, and the facts."""
+    """Return the message of the gate, or None if the trial passes, and the facts."""
     data = open_data(fields["data"])
     workload = prepared(trial_from_dict({**fields, "data_checksum": data.checksum}), data)
     try:
@@ -50,4 +50,4 @@ def outcome(fields: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    os._exit(0)  # as the project's ranks leave: threads of NCCL have been seen to abort in Python's own way
+    os._exit(0)  # the project's ranks end like this: on Python's normal exit, threads of NCCL have aborted

@@ -1,4 +1,4 @@
-"""Cases of a test that take minutes together: `LABKIT_SLOW=1` asks for them."""
+"""Cases of a test that together take minutes. They run with `LABKIT_SLOW=1`."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 
 def slow(*values: object) -> list[Any]:
-    """Parameters of `pytest.mark.parametrize` that are marked as slow."""
+    """Return parameters for `pytest.mark.parametrize` that are marked as slow."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]

@@ -1,4 +1,4 @@
-"""The captured and compiled engines, the device's loader and the update in one kernel, on a real GPU."""
+"""The captured and compiled engines, the device's loader and the one-kernel update, on a real GPU."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def loader_of(data: DataSet, **options: Any) -> DeviceLoader:
 @pytest.mark.parametrize("one_kernel", [True, False])
 @pytest.mark.parametrize("image_px", [32, 224])
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
-def test_the_loaders_kernel_makes_what_the_plain_preparation_makes(
+def test_the_loaders_kernel_prepares_the_same_images_as_pytorchs_operators(
     data: DataSet, memory_format: Any, image_px: int, one_kernel: bool
 ) -> None:
     loader = loader_of(data, memory_format=memory_format, image_px=image_px, one_kernel=one_kernel)
-    plain = Preparation(
+    by_operators = Preparation(
         device=torch.device("cuda"),
         mean=data.mean,
         std=data.std,
@@ -68,7 +68,7 @@ def test_the_loaders_kernel_makes_what_the_plain_preparation_makes(
     for _ in range(3):
         images, labels = loader.next_batch()
         chosen = order.take(64)
-        expected = plain(torch.from_numpy(data.train.images[chosen]).cuda())
+        expected = by_operators(torch.from_numpy(data.train.images[chosen]).cuda())
         assert torch.allclose(images, expected, atol=2e-5)
         assert labels.tolist() == data.train.labels[chosen].tolist()
         assert images.is_contiguous(
@@ -79,14 +79,14 @@ def test_the_loaders_kernel_makes_what_the_plain_preparation_makes(
 def test_every_sample_comes_once_an_epoch_also_over_the_end_of_the_ring(
     data: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labkit.data.device_loader.PART", 100)  # 3000 samples are thirty parts of a ring of two
+    monkeypatch.setattr("labkit.data.device_loader.PART", 100)  # 3,000 samples are thirty parts, and the ring holds two
     loader, order = loader_of(data, batch=64), EpochOrder(len(data.train), seed=3)
     for _ in range(150):
         _, labels = loader.next_batch()
         assert labels.tolist() == data.train.labels[order.take(64)].tolist()
 
 
-def test_flips_and_crops_are_those_of_a_padded_image_and_come_again_after_a_rewind(data: DataSet) -> None:
+def test_flips_and_crops_are_taken_from_the_padded_image_and_repeat_after_a_rewind(data: DataSet) -> None:
     loader = loader_of(data, batch=256, augment=Augment(flip=True, crop=True))
     images, _ = (t.clone() for t in loader.next_batch())
     mean, std = (torch.tensor(v, device="cuda").view(1, 3, 1, 1) for v in (data.mean, data.std))
@@ -104,27 +104,29 @@ def test_flips_and_crops_are_those_of_a_padded_image_and_come_again_after_a_rewi
     assert bool(found.all()), "every image is a crop of its own padded, perhaps flipped, image"
     assert 90 < int(seen[1].sum()) < 166, "about half are flipped"
     for places in (seen.sum((0, 2)), seen.sum((0, 1))):
-        assert int(places.min()) > 9 and int(places.max()) < 55, "each of the nine shifts is as likely, about 28 each"
+        assert int(places.min()) > 9 and int(places.max()) < 55, (
+            "the nine shifts are equally likely, about 28 images each"
+        )
     loader.rewind()
-    again, _ = loader.next_batch()
-    assert torch.equal(again, images)
-    other, _ = loader.next_batch()
-    assert not torch.equal(other, images)
+    repeated, _ = loader.next_batch()
+    assert torch.equal(repeated, images)
+    later, _ = loader.next_batch()
+    assert not torch.equal(later, images)
 
 
-def test_ranks_together_make_the_images_that_one_device_would(data: DataSet) -> None:
+def test_ranks_together_make_the_images_of_one_device(data: DataSet) -> None:
     augment = Augment(flip=True, crop=True)
     whole = loader_of(data, batch=64, augment=augment)
-    own = [loader_of(data, batch=32, augment=augment, shard=Shard(rank, 2)) for rank in range(2)]
+    loaders = [loader_of(data, batch=32, augment=augment, shard=Shard(rank, 2)) for rank in range(2)]
     for _ in range(3):
         images, labels = whole.next_batch()
-        parts = [one.next_batch() for one in own]
-        assert torch.equal(labels, torch.cat([one[1] for one in parts]))
-        assert torch.equal(images, torch.cat([one[0] for one in parts]))
+        parts = [loader.next_batch() for loader in loaders]
+        assert torch.equal(labels, torch.cat([part[1] for part in parts]))
+        assert torch.equal(images, torch.cat([part[0] for part in parts]))
 
 
 @pytest.mark.parametrize("parts", [[[0, 1, 2, 3, 4, 5]], [[4], [0], [5, 1], [3, 2]]], ids=["whole", "in parts"])
-def test_the_update_in_one_kernel_is_pytorchs_sgd(parts: list[list[int]]) -> None:
+def test_the_update_in_one_kernel_equals_pytorchs_sgd(parts: list[list[int]]) -> None:
     from labkit.engines.master_sgd import MasterSGD, to_half
 
     torch.manual_seed(0)
@@ -137,18 +139,18 @@ def test_the_update_in_one_kernel_is_pytorchs_sgd(parts: list[list[int]]) -> Non
     ours = MasterSGD(model, exact, lr=torch.tensor(0.05, device="cuda"), momentum=0.9, weight_decay=5e-4)
     ours.arrange(parts)
     for _ in range(4):
-        for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
+        for weight, reference in zip(model.parameters(), plain.parameters(), strict=True):
             weight.grad = torch.randn_like(weight)
-            other.grad = weight.grad.float()
+            reference.grad = weight.grad.float()
         ours.bind()
         ours.step()
         peer.step()
-    for master, weight, other in zip(ours.masters, model.parameters(), plain.parameters(), strict=True):
-        assert torch.allclose(master, other, atol=1e-6)
+    for master, weight, reference in zip(ours.masters, model.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(master, reference, atol=1e-6)
         assert torch.equal(weight, master.to(weight.dtype)), "the model computes with the rounded master"
 
 
-def test_an_update_leaves_alone_what_others_update() -> None:
+def test_an_update_changes_only_the_shares_of_its_rank() -> None:
     from labkit.engines.master_sgd import MasterSGD, to_half
 
     torch.manual_seed(0)
@@ -167,16 +169,16 @@ def test_an_update_leaves_alone_what_others_update() -> None:
             weight.grad = torch.randn_like(weight)
         ours.bind()
         ours.step()
-        made.append([one.detach().flatten() for one in (*ours.masters, *ours.momenta, *copied.parameters())])
-    before = [*exact, *(torch.zeros_like(one) for one in exact), *model.parameters()]
+        made.append([state.detach().flatten() for state in (*ours.masters, *ours.momenta, *copied.parameters())])
+    before = [*exact, *(torch.zeros_like(state) for state in exact), *model.parameters()]
     for number, (whole, part, old) in enumerate(zip(*made, before, strict=True)):
         first, last = shares.get(number % 4, (0, whole.numel()))
-        mine = torch.arange(whole.numel(), device="cuda")
-        mine = (mine >= first) & (mine < last)
-        assert torch.equal(part, torch.where(mine, whole, old.detach().flatten()))
+        in_share = torch.arange(whole.numel(), device="cuda")
+        in_share = (in_share >= first) & (in_share < last)
+        assert torch.equal(part, torch.where(in_share, whole, old.detach().flatten()))
 
 
-def test_a_weight_that_is_its_own_master_is_so_wherever_it_is_moved() -> None:
+def test_a_moved_fp32_weight_is_its_own_master_again_after_arrange() -> None:
     from labkit.engines.master_sgd import MasterSGD
 
     model = torch.nn.Linear(300, 70).cuda()
@@ -206,14 +208,14 @@ def test_a_weight_that_is_its_own_master_is_so_wherever_it_is_moved() -> None:
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
-def test_a_captured_step_computes_what_the_plain_one_does(data: DataSet, model: str, fields: dict[str, Any]) -> None:
+def test_a_captured_step_computes_the_same_as_the_baseline(data: DataSet, model: str, fields: dict[str, Any]) -> None:
     workload = prepared(Trial(model=model, batch=64, **fields), data)
     workload.check()
     assert workload.facts["gate"]["steps"] == 3
 
 
 @pytest.mark.slow
-def test_a_compiled_and_captured_step_computes_what_the_plain_one_does(data: DataSet) -> None:
+def test_a_compiled_and_captured_step_computes_the_same_as_the_baseline(data: DataSet) -> None:
     workload = prepared(Trial(model="resnet18", batch=64, **{**TUNED, "engine": "compile+graph"}), data)
     workload.check()
 
@@ -231,7 +233,7 @@ def another_rate(workload: TrainWorkload) -> None:
 
 
 @pytest.mark.parametrize("fault", [broken_momentum, stale_images, another_rate])
-def test_the_gate_finds_a_step_that_does_something_else(data: DataSet, fault: Any) -> None:
+def test_the_gate_finds_a_faulty_step(data: DataSet, fault: Any) -> None:
     workload = build_workload(Trial(model="resnet50", batch=64, **TUNED), data)
     assert isinstance(workload, TrainWorkload)
     for name, prepare in workload.preparations():
@@ -260,7 +262,7 @@ def statistics_stand_still(model: Any) -> None:
 @pytest.mark.parametrize(
     ("fault", "place"), [(wrong_sign, "weight"), (statistics_stand_still, "running statistic")], ids=["sign", "still"]
 )
-def test_the_gate_finds_what_a_single_layer_does_wrong(data: DataSet, fault: Any, place: str) -> None:
+def test_the_gate_finds_a_fault_of_a_single_layer(data: DataSet, fault: Any, place: str) -> None:
     workload = build_workload(Trial(model="resnet50", batch=64, **{**TUNED, "optimizer": "sgd_fused"}), data)
     assert isinstance(workload, TrainWorkload)
     for name, prepare in workload.preparations():
@@ -271,7 +273,7 @@ def test_the_gate_finds_what_a_single_layer_does_wrong(data: DataSet, fault: Any
         workload.check()
 
 
-def test_captured_training_learns_and_comes_again_after_a_restart() -> None:
+def test_captured_training_learns_and_repeats_after_a_restart() -> None:
     digits = open_data("digits")
     trial = Trial(model="resnet18", batch=64, data="digits", classes=10, epochs=4, schedule="one_cycle", **TUNED)
     workload = prepared(trial, digits)
@@ -287,4 +289,4 @@ def test_captured_training_learns_and_comes_again_after_a_restart() -> None:
         assert scores.images == len(digits.val) and scores.top1 > 0.9 and scores.top5 >= scores.top1
     first, second = np.array(losses[:4], dtype=float), np.array(losses[4:], dtype=float)
     assert first[-1] < 0.5 * first[0]
-    assert np.allclose(first, second, rtol=0.1), "the same weights and images again; atomics may round differently"
+    assert np.allclose(first, second, rtol=0.1), "a restart repeats weights and images; atomics may round differently"

@@ -1,4 +1,4 @@
-"""A framework's process takes a GPU's memory as it needs it and holds none of it once its trials are over."""
+"""A framework's process takes only the GPU memory that it needs, and holds none after its trials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpu.test_on_device import run
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 GIB = 2**30
-# Why a framework can't use a GPU that is no fault: it is not there, or not as a build for one.
+# Reasons that are no fault: the framework is not installed, or not as a build for GPUs.
 NOT_FOR_GPUS = re.compile("not installed|a CPU build|has no CUDA plug-in")
 
 
@@ -31,11 +31,11 @@ def used_bytes() -> int:
 
 
 @pytest.mark.parametrize("framework", filter(is_keras, KNOWN))
-def test_no_process_of_a_framework_holds_the_device_once_it_is_done(framework: str, tmp_path: Path) -> None:
+def test_no_process_of_a_framework_holds_gpu_memory_after_its_trial(framework: str, tmp_path: Path) -> None:
     answer = ask(framework, "cuda")
     if answer.reason and NOT_FOR_GPUS.search(answer.reason):
         pytest.skip(answer.reason)
-    assert not answer.reason, "it is built for GPUs, and fails on this one"
+    assert not answer.reason, "the framework is built for GPUs and fails on this one"
     assert answer.sees, "the device's name"
     before = used_bytes()
     trial = Trial(workload="tests.faulty.on_device", framework=framework, data=NO_DATA)
@@ -43,7 +43,7 @@ def test_no_process_of_a_framework_holds_the_device_once_it_is_done(framework: s
     assert record.status == "ok", record.reason
     assert record.versions["cuda"] and record.framework_version
     held = record.facts["used_bytes"] - before
-    assert GIB < held < 4 * GIB, "what it needs and a context, and no share of the whole device"
+    assert GIB < held < 4 * GIB, "the trial's memory and a context, not a share of the whole device"
     assert not psutil.pid_exists(record.facts["pid"])
     assert used_bytes() < before + GIB // 8
 
@@ -53,7 +53,7 @@ def test_a_trial_on_the_cpu_leaves_the_device_alone(framework: str, tmp_path: Pa
     reason = ask(framework, "cpu").reason
     if reason and NOT_FOR_GPUS.search(reason):
         pytest.skip(reason)
-    assert not reason, "it is installed, and fails on the CPU"
+    assert not reason, "the framework is installed and fails on the CPU"
     before = used_bytes()
     trial = Trial(workload="tests.faulty.on_device", framework=framework, data=NO_DATA, device="cpu")
     (record,) = run([trial], tmp_path)

@@ -1,4 +1,4 @@
-"""Fused kernels on a real NVIDIA GPU: each gives what PyTorch's operators give, of bytes the very integers."""
+"""Fused kernels on a real NVIDIA GPU give the results of PyTorch's operators, in INT8 the same integers."""
 
 from __future__ import annotations
 
@@ -43,20 +43,22 @@ def some(kind: torch.dtype, *shape: int) -> torch.Tensor:
     return bytes_(*shape) if kind == torch.int8 else torch.randn(*shape, device="cuda").to(kind)
 
 
-def convolution(kind: torch.dtype, one: Layer, *, is_last: bool = False) -> Convolution:
-    return Convolution(one, arithmetic(kind, one, is_last=is_last))
+def convolution(kind: torch.dtype, source: Layer, *, is_last: bool = False) -> Convolution:
+    return Convolution(source, arithmetic(kind, source, is_last=is_last))
 
 
-def arithmetic(kind: torch.dtype, one: Layer, *, is_last: bool = False) -> Arithmetic:
+def arithmetic(kind: torch.dtype, source: Layer, *, is_last: bool = False) -> Arithmetic:
     if kind == torch.int8:
-        return in_bytes(one, 0.02, None, 0.3, out=torch.float32) if is_last else in_bytes(one, 0.02, 0.5, 0.3)
-    return in_half(one, kind, is_last=is_last)
+        return in_bytes(source, 0.02, None, 0.3, out=torch.float32) if is_last else in_bytes(source, 0.02, 0.5, 0.3)
+    return in_half(source, kind, is_last=is_last)
 
 
 def assert_same(operation: Operation, *inputs: torch.Tensor) -> None:
-    """Bytes are equal but for sums on the edge between two steps, which may be rounded either way."""
+    """Assert that kernel and operators agree. A byte may differ by 1 where its sum is halfway between two steps."""
     pairs = operation(*inputs), operation(*inputs, reference=True)
-    for seen, expected in zip(*(one if isinstance(one, tuple) else (one,) for one in pairs), strict=True):
+    for seen, expected in zip(
+        *(outputs if isinstance(outputs, tuple) else (outputs,) for outputs in pairs), strict=True
+    ):
         assert_alike(seen, expected)
 
 
@@ -67,7 +69,7 @@ def assert_alike(seen: torch.Tensor, expected: torch.Tensor) -> None:
         apart = (seen.int() - expected.int()).abs()
         assert int(apart.max()) <= 1
         assert float((apart > 0).float().mean()) < 1e-4
-    else:  # the same products, added up in another order
+    else:  # the order of the sums differs
         near = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[seen.dtype]
         torch.testing.assert_close(seen, expected, rtol=near, atol=near * float(expected.abs().mean()))
 
@@ -85,12 +87,12 @@ OF_KIND = pytest.mark.parametrize("kind", [torch.int8, torch.bfloat16, torch.flo
 
 def check(kind: torch.dtype, case: tuple[Any, ...], tile: Tile | None) -> None:
     channels, filters, window, stride, pad, edge, adds, relu = case
-    one = convolution(kind, layer(channels, filters, window, stride=stride, pad=pad, relu=relu))
+    operation = convolution(kind, layer(channels, filters, window, stride=stride, pad=pad, relu=relu))
     images = some(kind, 3, edge, edge, channels)
-    size = one(images, reference=True).shape  # type: ignore[union-attr]
+    size = operation(images, reference=True).shape  # type: ignore[union-attr]
     rows = size[0] * size[1] * size[2]
-    one.chosen[rows] = tile or tiles_for(rows, filters, channels, window**2, images.element_size())[0]
-    assert_same(one, images, *([some(kind, *size)] if adds else []))
+    operation.chosen[rows] = tile or tiles_for(rows, filters, channels, window**2, images.element_size())[0]
+    assert_same(operation, images, *([some(kind, *size)] if adds else []))
 
 
 @OF_KIND
@@ -102,19 +104,19 @@ def test_a_convolution_gives_what_pytorch_gives(kind: torch.dtype, case: tuple[A
 @pytest.mark.parametrize(
     "tile", [*FEW_ROWS, *MANY_ROWS], ids=lambda tile: f"{tile.rows}x{tile.filters}x{tile.channels}/{tile.splits}"
 )
-def test_it_does_so_whatever_its_tile(tile: Tile) -> None:
+def test_a_convolution_gives_what_pytorch_gives_with_every_tile(tile: Tile) -> None:
     check(torch.int8, CASES[2], tile)
 
 
 @OF_KIND
-def test_a_sum_that_programs_share_is_whole_every_time(kind: torch.dtype) -> None:
-    one = convolution(kind, layer(512, 512, 3, pad=1, relu=True))
+def test_a_sum_that_programs_share_is_complete_in_every_run(kind: torch.dtype) -> None:
+    operation = convolution(kind, layer(512, 512, 3, pad=1, relu=True))
     images = some(kind, 2, 2, 2, 512)
-    one.chosen[8] = Tile(16, 32, 64, 4, 4, splits=8)
-    first = one(images)
-    assert_same(one, images)
+    operation.chosen[8] = Tile(16, 32, 64, 4, 4, splits=8)
+    first = operation(images)
+    assert_same(operation, images)
     for _ in range(20):
-        assert torch.equal(one(images), first)  # type: ignore[arg-type]
+        assert torch.equal(operation(images), first)  # type: ignore[arg-type]
 
 
 @OF_KIND
@@ -125,29 +127,31 @@ def test_the_logits_stay_in_fp32(kind: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("relu", [False, True])
-def test_what_is_added_later_is_written_in_fp16_too(relu: bool) -> None:
-    images, other = bytes_(3, 7, 7, 64), torch.randn(3, 7, 7, 256, device="cuda").half()
-    one = layer(64, 256, 1, relu=relu)
-    assert_same(Convolution(one, in_bytes(one, 0.02, 0.5, widens=True)), images, other)
-    assert_same(Convolution(one, in_bytes(one, 0.02, None, out=torch.float16)), images, other)
+def test_outputs_that_a_later_layer_adds_are_also_written_in_fp16(relu: bool) -> None:
+    images, branch = bytes_(3, 7, 7, 64), torch.randn(3, 7, 7, 256, device="cuda").half()
+    source = layer(64, 256, 1, relu=relu)
+    assert_same(Convolution(source, in_bytes(source, 0.02, 0.5, widens=True)), images, branch)
+    assert_same(Convolution(source, in_bytes(source, 0.02, None, out=torch.float16)), images, branch)
 
 
 @OF_KIND
-def test_a_matrix_product_behind_an_image_takes_it_whole(kind: torch.dtype) -> None:
+def test_a_matrix_product_after_an_image_takes_the_whole_image(kind: torch.dtype) -> None:
     assert_same(convolution(kind, layer(256, 100, 6)), some(kind, 5, 6, 6, 256))
 
 
 @pytest.mark.parametrize("of", [(7, 2, 3, 32), (3, 1, 1, 32), (11, 4, 2, 64), (11, 1, 2, 32)], ids=str)
 @OF_KIND
-def test_a_first_convolution_sees_the_images(kind: torch.dtype, of: tuple[int, int, int, int]) -> None:
+def test_a_first_convolution_reads_images_in_both_memory_formats(
+    kind: torch.dtype, of: tuple[int, int, int, int]
+) -> None:
     window, stride, pad, edge = of
     first = layer(3, 64, window, stride=stride, pad=pad, relu=True, inputs=(IMAGES,))
-    # To bytes and to FP16 beside them: of FP16, which is what bytes are made of.
+    # In INT8 the kernel reads FP16, from which bytes are made, and writes both bytes and FP16.
     numbers = in_half(first, torch.float16, step=0.5, widens=True) if kind == torch.int8 else in_half(first, kind)
-    one = FirstConvolution(first, numbers)
+    operation = FirstConvolution(first, numbers)
     images = torch.randn(3, 3, edge, edge, device="cuda", dtype=numbers.weight.dtype)
-    assert_same(one, images)
-    assert_same(one, images.contiguous(memory_format=torch.channels_last))
+    assert_same(operation, images)
+    assert_same(operation, images.contiguous(memory_format=torch.channels_last))
 
 
 @OF_KIND
@@ -161,7 +165,7 @@ def test_a_pooling_takes_the_largest(kind: torch.dtype, case: tuple[Any, ...]) -
 
 
 @OF_KIND
-def test_a_mean_is_rounded_as_the_rest(kind: torch.dtype) -> None:
+def test_a_mean_is_rounded_like_the_other_operations(kind: torch.dtype) -> None:
     assert_same(Mean(3.0, kind), some(kind, 3, 7, 7, 300))
     assert_same(Mean(0.3, torch.int8), some(torch.float16, 3, 7, 7, 300))
 
@@ -206,12 +210,12 @@ def test_a_trial_in_int8_predicts_what_fp32_predicts_and_says_how(data: DataSet,
 
 
 @pytest.mark.slow
-def test_at_224_px_and_with_the_copies_too(data: DataSet) -> None:
+def test_int8_trials_pass_the_gate_at_224_px_and_with_copies(data: DataSet) -> None:
     predicting(data, model="resnet18", image_px=224, batch=8, **INT8).check()
     predicting(data, model="resnet18", batch=8, copies="included", **INT8).check()
 
 
-def test_a_kernel_that_is_wrong_is_found(data: DataSet) -> None:
+def test_a_wrong_kernel_is_found(data: DataSet) -> None:
     trial = Trial(workload="infer", model="resnet18", batch=8, data=data.name, data_checksum=data.checksum, **INT8)
     workload = build_workload(trial, data)
     assert isinstance(workload, InferWorkload)

@@ -1,4 +1,4 @@
-"""A WGAN's iteration in one CUDA graph, on a real GPU: it does what the eager one does, and it learns."""
+"""A WGAN's iteration in one CUDA graph computes on a real GPU what the eager iteration computes, and learns."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def trial_of(engine: str = "graph", constraint: str = "clipping", **fields: Any)
     usual: dict[str, Any] = {"data": "digits", "classes": 10, "batch": 64}
     trial = Trial(**{**adversarial("cuda", constraint)[engine], **usual, **fields})
     reason = support.why_unsupported(trial)
-    if reason and trial.precision in ("tf32", "bf16"):  # which older GPUs lack
+    if reason and trial.precision in ("tf32", "bf16"):  # older GPUs lack these
         pytest.skip(reason)
-    assert not reason, "any GPU trains this"
+    assert not reason, "every GPU supports this trial"
     return trial
 
 
@@ -59,7 +59,7 @@ def test_small_and_large_batches_are_captured_too(digits: DataSet, batch: int) -
     assert workload.images_per_step == 5 * batch
 
 
-def test_noise_in_a_graph_is_the_noise_outside_and_new_in_each_iteration(digits: DataSet) -> None:
+def test_noise_in_a_graph_equals_the_noise_outside_and_changes_each_iteration(digits: DataSet) -> None:
     workload = prepared(trial_of(constraint="gradient_penalty"), digits)
     outside = Draws(workload.trial)
     seen = []
@@ -81,7 +81,7 @@ def test_a_captured_iteration_takes_the_images_that_the_eager_one_takes(digits: 
         assert torch.allclose(captured.run.images, eager.run.images)  # type: ignore[attr-defined]
 
 
-def test_images_that_do_not_fit_on_the_device_are_captured_from_five_places(
+def test_images_that_do_not_fit_on_the_device_are_captured_from_five_buffers(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labkit.data.loaders.RESIDENT_SHARE", 0.0)
@@ -104,7 +104,7 @@ def test_the_gate_refuses_a_captured_iteration_with_stale_weights(digits: DataSe
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_captured_training_moves_the_generator_towards_the_images(digits: DataSet, precision: str) -> None:
-    """After some hundred iterations the mean generated image is much nearer to the mean real one than before."""
+    """After 400 iterations, the mean generated image is at least three times nearer to the mean real image."""
     workload = checked(trial_of(precision=precision, samples=64), digits)
     real = torch.from_numpy(digits.train.images[:].astype("float32")).mean(0) / 127.5 - 1
     noise = torch.randn(256, 100, 1, 1, generator=torch.Generator().manual_seed(7))

@@ -1,4 +1,4 @@
-"""Inference on a real NVIDIA GPU: engines and precisions predict what the plain FP32 network predicts."""
+"""Inference on a real NVIDIA GPU: engines and precisions predict what the baseline predicts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data() -> DataSet:
     ],
     ids=lambda fields: "-".join(fields.values()) or "plain",
 )
-def test_every_engine_and_precision_predicts_what_plain_fp32_predicts(
+def test_every_engine_and_precision_predicts_what_the_baseline_predicts(
     data: DataSet, model: str, fields: dict[str, Any]
 ) -> None:
     workload = predicting(data, model=model, batch=64, **fields)
@@ -50,7 +50,7 @@ def test_a_compiled_and_captured_prediction_is_right_at_224_px_too(data: DataSet
     workload.check()
 
 
-def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -> None:
+def test_the_gate_finds_a_captured_prediction_that_repeats_a_batch(data: DataSet) -> None:
     workload = predicting(data, model="resnet18", batch=64, **TUNED)
     workload._pool.batches[1] = workload._pool.batches[0]
     with pytest.raises(GateError, match="difference between two batches"):
@@ -61,10 +61,10 @@ def test_a_captured_prediction_of_the_same_batch_again_is_found(data: DataSet) -
 def test_weights_are_trained_once_and_scored_by_every_engine_alike(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few passes over the handwritten digits are enough to tell them apart; rounding changes few answers.
+    """A few epochs on the handwritten digits suffice to learn them, and rounding changes few predictions.
 
-    The schedules are for sets of 50,000 images. On the 1,500 digits their rate takes VGG-16 to the edge of divergence,
-    where the convolution algorithms that cuDNN happens to choose decide whether it learns.
+    The usual schedules are for sets of 50,000 images. On the 1,500 digits their rate takes VGG-16 to the edge of
+    divergence, where cuDNN's choice of convolution algorithms decides whether the network learns.
     """
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
     monkeypatch.setitem(_weights.SCHEDULES, model, _weights.Schedule(epochs=12, learning_rate=0.01))

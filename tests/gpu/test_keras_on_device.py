@@ -1,4 +1,4 @@
-"""Keras on JAX and on PyTorch train on a real NVIDIA GPU what PyTorch trains, and give the device back."""
+"""Keras on JAX and on PyTorch trains on a real NVIDIA GPU what PyTorch trains, and releases the device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.processes import workers_now
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(900)]
 
-LITTLE = 64 * 2**20  # bytes by which the memory in use may differ: the driver's own
+LITTLE = 64 * 2**20  # bytes by which the driver may change the memory in use
 
 
 def needs(*packages: str) -> None:
@@ -32,7 +32,7 @@ def needs(*packages: str) -> None:
 
 
 def needs_jax() -> None:
-    """Asked without JAX, which would take hold of the device in this process."""
+    """Skip without JAX and its CUDA plug-in. Do not import JAX, which would occupy the device in this process."""
     needs("jax")
     if not any(find_spec(name) for name in ("jax_cuda13_plugin", "jax_cuda12_plugin")):
         pytest.skip("JAX is installed without its plug-in for CUDA")
@@ -44,37 +44,37 @@ def resnet50(framework: str, engine: str, **fields: Any) -> Trial:
     return Trial(framework=framework, engine=engine, **(usual | fields))
 
 
-def differences(found: list[Record]) -> dict[str, float]:
-    """Of each trial's first loss to PyTorch's, by precision."""
-    assert {record.status for record in found} == {"ok"}, [record.reason for record in found]
-    return {str(record.trial["precision"]): record.facts["gate"]["loss_difference"] for record in found}
+def differences(records: list[Record]) -> dict[str, float]:
+    """Return the difference of each trial's first loss to PyTorch's, by precision."""
+    assert {record.status for record in records} == {"ok"}, [record.reason for record in records]
+    return {str(record.trial["precision"]): record.facts["gate"]["loss_difference"] for record in records}
 
 
-def test_jax_trains_what_pytorch_trains_and_no_process_of_it_holds_the_device_afterwards(tmp_path: Path) -> None:
+def test_jax_trains_what_pytorch_trains_and_holds_no_gpu_memory_afterwards(tmp_path: Path) -> None:
     needs_jax()
     before_bytes = used_bytes()
     plain = resnet50("keras-jax", "xla")
-    found = run([replace(plain, precision=name) for name in ("fp32", "tf32", "bf16", "fp16")], tmp_path)
+    records = run([replace(plain, precision=name) for name in ("fp32", "tf32", "bf16", "fp16")], tmp_path)
     after_bytes = used_bytes()
-    apart = differences(found)
-    assert apart["fp32"] < min(apart["tf32"], apart["bf16"], apart["fp16"]), "FP32 is FP32"
-    for record in found:
+    apart = differences(records)
+    assert apart["fp32"] < min(apart["tf32"], apart["bf16"], apart["fp16"]), "FP32 is nearest to PyTorch"
+    for record in records:
         assert record.facts["traces"] == 1
         assert record.facts["planned_memory_bytes"] > 100e6
         assert record.facts["memory_bytes"] is None or record.facts["memory_bytes"] > 100e6
         assert record.result is not None and record.result.kind == "blocks"
         assert all(loss is not None and 0 < loss < 20 for loss in record.result.loss)
-    assert any(record.facts["memory_bytes"] for record in found), "the first of a process raises the peak"
+    assert any(record.facts["memory_bytes"] for record in records), "the first trial of a process raises the peak"
     assert after_bytes <= before_bytes + LITTLE
-    assert workers_now() == [], "what was started for the pass has ended"
+    assert workers_now() == [], "all processes of the pass have ended"
 
 
-def test_a_later_process_takes_jaxs_program_from_the_disk_and_computes_the_same(
+def test_a_later_process_loads_jaxs_program_from_the_cache_and_computes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """JAX keeps each program that took a second to compile: a slow machine has more of them than the step's."""
+    """JAX caches each program that takes a second to compile. On a slow machine the step is not the only one."""
     needs_jax()
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))  # of no other test
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))  # not shared with other tests
     plain = resnet50("keras-jax", "xla", batch=48)
     first, again = (run([plain], tmp_path / name)[0] for name in ("first", "again"))
     assert first.facts["compiled_regions"]["from the cache"] == 0
@@ -88,11 +88,11 @@ def test_a_later_process_takes_jaxs_program_from_the_disk_and_computes_the_same(
 def test_keras_on_pytorch_trains_what_pytorch_trains(engine: str, tmp_path: Path) -> None:
     needs()
     plain = resnet50("keras-torch", engine)
-    found = run([replace(plain, precision=name) for name in ("fp32", "bf16")], tmp_path)
-    apart = differences(found)
+    records = run([replace(plain, precision=name) for name in ("fp32", "bf16")], tmp_path)
+    apart = differences(records)
     assert apart["fp32"] < apart["bf16"]
-    assert all(record.facts["memory_bytes"] > 100e6 for record in found)
-    assert {record.facts["traces"] for record in found} == ({1} if engine == "compile" else {None})
+    assert all(record.facts["memory_bytes"] > 100e6 for record in records)
+    assert {record.facts["traces"] for record in records} == ({1} if engine == "compile" else {None})
 
 
 def test_jax_on_two_gpus_trains_what_pytorch_trains_with_averaged_gradients(tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ def test_jax_on_two_gpus_trains_what_pytorch_trains_with_averaged_gradients(tmp_
     )
     trials = [resnet50("keras-jax", "xla", devices=2)]
     measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
-    found = store.read("01_training", host.id)
-    assert differences(found)["fp32"] < 1e-4
-    assert found[0].result is not None and found[0].result.kind == "blocks"
-    assert found[0].result.images_per_step == 128
+    records = store.read("01_training", host.id)
+    assert differences(records)["fp32"] < 1e-4
+    assert records[0].result is not None and records[0].result.kind == "blocks"
+    assert records[0].result.images_per_step == 128
 
 
-def test_a_batch_that_does_not_fit_is_a_row_and_the_next_trial_runs(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_fit_is_recorded_and_the_next_trial_runs(tmp_path: Path) -> None:
     needs_jax()
     plain = resnet50("keras-jax", "xla", model="vgg16", image_px=224)
-    found = run([replace(plain, batch=6000), resnet50("keras-jax", "xla", batch=32)], tmp_path)
-    assert {record.trial["batch"]: record.status for record in found} == {6000: "oom", 32: "ok"}
+    records = run([replace(plain, batch=6000), resnet50("keras-jax", "xla", batch=32)], tmp_path)
+    assert {record.trial["batch"]: record.status for record in records} == {6000: "oom", 32: "ok"}

@@ -1,4 +1,4 @@
-"""Learners that share one real GPU: they train in step over Gloo, and their records say that one GPU was used."""
+"""Learners that share one real GPU train together over Gloo, and their records say that they used one GPU."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_four_learners_train_one_network_on_one_gpu(tmp_path: Path) -> None:
         assert isinstance(record.result, Epochs)
         first, *_, last = record.result.epochs
         assert (first.steps, first.images) == (-(-1500 // trial.batch_of_step), first.steps * trial.batch_of_step)
-        if trial.updates == "synchronous":  # stale gradients lead away at first
+        if trial.updates == "synchronous":  # stale gradients raise the loss at first
             assert record.facts["gate"]["change_difference"] <= record.facts["gate"]["change_tolerance"]
             assert last.train_loss < first.train_loss

@@ -1,4 +1,4 @@
-"""Two GPUs of one machine as two nodes: NCCL takes each for a host of its own, and uses the network between them."""
+"""Two GPUs of one machine as two nodes: NCCL treats each as a host and uses the network between them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
     host = this_host()
     if len(host.gpus) < 2:
         pytest.skip("needs two NVIDIA GPUs, and this machine has one")
-    told = GroupProcess._job_of
+    job_of = GroupProcess._job_of
 
     def as_on_two_hosts(group: GroupProcess, node: int) -> dict[str, Any]:
-        job = told(group, node)
+        job = job_of(group, node)
         own = {"CUDA_VISIBLE_DEVICES": str(node), "NCCL_HOSTID": f"node{node}"}
         return {**job, "environment": {**job["environment"], **own}}
 
@@ -42,13 +42,15 @@ def test_two_nodes_of_one_gpu_train_one_network_over_sockets(tmp_path: Path, mon
     measure(
         trials, study="01_training", scale="smoke", profile=profile, host=host, store=store, nodes=Beside()
     )  # a node of this profile has one GPU
-    sockets, rounded, larger = ({one.key: one for one in store.read("01_training", host.id)}[t.key] for t in trials)
-    for one in (sockets, rounded):
-        assert one.status == "ok", one.reason
-        assert one.blocks is not None and one.blocks.images_per_step == 64
-        assert one.facts["telemetry_of"] == "the first of 2 nodes"
-        assert one.facts["gate"]["change_difference"] <= one.facts["gate"]["change_tolerance"]
+    sockets, rounded, larger = (
+        {record.key: record for record in store.read("01_training", host.id)}[t.key] for t in trials
+    )
+    for record in (sockets, rounded):
+        assert record.status == "ok", record.reason
+        assert record.blocks is not None and record.blocks.images_per_step == 64
+        assert record.facts["telemetry_of"] == "the first of 2 nodes"
+        assert record.facts["gate"]["change_difference"] <= record.facts["gate"]["change_tolerance"]
     assert sockets.telemetry is not None
     gpus = {name for window in sockets.telemetry.windows.values() for name in window.sources if name.startswith("gpu")}
-    assert gpus <= {"gpu0"}, "of the other node nothing is known here"
-    assert larger.status == "unsupported", "a node has one"
+    assert gpus <= {"gpu0"}, "the record has no telemetry of the other node"
+    assert larger.status == "unsupported", "a node has one GPU"

@@ -1,4 +1,4 @@
-"""Claims that only a real NVIDIA GPU can test. Run before an issue is resolved: `make test` on a machine with one."""
+"""Claims that only a real NVIDIA GPU can test. Run `make test` on a machine with a GPU before an issue is resolved."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_this_gpu_is_found_and_torch_has_code_for_it() -> None:
     host = this_host()
     assert host.gpus and host.driver
     assert host.gpus[0].memory_bytes > 2**32
-    torch_findings = [(fine, said) for fine, said in doctor.examine() if "compute capability" in said]
+    torch_findings = [(fine, message) for fine, message in doctor.examine() if "compute capability" in message]
     assert torch_findings and all(fine is not False for fine, _ in torch_findings)
     if "H200" in host.gpus[0].name:
         profile = detect(host)
@@ -56,7 +56,7 @@ def test_device_events_and_host_clock_agree_on_a_long_block() -> None:
     host_s, device_s = CudaClock().time_block(workload.step, 10)
     assert device_s is not None
     assert device_s <= host_s * 1.001, "the events lie within the host's interval"
-    assert host_s - device_s < 0.05 * host_s, "the host's clock adds little to a block that is long"
+    assert host_s - device_s < 0.05 * host_s, "the host's clock adds little to a long block"
 
 
 @pytest.mark.parametrize(("precision", "smallest", "largest"), [("fp32", 0.0, 2e-6), ("tf32", 2e-5, 1e-3)])
@@ -103,10 +103,10 @@ def test_compiled_trials_of_many_batches_stay_compiled(tmp_path: Path) -> None:
     assert [(record.status, record.reason) for record in run(trials, tmp_path)] == [("ok", None)] * 2
 
 
-def test_a_trials_memory_does_not_hold_what_earlier_ones_left(tmp_path: Path) -> None:
-    """Captured trials have streams of their own, and PyTorch keeps a workspace of cuBLAS for each."""
+def test_a_trials_memory_excludes_what_earlier_trials_left(tmp_path: Path) -> None:
+    """Each captured trial has its own stream, and PyTorch keeps a cuBLAS workspace for each stream."""
     data = open_data("synthetic32", train_images=2000, val_images=200)
     plain = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum)
     captured = [replace(plain, **CAPTURED, batch=batch) for batch in (16, 32, 64)]
     made = run([plain, *captured], tmp_path)
-    assert [(one.status, one.facts["memory_left_bytes"]) for one in made] == [("ok", 0)] * 4
+    assert [(record.status, record.facts["memory_left_bytes"]) for record in made] == [("ok", 0)] * 4

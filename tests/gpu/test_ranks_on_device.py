@@ -1,4 +1,4 @@
-"""Several real NVIDIA GPUs run trials together: gradients, transfers and failures, by whatever way NCCL is left."""
+"""Several real NVIDIA GPUs run trials together: gradients, transfers and failures, over each way left to NCCL."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def data() -> DataSet:
 
 
 def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float | None = None) -> list[Record]:
-    """One record a trial, in the trials' order."""
+    """Return one record per trial, in the order of the trials."""
     profile, store = profile_of_this_gpu(), Store(folder)
     profile = profile.model_copy(update={"device": profile.device.model_copy(update={"count": len(host.gpus)})})
     if timed_s is not None:
@@ -49,10 +49,10 @@ def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float | None 
 
 
 def assert_ok(made: list[Record]) -> None:
-    assert [(one.status, one.reason) for one in made] == [("ok", None)] * len(made)
+    assert [(record.status, record.reason) for record in made] == [("ok", None)] * len(made)
 
 
-def test_two_gpus_train_one_network_in_every_way_that_they_may(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_two_gpus_train_one_network_in_every_supported_way(host: Host, data: DataSet, tmp_path: Path) -> None:
     one = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum)
     two = replace(one, devices=2)
     variants: list[dict[str, Any]] = [
@@ -64,7 +64,7 @@ def test_two_gpus_train_one_network_in_every_way_that_they_may(host: Host, data:
         {"arrangement": "at_once"},
         {"arrangement": "in_sequence"},
         {"epochs": 1},
-        {"model": "googlenet", "image_px": 224},  # no residual branches, and rounding grows in it
+        {"model": "googlenet", "image_px": 224},  # no residual branches, so rounding grows
     ]
     trials = [one, *(replace(two, **fields) for fields in variants), replace(one, arrangement="at_once")]
     made = run(host, trials, tmp_path)
@@ -83,7 +83,7 @@ def test_captured_steps_exchange_gradients_inside_their_graph(host: Host, data: 
         on_devices(CAPTURED, 2),
         on_devices(COMPILED, 2),
         {**on_devices(COMPILED, 2), "model": "vgg16", "head": "head512"},
-        {**on_devices(CAPTURED, 2), "model": "vgg16"},  # its large layers' update is shared out
+        {**on_devices(CAPTURED, 2), "model": "vgg16"},  # ranks share the update of its large layers
         {**on_devices(COMPILED, 2), "model": "vgg16"},
         {**on_devices(CAPTURED, 2), "model": "alexnet", "image_px": 224},
         {**on_devices(CAPTURED, 2), "image_px": 224},  # no side stream
@@ -120,14 +120,14 @@ def test_two_gpus_learn_with_captured_steps_what_one_learns(host: Host, tmp_path
         assert record.result.epochs[-1].top1 > 0.9
 
 
-def test_gradients_that_a_graph_does_not_average_are_found(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_the_gate_finds_gradients_that_a_graph_does_not_average(host: Host, data: DataSet, tmp_path: Path) -> None:
     trial = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
     (made,) = run(host, [replace(trial, workload="tests.faulty.train_in_buckets", size=1)], tmp_path)
     assert made.status == "crashed" and "correctness gate" in (made.reason or "")
 
 
 @pytest.mark.parametrize("fault", [2, 3], ids=["weights are not sent", "gradients are not"])
-def test_an_update_that_is_shared_out_and_not_put_together_is_found(
+def test_the_gate_finds_a_shared_update_that_is_not_put_together(
     host: Host, data: DataSet, tmp_path: Path, fault: int
 ) -> None:
     trial = Trial(model="vgg16", batch=32, data=data.name, data_checksum=data.checksum, **on_devices(CAPTURED, 2))
@@ -135,7 +135,7 @@ def test_an_update_that_is_shared_out_and_not_put_together_is_found(
     assert made.status == "crashed" and "correctness gate" in (made.reason or "")
 
 
-def test_transfers_are_slower_the_fewer_ways_are_left(host: Host, tmp_path: Path) -> None:
+def test_transfers_are_slower_over_sockets_than_directly(host: Host, tmp_path: Path) -> None:
     size = 2**26
     for workload in ("all_reduce", "peer_copy"):
         trials = [
@@ -151,7 +151,7 @@ def test_transfers_are_slower_the_fewer_ways_are_left(host: Host, tmp_path: Path
         assert rates[0] > rates[2], f"{workload}: direct {rates[0]:.3g} bytes/s, sockets {rates[2]:.3g}"
 
 
-def test_what_gpus_send_is_their_gradients_by_either_way_that_is_counted(
+def test_gpus_send_the_bytes_of_their_gradients_directly_and_over_sockets(
     host: Host, data: DataSet, tmp_path: Path
 ) -> None:
     wide = Trial(model="vgg16", batch=64, devices=2, data=data.name, data_checksum=data.checksum)
@@ -159,17 +159,17 @@ def test_what_gpus_send_is_their_gradients_by_either_way_that_is_counted(
         pair = [replace(wide, interconnect=way), replace(wide, interconnect=way, gradient_precision="bf16")]
         made = run(host, pair, tmp_path / way, timed_s=6.0)
         assert_ok(made)
-        sent = [traffic.gradient_bytes(one) for one in made]
+        sent = [traffic.gradient_bytes(record) for record in made]
         if way == "direct" and isinstance(sent[0], str):
             assert "Not Supported" in sent[0] or "nothing went over NVLink" in sent[0]
-            continue  # these two have no NVLink
+            continue  # these GPUs have no NVLink
         for record, value in zip(made, sent, strict=True):
-            # Protocols of NCCL that send flags beside the data add up to 7 % (LL128) to what a ring needs.
+            # NCCL protocols that send flags beside the data add up to 7 % (LL128) to a ring's bytes.
             assert value == pytest.approx(record.facts["exchanged_bytes_per_step"], rel=0.12), way
         assert sent[1] / sent[0] == pytest.approx(0.5, rel=0.1)  # type: ignore[operator]
 
 
-def test_nvlinks_counters_say_what_gpm_says(host: Host, tmp_path: Path) -> None:
+def test_nvlinks_counters_agree_with_gpm(host: Host, tmp_path: Path) -> None:
     (made,) = run(host, [Trial(workload="all_reduce", devices=2, size=2**28, data="none")], tmp_path, timed_s=24.0)
     assert_ok([made])
     assert made.telemetry is not None
@@ -198,23 +198,27 @@ def test_a_trace_shows_how_much_of_the_exchange_is_hidden(host: Host, data: Data
     assert 0 < together.exposed_exchange_s <= together.exchange_s < together.elapsed_s
     assert together.hidden_exchange_share is not None and late.hidden_exchange_share is not None
     assert 0 < together.hidden_exchange_share < 1
-    assert late.hidden_exchange_share < together.hidden_exchange_share, "which waits for all of the backward pass"
+    assert late.hidden_exchange_share < together.hidden_exchange_share, (
+        "asynchronous updates wait for the whole backward pass"
+    )
     step_s = made[1].blocks.host_s[0] / made[1].blocks.steps_per_block  # type: ignore[union-attr]
     assert together.elapsed_s / 5 > 0.5 * step_s, "a trace of five steps is five steps long"
 
 
-def test_a_rank_that_fails_or_hangs_on_a_gpu_costs_its_trial_alone(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_a_rank_that_raises_or_is_killed_on_a_gpu_fails_only_its_trial(
+    host: Host, data: DataSet, tmp_path: Path
+) -> None:
     sound = Trial(model="resnet18", batch=32, data=data.name, data_checksum=data.checksum, devices=2)
     faulty = [
         Trial(workload=f"tests.faulty.together_{how}", devices=2, size=2, data="none", device="cuda")
         for how in ("raises", "kill")
     ]
     made = run(host, [*faulty, sound], tmp_path)
-    assert [one.status for one in made] == ["crashed", "crashed", "ok"]
-    assert all((one.reason or "").startswith("rank 1 of 2") for one in made[:2])
+    assert [record.status for record in made] == ["crashed", "crashed", "ok"]
+    assert all((record.reason or "").startswith("rank 1 of 2") for record in made[:2])
 
 
-def test_more_gpus_than_there_are_is_no_trial_on_fewer(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_a_trial_on_more_gpus_than_present_is_unsupported(host: Host, data: DataSet, tmp_path: Path) -> None:
     many = len(host.gpus) + 1
     (made,) = run(host, [Trial(model="resnet18", devices=many, data=data.name, data_checksum=data.checksum)], tmp_path)
     assert made.status == "unsupported"

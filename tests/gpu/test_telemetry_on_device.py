@@ -1,4 +1,4 @@
-"""What telemetry says of a real NVIDIA GPU agrees with itself and with what is known of the chip."""
+"""Telemetry of a real NVIDIA GPU is consistent and agrees with the known facts of the chip."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_energy_of_ten_seconds_agrees_with_the_integral_of_polled_power(tmp_path
     assert recording.cpu_share is not None and recording.cpu_share < 0.05  # of one core
 
 
-def test_an_energy_trial_says_what_the_device_did_in_each_of_its_windows(tmp_path: Path) -> None:
+def test_an_energy_trial_records_the_device_in_each_of_its_windows(tmp_path: Path) -> None:
     images = open_data("digits")
     of_images = {"data": images.name, "data_checksum": images.checksum, "classes": 10}
     trials = [
@@ -54,7 +54,7 @@ def test_an_energy_trial_says_what_the_device_did_in_each_of_its_windows(tmp_pat
     assert busy is not None and idle is not None and busy.status == idle.status == "ok"
     assert set(busy.windows) == {"idle_before", "warmup", "timed", "after"}
     source = next(name for name in busy.windows["timed"].sources if name.startswith("gpu"))
-    power = {name: one.mean("timed", source, "power_w") for name, one in (("busy", busy), ("idle", idle))}
+    power = {name: telemetry.mean("timed", source, "power_w") for name, telemetry in (("busy", busy), ("idle", idle))}
     assert power["busy"] is not None and power["idle"] is not None and power["busy"] > 1.2 * power["idle"]
     (window,) = busy.energy
     joules = window.energy_j[source]

@@ -1,4 +1,4 @@
-"""What is read out of a real GPU's trace: its kernels are known, each has its call, and a step's time adds up."""
+"""Reading a real GPU's trace: its kernels are known, each has its launch call, and a step's times add up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def data() -> DataSet:
 
 
 def traced(trial: Trial, data: DataSet, file: Path) -> Traced:
-    """Some steps of the plain loop."""
+    """Trace some steps of the trial and return the analysis."""
     workload = build_workload(trial, data)
     for _ in range(STEPS):
         workload.step()
@@ -48,28 +48,28 @@ def traced(trial: Trial, data: DataSet, file: Path) -> Traced:
 def test_hardly_any_kernel_is_unknown_and_each_has_its_call(
     model: str, precision: str, data: DataSet, tmp_path: Path
 ) -> None:
-    found = traced(Trial(model=model, batch=16, precision=precision), data, tmp_path / "trace.json")
-    assert (found.of, found.steps, found.devices) == ("kernels", STEPS, 1)
-    unknown = [one.name for one in found.longest if one.kind == "other"]
-    other_s = found.kernels["other"].seconds if "other" in found.kernels else 0.0
-    assert other_s <= 0.05 * found.kernel_s, unknown
-    assert not any("no call in the trace" in note for note in found.notes)
-    assert found.convolution_kernel
-    assert found.launch_gap_s is not None
-    assert found.queue_gap_s is not None
-    assert found.edge_gap_s is not None
-    waiting_s = found.launch_gap_s + found.queue_gap_s + found.edge_gap_s
-    assert found.active_s + waiting_s == pytest.approx(found.elapsed_s)
-    assert found.edge_gap_s < 0.2 * found.elapsed_s
-    assert 0 < found.busy_s <= found.active_s < found.elapsed_s
-    assert found.calls["launch"].count >= STEPS
-    assert found.max_pool_backward_s > 0
+    trace = traced(Trial(model=model, batch=16, precision=precision), data, tmp_path / "trace.json")
+    assert (trace.of, trace.steps, trace.devices) == ("kernels", STEPS, 1)
+    unknown = [kernel.name for kernel in trace.longest if kernel.kind == "other"]
+    other_s = trace.kernels["other"].seconds if "other" in trace.kernels else 0.0
+    assert other_s <= 0.05 * trace.kernel_s, unknown
+    assert not any("no call in the trace" in note for note in trace.notes)
+    assert trace.convolution_kernel
+    assert trace.launch_gap_s is not None
+    assert trace.queue_gap_s is not None
+    assert trace.edge_gap_s is not None
+    waiting_s = trace.launch_gap_s + trace.queue_gap_s + trace.edge_gap_s
+    assert trace.active_s + waiting_s == pytest.approx(trace.elapsed_s)
+    assert trace.edge_gap_s < 0.2 * trace.elapsed_s
+    assert 0 < trace.busy_s <= trace.active_s < trace.elapsed_s
+    assert trace.calls["launch"].count >= STEPS
+    assert trace.max_pool_backward_s > 0
 
 
 def test_tensor_cores_do_the_convolutions_in_half_precision(data: DataSet, tmp_path: Path) -> None:
     if torch.cuda.get_device_capability() < (7, 0):
         pytest.skip("the device has no tensor cores")
     trial = Trial(model="resnet18", batch=64, precision="bf16", memory_format="channels_last")
-    found = traced(trial, data, tmp_path / "trace.json")
-    done = {kind: total.seconds for kind, total in found.algorithms.items() if kind != "helper"}
-    assert done["tensor_core"] > 0.8 * sum(done.values()), found.longest
+    trace = traced(trial, data, tmp_path / "trace.json")
+    done = {kind: total.seconds for kind, total in trace.algorithms.items() if kind != "helper"}
+    assert done["tensor_core"] > 0.8 * sum(done.values()), trace.longest

@@ -1,4 +1,4 @@
-"""Traces of a real NVIDIA GPU: what they say agrees with its own counters, and few steps say what many do."""
+"""Traces of a real NVIDIA GPU agree with its counters, and few steps give the results of many."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def host() -> Host:
 
 
 def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float = 0.5, devices: int = 1) -> list[Record]:
-    """One record a trial, in the trials' order; all of them good."""
+    """Return one record per trial, in the order of the trials. Assert that all are ok."""
     profile, store = profile_of_this_gpu(), Store(folder)
     timing = profile.timing_at("smoke", "01_training").model_copy(update={"timed_s": timed_s, "limit_s": 300})
     device = profile.device.model_copy(update={"count": devices})
@@ -42,7 +42,7 @@ def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float = 0.5, 
     measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
     by_key = {record.key: record for record in store.read("01_training", host.id)}
     made = [by_key[trial.key] for trial in trials]
-    assert [(one.status, one.reason) for one in made] == [("ok", None)] * len(made)
+    assert [(record.status, record.reason) for record in made] == [("ok", None)] * len(made)
     return made
 
 
@@ -72,35 +72,35 @@ def test_busy_time_agrees_with_the_devices_own_counters(host: Host, data: DataSe
         assert record.telemetry is not None
         seen = record.telemetry.mean("timed", "gpu0", "utilisation")
         if seen is not None:
-            # NVML's utilisation is of stretches of 1/6 s in which any kernel ran: at most, what is busy in parts is 1.
+            # NVML counts a period of 1/6 s as busy if any kernel ran in it, so its utilisation is an upper bound.
             assert busy <= seen + 0.1, record.key
         activity = record.telemetry.mean("timed", "gpu0", "sm_activity")
         if activity is not None:  # the mean over multiprocessors of the time in which each had a warp
             assert 0.2 * busy <= activity <= busy + 0.05, record.key
     assert traced(made[0]).busy_s / traced(made[0]).elapsed_s > 0.9, "large batches leave the device no gap"
-    assert traced(made[1]).launch_gap_s, "small ones wait for their launches"
+    assert traced(made[1]).launch_gap_s, "small batches wait for their launches"
 
 
 @pytest.mark.slow
-def test_five_steps_say_what_two_hundred_say(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_five_traced_steps_give_the_results_of_two_hundred(host: Host, data: DataSet, tmp_path: Path) -> None:
     few, many = run(host, [training(data, traced_iterations=n) for n in (5, 200)], tmp_path)
-    one, other = traced(few), traced(many)
-    assert (one.steps, len(one.pieces), other.steps) == (5, 1, 200)
-    for kind in {*one.kernels, *other.kernels}:
+    short, long = traced(few), traced(many)
+    assert (short.steps, len(short.pieces), long.steps) == (5, 1, 200)
+    for kind in {*short.kernels, *long.kernels}:
         shares = [
-            trace.kernels[kind].seconds / trace.kernel_s if kind in trace.kernels else 0.0 for trace in (one, other)
+            trace.kernels[kind].seconds / trace.kernel_s if kind in trace.kernels else 0.0 for trace in (short, long)
         ]
         assert abs(shares[0] - shares[1]) < 0.02, kind
-    assert other.kernels["other"].seconds < 0.05 * other.kernel_s if "other" in other.kernels else True
-    assert sum(piece.steps for piece in other.pieces) == 200
+    assert long.kernels["other"].seconds < 0.05 * long.kernel_s if "other" in long.kernels else True
+    assert sum(piece.steps for piece in long.pieces) == 200
 
 
-def test_sections_hold_what_they_launch(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_sections_hold_the_kernels_that_they_launch(host: Host, data: DataSet, tmp_path: Path) -> None:
     (made,) = run(host, [training(data)], tmp_path)
     trace = traced(made)
     assert set(trace.sections) == set(SECTIONS)
     inside = sum(section.kernel_s for section in trace.sections.values())
-    assert inside == pytest.approx(trace.kernel_s, rel=0.02), "every kernel of a step is launched in one of them"
+    assert inside == pytest.approx(trace.kernel_s, rel=0.02), "every kernel of a step is launched in a section"
     assert trace.sections["backward"].kernel_s > trace.sections["forward"].kernel_s > 0
     assert trace.sections["backward"].calls["launch"].count > 0
     memory = trace.memory
@@ -125,7 +125,7 @@ def test_a_captured_step_has_kernels_and_no_sections(host: Host, data: DataSet, 
 
 
 @pytest.mark.slow
-def test_traced_steps_change_no_timed_one(host: Host, data: DataSet, tmp_path: Path) -> None:
+def test_traced_steps_do_not_change_timed_steps(host: Host, data: DataSet, tmp_path: Path) -> None:
     trial = training(data, model="vgg16", batch=256)
     with_trace, without = run(host, [trial, replace(trial, traced_iterations=0)], tmp_path, timed_s=3.0)
     assert timed_step_s(with_trace) == pytest.approx(timed_step_s(without), rel=0.05)
@@ -164,7 +164,7 @@ def test_one_process_trains_on_two_gpus(host: Host, data: DataSet, tmp_path: Pat
         assert record.blocks is not None and record.blocks.images_per_step == 64
         assert all(loss is not None for loss in record.blocks.loss)
     assert traced(made[2]).broadcast_s > 0, "the weights are copied to the second device in each step"
-    assert made[0].process.id != made[3].process.id, "which has no ranks beside it"
+    assert made[0].process.id != made[3].process.id, "a trial in one process has no ranks"
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_two_gpus_in_one_process_learn_what_one_learns(host: Host, tmp_path: Pat
     whole = Trial(model="resnet18", batch=64, epochs=4, **images)
     convolutions = Trial(model="alexnet", batch=64, epochs=15, learning_rate=0.02, **images)
     on_two: dict[str, Any] = {"devices": 2, "scaling": "strong", "parallel": "one_process"}
-    trials = [trial for one in (whole, convolutions) for trial in (one, replace(one, **on_two))]
+    trials = [trial for alone in (whole, convolutions) for trial in (alone, replace(alone, **on_two))]
     reached = {}
     for record in run(host, trials, tmp_path, devices=2):
         assert record.epochs is not None

@@ -1,4 +1,4 @@
-"""What several modules of tests stand on."""
+"""Fixtures that several test modules use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="session")
 def digits(shared_cache: Path) -> DataSet:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_CACHE", str(shared_cache))  # a test's own environment comes after the session's
+        patch.setenv("LABKIT_CACHE", str(shared_cache))  # session fixtures run before a test sets its environment
         return open_data("digits")
 
 
@@ -40,7 +40,7 @@ def few_images(shared_cache: Path) -> DataSet:
 
 @pytest.fixture(scope="session")
 def measured(shared_cache: Path, own_folders: Iterator[Path]) -> Measured:
-    """Measures trials that several tests look at, since processes take longer to start than to run them."""
+    """Return a function that measures trials for several tests, since processes take longer to start than to run."""
 
     def by_key(trials: list[Trial], **options: Any) -> dict[str, Record]:
         folder = next(own_folders)
@@ -49,6 +49,6 @@ def measured(shared_cache: Path, own_folders: Iterator[Path]) -> Measured:
                 patch.setenv(name, value)
             with nothing_left_running():
                 run(trials, folder / "cpu", **options)
-            return {one.key: one for one in records(folder / "cpu")}
+            return {record.key: record for record in records(folder / "cpu")}
 
     return by_key

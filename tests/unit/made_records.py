@@ -1,4 +1,4 @@
-"""Records made by hand for the pages of engines: timed blocks of any speed, training runs of any loss, failures."""
+"""Hand-made records for the pages of engines: timed blocks of any speed, training runs of any loss, failures."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from labkit.trial import Trial
 HOST = "0123456789ab"
 PASSES = (1, 2, 3)
 TRAIN_IMAGES = 50_000
-NOISE = (1.0, 1.02, 0.99)  # of passes: an interval of a few percent
+NOISE = (1.0, 1.02, 0.99)  # a factor per pass, which gives an interval of a few per cent
 
 
 def record_of(study: str, trial: Trial, number: int, /, **other: Any) -> Record:
-    """A record without a result yet."""
+    """Return a record without a result. `other` overrides its fields."""
     values: dict[str, Any] = {
         "study": study,
         "scale": "quick",
@@ -45,7 +45,7 @@ def record_of(study: str, trial: Trial, number: int, /, **other: Any) -> Record:
 
 
 def blocks(study: str, trial: Trial, number: int, images_per_s: float, **other: Any) -> Record:
-    """Ten timed blocks at a throughput; what was compiled and captured before, and the gate of a tuned trial."""
+    """Return a record of ten timed blocks at a throughput. A tuned trial also has preparations and a gate."""
     images = trial.batch_of_step * (1 if trial.arrangement == "alone" else 2)
     block_s = 5 * images / images_per_s
     made = record_of(study, trial, number)
@@ -67,20 +67,20 @@ def blocks(study: str, trial: Trial, number: int, images_per_s: float, **other: 
 
 
 def once(trial: Trial, number: int) -> dict[str, float]:
-    """Seconds of an engine's preparations: the first pass compiles anew, later ones find the cache."""
+    """Return the seconds of an engine's preparations. The first pass compiles, and later passes find the cache."""
     compiling = {"compile": 45.0 if number == 1 else 12.0} if "compile" in trial.engine else {}
     capturing = {"capture": 0.5} if "graph" in trial.engine else {}
     return {"reference": 1.0, **compiling, **capturing}
 
 
 def gate() -> dict[str, float]:
-    """What a gate saw of three steps."""
-    seen = {"loss_difference": 0.0012, "change_difference": 0.031}
-    return {"steps": 3, **seen, "loss_tolerance": 0.02, "change_tolerance": 0.2}
+    """Return the facts of a gate over three steps."""
+    differences = {"loss_difference": 0.0012, "change_difference": 0.031}
+    return {"steps": 3, **differences, "loss_tolerance": 0.02, "change_tolerance": 0.2}
 
 
 def run(study: str, trial: Trial, number: int, losses: Sequence[float | None], top1: float, **other: Any) -> Record:
-    """A training run: a loss an epoch, the last epoch's top-1 reached evenly; a seed a pass."""
+    """Return a training run with one loss per epoch and one seed per pass. Accuracy rises evenly to `top1`."""
     epoch_s, count = 2.0 * 64 / trial.batch + 1.0, len(losses)
     epochs = [
         Epoch(
@@ -103,13 +103,13 @@ def run(study: str, trial: Trial, number: int, losses: Sequence[float | None], t
 
 
 def failed(study: str, trial: Trial, number: int, status: str = "oom", reason: str = "CUDA out of memory") -> Record:
-    """A trial without a result."""
+    """Return the record of a trial without a result."""
     return record_of(study, trial, number, status=status, reason=reason, facts={}, phases_s={})
 
 
 def of_records(study: str, records: Iterable[Record], hw: str = "h200") -> Results:
-    """What a page shows."""
-    found, profile = list(records), load_profile(hw)
+    """Return the records of a study as its page reads them."""
+    records_of_study, profile = list(records), load_profile(hw)
     host: dict[str, Any] = {"cpu": "a CPU"}
     if profile.device.kind == "cuda":
         host["gpus"] = [{"name": "NVIDIA H200"}]
@@ -117,8 +117,8 @@ def of_records(study: str, records: Iterable[Record], hw: str = "h200") -> Resul
         study=find_study(study),
         profile=profile,
         scale="quick",
-        host_id=HOST if found else None,
-        host=host if found else {},
-        records=found,
-        lines={(one.key, one.pass_number): line for line, one in enumerate(found, start=1)},
+        host_id=HOST if records_of_study else None,
+        host=host if records_of_study else {},
+        records=records_of_study,
+        lines={(record.key, record.pass_number): line for line, record in enumerate(records_of_study, start=1)},
     )

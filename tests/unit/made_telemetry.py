@@ -1,4 +1,4 @@
-"""Records with telemetry made by hand: boards of several generations, processors with and without counters, losses."""
+"""Hand-made records with telemetry: boards of several generations, CPUs with and without counters, lost telemetry."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def on(trial: Trial, device: str) -> Trial:
 
 
 def read(**means: float) -> Metrics:
-    """Statistics of ten readings, the lowest 10 % below the mean, the highest 10 % above it."""
+    """Return statistics of ten readings, the lowest 10 % below the mean, the highest 10 % above it."""
     return {name: Statistic(mean=value, low=0.9 * value, high=1.1 * value, n=10) for name, value in means.items()}
 
 
 def made(trial: Trial, pass_number: int, telemetry: Telemetry | None, **other: Any) -> Record:
-    """Ten blocks of half a second, 1000 images each where the trial trains."""
+    """Return a record of ten blocks of half a second, with 1,000 images each if the trial trains."""
     blocks = Blocks(
         steps_per_block=10,
         images_per_step=100 if trial.workload == "train" else None,
@@ -51,7 +51,7 @@ def made(trial: Trial, pass_number: int, telemetry: Telemetry | None, **other: A
         stopped_by="time",
     )
     values: dict[str, Any] = {
-        "planned": Planned(keys=[short_hash(one.key) for one in TRIALS], passes=3, order_seed=1),
+        "planned": Planned(keys=[short_hash(planned.key) for planned in TRIALS], passes=3, order_seed=1),
         "wall_s": 8.0,
         "phases_s": {"idle": 0.5, "build": 0.25, "first_step": 0.25, "warmup": 1.0, "timed": 5.0, "blocks": 6.0},
         "facts": {"cpu_cores_used": 1.5, "threads": 4, "data_description": "Made up."},
@@ -68,7 +68,7 @@ def shown(*records: Record, hw: str = "h200") -> Results:
 def told(
     sources: dict[str, Metrics], energy: dict[str, float | None], *, images: int | None = IMAGES, **other: Any
 ) -> Telemetry:
-    """Telemetry of one trial: what each source did in the timed part, and joules of each of three long windows."""
+    """Return telemetry: the metrics of each source in the timed part, and the joules of three long windows."""
     gpus = {name: metrics for name, metrics in sources.items() if name.startswith("gpu")}
     polled = {
         name: {metric: metrics[metric] for metric in ("utilisation", "power_smi_w") if metric in metrics}
@@ -92,7 +92,7 @@ def told(
 
 
 def board(trial: Trial) -> Metrics:
-    """What NVML tells of any generation."""
+    """Return the metrics that NVML has for any generation of boards."""
     used = 0.9 if trial.workload == "train" else 0.1
     return read(
         power_w=watts(trial),
@@ -137,7 +137,7 @@ def lost_once(trial: Trial, pass_number: int) -> Telemetry:
 
 
 def of(tell: Tell, hw: str = "h200", passes: int = 3) -> Results:
-    """Every trial in every pass, on all devices of the profile, with the telemetry that `tell` gives."""
+    """Return every trial in every pass, on all devices of the profile, with the telemetry that `tell` returns."""
     device = load_profile(hw).device
     trials = [on(trial, device.kind) for trial in TRIALS]
     used = device.count

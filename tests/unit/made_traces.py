@@ -1,4 +1,4 @@
-"""Traces made by hand for the pages of 09_profile: steps of any length, kernels of any class, with and without gaps."""
+"""Hand-made traces for the pages of 09_profile: steps of any length, kernels of any class, with and without gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from labkit.trial import Trial
 from tests.unit.made_records import NOISE, blocks
 
 STUDY = "09_profile"
-# Of a step's kernel time, by network: what a trace of an H200 may look like.
+# Shares of a step's kernel time by network, as a trace of an H200 may show.
 MIXES: dict[str, dict[KernelClass, float]] = {
     "alexnet": {"convolution": 0.3, "matrix_product": 0.25, "pooling": 0.05, "element_wise": 0.1, "optimiser": 0.3},
     "resnet18": {"convolution": 0.55, "batch_norm": 0.2, "element_wise": 0.15, "optimiser": 0.06, "layout": 0.04},
@@ -31,26 +31,26 @@ MIXES: dict[str, dict[KernelClass, float]] = {
     "vgg16": {"convolution": 0.62, "matrix_product": 0.1, "pooling": 0.04, "element_wise": 0.14, "optimiser": 0.1},
 }
 PEAK = 40e12  # FLOP/s that kernels reach
-LAUNCH_S = {"alexnet": 1.4e-3, "resnet18": 4.4e-3, "resnet50": 9.5e-3, "vgg16": 2.6e-3}  # of the host, plain
+LAUNCH_S = {"alexnet": 1.4e-3, "resnet18": 4.4e-3, "resnet50": 9.5e-3, "vgg16": 2.6e-3}  # host time of an eager step
 KERNELS = {"alexnet": 160, "resnet18": 480, "resnet50": 1250, "vgg16": 330}
 TRACED_IS_SLOWER = 1.6  # on the host
 
 
 def kernel_s(trial: Trial) -> float:
-    """Seconds of a step's kernels: arithmetic at some rate, and passes over the weights."""
+    """Return the seconds of a step's kernels: arithmetic at a fixed rate, and passes over the weights."""
     facts = count(trial.model, image_px=trial.image_px)
     work = facts.flop_training * trial.batch_of_device / PEAK / (1 if trial.precision == "fp32" else 4)
     return work + 8 * facts.parameter_bytes / 4e12 + KERNELS[trial.model] * 2e-6
 
 
 def step_s(trial: Trial) -> float:
-    """The host launches, or the device computes: whatever takes longer."""
+    """Return the seconds of a step: the host's launches or the device's kernels, whichever take longer."""
     launch = LAUNCH_S[trial.model] if trial.engine == "eager" else 0.0
     return max(kernel_s(trial) * 1.02, launch)
 
 
 def algorithms(trial: Trial, seconds: float) -> dict[Algorithm, Total]:
-    """More Winograd the larger the batch, up to a point."""
+    """Return the totals by algorithm. The share of Winograd grows with the batch, up to a point."""
     if trial.device == "cpu":
         return {"library": Total(seconds=seconds, count=16)}
     if trial.precision != "fp32":
@@ -64,7 +64,7 @@ def algorithms(trial: Trial, seconds: float) -> dict[Algorithm, Total]:
 
 
 def calls(seconds: float, launches: int, clean_up: float) -> dict[CallClass, Total]:
-    """Of the CUDA API: launches, some clean-up, a few others."""
+    """Return totals of CUDA API calls: launches, some clean-up, and a few others."""
     return {
         "launch": Total(seconds=(0.9 - clean_up) * seconds, count=launches),
         "clean_up": Total(seconds=clean_up * seconds, count=20),
@@ -74,7 +74,7 @@ def calls(seconds: float, launches: int, clean_up: float) -> dict[CallClass, Tot
 
 
 def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
-    """The trace of a trial's steps on a GPU, or of operators on a CPU."""
+    """Return the trace of a trial's steps: of kernels on a GPU, or of operators on a CPU."""
     steps, noise, on_cpu = trial.traced_iterations or 5, NOISE[number - 1], trial.device == "cpu"
     ran = kernel_s(trial) * noise * (400 if on_cpu else 1)
     launch = 0.0 if on_cpu else (LAUNCH_S[trial.model] * TRACED_IS_SLOWER if trial.engine == "eager" else 0.0)
@@ -120,7 +120,7 @@ def trace(trial: Trial, number: int = 1, **other: Any) -> Traced:
 
 
 def sections(trial: Trial, ran: float, elapsed: float, *, on_cpu: bool) -> dict[str, Section]:
-    """A third forward, half back, the rest in the optimiser."""
+    """Return the sections of a step: a third forward, half backward, and most of the rest in the optimiser."""
     parts = {"load": 0.02, "forward": 0.32, "loss": 0.02, "backward": 0.5, "optimiser": 0.14}
     return {
         name: Section(
@@ -134,7 +134,7 @@ def sections(trial: Trial, ran: float, elapsed: float, *, on_cpu: bool) -> dict[
 
 
 def activity(trial: Trial) -> Telemetry:
-    """What GPM and the driver said of the timed part."""
+    """Return telemetry of the timed part, as GPM and the driver measure it."""
     busy = min(kernel_s(trial) / step_s(trial), 1.0)
     fp32 = (0.75 if trial.batch * trial.image_px**2 > 8 * 224**2 else 0.4) * busy if trial.precision == "fp32" else 0.05
     means = {
@@ -149,19 +149,19 @@ def activity(trial: Trial) -> Telemetry:
 
 
 def traced(trial: Trial, number: int, *, found: Traced | Untraced | None = None, **facts: Any) -> Record:
-    """A timed training with its trace, its work, and on a GPU what the units did."""
+    """Return a timed training with its trace and its work, and on a GPU with the activity of the units."""
     on_cpu, noise = trial.device == "cpu", NOISE[number - 1]
     rate = trial.batch_of_step / step_s(trial) / noise / (400 if on_cpu else 1)
     made = blocks(STUDY, trial, number, rate)
-    known = count(trial.model, image_px=trial.image_px)
+    network = count(trial.model, image_px=trial.image_px)
     result = made.blocks
     assert result is not None
-    update = {"trace": found or trace(trial, number), "flop_per_step": known.flop_training * trial.batch_of_step}
+    update = {"trace": found or trace(trial, number), "flop_per_step": network.flop_training * trial.batch_of_step}
     about = {
         **made.facts,
-        "flop_training": known.flop_training,
-        "flop_forward": known.flop_forward,
-        "weight_traffic_bytes_per_step": 8 * known.parameter_bytes,
+        "flop_training": network.flop_training,
+        "flop_forward": network.flop_forward,
+        "weight_traffic_bytes_per_step": 8 * network.parameter_bytes,
         "image_bytes": 3072,
         **({} if on_cpu else {"memory_left_bytes": 0}),
         **facts,
@@ -171,7 +171,7 @@ def traced(trial: Trial, number: int, *, found: Traced | Untraced | None = None,
 
 
 def ceiling(trial: Trial, number: int) -> Record:
-    """A matrix product or a copy at some rate."""
+    """Return a matrix product or a memory copy at a fixed rate."""
     made = blocks(STUDY, trial, number, 1000.0)
     result = made.blocks
     assert result is not None

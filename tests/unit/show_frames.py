@@ -1,4 +1,4 @@
-"""Tables of results by hand, and odd ones by chance: failures, single passes, missing values, zeros."""
+"""Hand-made tables of results, and random ones with failures, single passes, missing values and zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLUMNS = ["model", "batch", "mode", "host", "pass_number", "status", "reason", 
 
 
 def made(configurations: Sequence[tuple[str, int, str, Sequence[float] | str]]) -> pd.DataFrame:
-    """Rows of results: images/s of each pass, or `status: reason` of a failed configuration."""
+    """Return rows of results from images/s of each pass, or from `status: reason` of a failed configuration."""
     rows = []
     for model, batch, mode, values in configurations:
         about = {"model": model, "batch": batch, "mode": mode, "host": "a" * 12}
@@ -31,7 +31,7 @@ def made(configurations: Sequence[tuple[str, int, str, Sequence[float] | str]]) 
 
 @st.composite
 def frames(draw: st.DrawFn, failing: bool = True, zeros: bool = True) -> pd.DataFrame:
-    """A table of results with none to a dozen configurations."""
+    """Draw a table of results with up to a dozen configurations."""
     keys = draw(st.lists(st.tuples(*map(st.sampled_from, (MODELS, BATCHES, MODES))), unique=True, max_size=12))
     value = st.floats(1e-3, 1e7) | st.sampled_from([np.nan, 0.0] if zeros else [1.0])
     failure = st.sampled_from(["oom: out of <memory>", "unsupported: needs a GPU", "crashed: `exit` 1"])

@@ -1,4 +1,4 @@
-"""Gradients in buckets: which go together, when each is sent, and that nobody copies what lies there already."""
+"""Gradients in buckets: which share a bucket, when each bucket is sent, and that no gradient is copied needlessly."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from labkit.trial import Trial  # noqa: E402
 
 TEAM = Team(0, 2, None, None)
 SIDE = "the side stream"
-CONV, NORM, HIDDEN, LAST = (0,), (1, 2), (3, 4), (5, 6)  # the places of the network's weights
+CONV, NORM, HIDDEN, LAST = (0,), (1, 2), (3, 4), (5, 6)  # indices of the network's weights
 
 
 class Halving:
-    """The other rank's gradients are none: the mean is half of this rank's. Notes what is sent, and after what."""
+    """A way whose other rank has gradients of 0, so the mean is half. It logs what is sent, and after what."""
 
     def __init__(self, _team: Team) -> None:
         self.sent: list[tuple[int, list[Any]]] = []
@@ -49,7 +49,7 @@ class Halving:
         self.sent.append((bucket.weights.data_ptr(), []))
 
     def wait(self, number: int) -> None:
-        assert number < self.buckets, "it is not on its way"
+        assert number < self.buckets, "the bucket was not sent"
         self.waited.append(number)
 
     def forget(self) -> None:
@@ -80,21 +80,21 @@ def loss_of(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> tor
     return nn.functional.cross_entropy(model(images), labels)
 
 
-# ---- which go together ----------------------------------------------------------------------------------------------
+# ---- which gradients share a bucket ---------------------------------------------------------------------------------
 
 
 def weights(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     return [torch.empty(shape, dtype=dtype) for shape in shapes]
 
 
-def test_buckets_follow_the_model_from_its_end_and_what_is_small_comes_last() -> None:
+def test_buckets_begin_at_the_models_end_and_small_weights_come_last() -> None:
     shapes = weights((4, 3), (4,), (8, 4), (8,), (100, 8), (5, 100), (5,))
     assert parts_of(shapes, 2001) == [[5, 4], [2, 0], [6, 3, 1]]
     assert parts_of(shapes, 1) == [[5], [4], [2], [0], [6, 3, 1]]
-    assert parts_of(weights((2, 2), (1000, 1000), (2, 2)), 100) == [[2, 1], [0]], "larger than a bucket"
+    assert parts_of(weights((2, 2), (1000, 1000), (2, 2)), 100) == [[2, 1], [0]], "a weight may be larger than a bucket"
 
 
-def test_a_bucket_has_one_type_and_its_size_is_that_of_what_is_sent() -> None:
+def test_a_bucket_has_one_dtype_and_its_size_is_counted_in_the_wires_precision() -> None:
     mixed = [*weights((10, 10), (10,), dtype=torch.bfloat16), *weights((10,), (10, 10))]
     assert parts_of(mixed, 2**20) == [[3], [0], [2], [1]]
     alike = weights((10, 10), (10, 10), (10, 10))
@@ -102,7 +102,7 @@ def test_a_bucket_has_one_type_and_its_size_is_that_of_what_is_sent() -> None:
     assert parts_of(alike, 400, torch.float16) == [[2, 1], [0]]
 
 
-# ---- when each is sent ----------------------------------------------------------------------------------------------
+# ---- when each bucket is sent ---------------------------------------------------------------------------------------
 
 
 def test_a_bucket_is_sent_while_the_backward_pass_goes_on() -> None:
@@ -113,12 +113,12 @@ def test_a_bucket_is_sent_while_the_backward_pass_goes_on() -> None:
     model[1].register_full_backward_hook(lambda *_: sent.append(len(exchange._way.sent)))
     exchange.begin()
     loss_of(model, *batch()).backward()
-    assert sent == [2], "the head's two are gone when batch norm is passed"
+    assert sent == [2], "both buckets of the head are sent before the backward pass reaches batch norm"
     assert [at for at, _ in exchange._way.sent] == [bucket.flat.data_ptr() for bucket in exchange._buckets]
 
 
-def test_ranks_send_in_one_order_whichever_is_full_first() -> None:
-    """A bucket that is full before its turn waits: another rank may have filled them in another order."""
+def test_ranks_send_buckets_in_one_order_whichever_is_full_first() -> None:
+    """A bucket that is full before its turn waits, because another rank may fill its buckets in another order."""
     model = network()
     exchange = Buckets(model, TEAM, bucket_bytes=1)
     own = list(model.parameters())
@@ -134,7 +134,7 @@ def test_ranks_send_in_one_order_whichever_is_full_first() -> None:
     assert all(bool((weight.grad == 0.5).all()) for weight in own)
 
 
-def test_the_update_may_begin_with_what_has_come() -> None:
+def test_the_update_may_begin_with_the_buckets_that_have_arrived() -> None:
     model = network()
     exchange = Buckets(model, TEAM, bucket_bytes=1)
     exchange.begin()
@@ -145,7 +145,7 @@ def test_the_update_may_begin_with_what_has_come() -> None:
 
 
 @pytest.mark.parametrize("wire", [None, torch.float16])
-def test_gradients_lie_like_their_weights_and_are_the_mean_in_every_step(wire: torch.dtype | None) -> None:
+def test_gradients_have_their_weights_layout_and_are_the_mean_in_every_step(wire: torch.dtype | None) -> None:
     model, plain = network(), network()
     exchange = Buckets(model, TEAM, wire=wire, bucket_bytes=3000)
     for number in range(3):
@@ -155,8 +155,8 @@ def test_gradients_lie_like_their_weights_and_are_the_mean_in_every_step(wire: t
         loss_of(model, *batch(number)).backward()
         exchange.wait()
         loss_of(plain, *batch(number)).backward()
-        for weight, other in zip(model.parameters(), plain.parameters(), strict=True):
-            assert torch.allclose(weight.grad, other.grad / 2, rtol=1e-3 if wire else 1e-6, atol=1e-6)
+        for weight, reference in zip(model.parameters(), plain.parameters(), strict=True):
+            assert torch.allclose(weight.grad, reference.grad / 2, rtol=1e-3 if wire else 1e-6, atol=1e-6)
             assert (weight.grad.stride(), weight.grad.dtype) == (weight.stride(), weight.dtype)
 
 
@@ -175,7 +175,7 @@ def test_a_weight_without_a_gradient_is_named() -> None:
         exchange.wait()
 
 
-def test_a_gradient_that_comes_twice_is_an_error() -> None:
+def test_a_gradient_that_arrives_twice_is_an_error() -> None:
     model = network()
     exchange = Buckets(model, TEAM)
     exchange.begin()
@@ -185,7 +185,7 @@ def test_a_gradient_that_comes_twice_is_an_error() -> None:
         loss.backward()
 
 
-def test_the_model_and_its_buckets_give_their_memory_back_at_once() -> None:
+def test_the_model_and_its_buckets_free_their_memory_at_once() -> None:
     gc.disable()
     try:
         model = network()
@@ -195,33 +195,33 @@ def test_the_model_and_its_buckets_give_their_memory_back_at_once() -> None:
         exchange.wait()
         left = [weakref.ref(model[6].weight), weakref.ref(exchange._buckets[0].flat)]
         del model, exchange
-        assert [one() for one in left] == [None, None]
+        assert [reference() for reference in left] == [None, None]
     finally:
         gc.enable()
 
 
-# ---- an update that is shared out -----------------------------------------------------------------------------------
+# ---- an update that ranks share -------------------------------------------------------------------------------------
 
 
 def bucket_of(team: Team | None) -> Any:
     return Bucket([nn.Parameter(torch.ones(300, 2))], None, team)
 
 
-def test_ranks_share_each_weight_without_a_gap_and_weights_stay_what_they_are() -> None:
+def test_ranks_share_each_weight_without_a_gap_and_weights_keep_their_values() -> None:
     own: dict[int, list[tuple[int, int]]] = {}
     for rank in range(3):
         model, before = network(), network()
         exchange = Buckets(model, Team(rank, 3, None, None), bucket_bytes=1, update=print, shared_bytes=1500)
         assert exchange.shared_sizes_bytes == [3072, 147456, 3072]
-        assert exchange.sizes_bytes == [3072, 147456, 3072, 2048], "in thirds, but for what is small"
+        assert exchange.sizes_bytes == [3072, 147456, 3072, 2048], "in thirds, except for small weights"
         for index, share in exchange.own.items():
             own.setdefault(index, []).append(share)
-        for weight, other in zip(model.parameters(), before.parameters(), strict=True):
-            assert torch.equal(weight, other) and weight.stride() == other.stride()
+        for weight, original in zip(model.parameters(), before.parameters(), strict=True):
+            assert torch.equal(weight, original) and weight.stride() == original.stride()
         for bucket in exchange._buckets:
             for weight, view in bucket.views.items():
-                lies = None if bucket.weights is None else weight.data_ptr() - bucket.weights.data_ptr()
-                assert lies in (None, view.data_ptr() - bucket.flat.data_ptr())
+                offset = None if bucket.weights is None else weight.data_ptr() - bucket.weights.data_ptr()
+                assert offset in (None, view.data_ptr() - bucket.flat.data_ptr())
     assert set(own) == {*LAST[:1], *HIDDEN[:1], *CONV}
     for index, shares in own.items():
         assert shares[0][0] == 0 and shares[-1][1] == list(network().parameters())[index].numel()
@@ -229,7 +229,7 @@ def test_ranks_share_each_weight_without_a_gap_and_weights_stay_what_they_are() 
     assert own[HIDDEN[0]] == [(0, 12288), (12288, 24576), (24576, 36864)]
 
 
-def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
+def test_a_share_is_updated_only_after_the_backward_pass_has_read_its_weights() -> None:
     model, log = network(), []
     exchange = Buckets(model, TEAM, bucket_bytes=1, update=lambda part: log.append(part), shared_bytes=1500)
     own = list(model.parameters())
@@ -238,7 +238,9 @@ def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
         own[index].grad = exchange.place_of(own[index])
         exchange.made(own[index], SIDE)
     sent = exchange._way.sent
-    assert (len(sent), log) == (1, []), "the backward pass may still read the weights, and the next waits for its turn"
+    assert (len(sent), log) == (1, []), (
+        "the backward pass may still read the weights, and the next bucket waits for its turn"
+    )
     exchange._accumulated(own[LAST[0]])
     assert (len(sent), log) == (3, [0])
     exchange._accumulated(own[HIDDEN[0]])
@@ -247,11 +249,11 @@ def test_a_share_is_updated_once_nobody_reads_the_weights_any_more() -> None:
         own[index].grad = torch.ones_like(own[index])
         exchange._accumulated(own[index])
     assert log == [0, 1, 2]
-    assert list(exchange.arriving()) == [3], "the others have new weights"
+    assert list(exchange.arriving()) == [3], "the other buckets have new weights"
     assert exchange._way.waited == [0, 1, 2, 3]
 
 
-def test_an_update_that_was_never_due_is_an_error() -> None:
+def test_waiting_for_buckets_that_are_not_accumulated_is_an_error() -> None:
     model = network()
     exchange = Buckets(model, TEAM, bucket_bytes=1, update=lambda _: None, shared_bytes=1500)
     exchange.begin()
@@ -261,8 +263,8 @@ def test_an_update_that_was_never_due_is_an_error() -> None:
         exchange.wait()
 
 
-def test_two_ranks_that_share_the_update_train_as_one_that_does_all_of_it(tmp_path: Path) -> None:
-    """Real processes over Gloo, SGD with momentum, three steps, each rank with half of the images (norms are fixed)."""
+def test_two_ranks_that_share_the_update_train_like_one_process(tmp_path: Path) -> None:
+    """Two processes over Gloo take three steps of SGD with momentum, each on half of the images (norms are fixed)."""
     found = tmp_path / "found"
     torch.multiprocessing.spawn(_train_in_shares, (str(tmp_path / "meeting"), str(found)), nprocs=2)
     plain = network().eval()
@@ -290,7 +292,7 @@ def _train_in_shares(rank: int, meeting: str, found: str) -> None:
             for index in exchange.parts[part]:
                 weight = weights[index]
                 share = slice(*exchange.own.get(index, (0, weight.numel())))
-                new, old, gradient = (in_memory(one)[share] for one in (weight, momenta[index], weight.grad))
+                new, old, gradient = (in_memory(tensor)[share] for tensor in (weight, momenta[index], weight.grad))
                 old.mul_(0.9).add_(gradient)
                 new.sub_(0.1 * old)
 
@@ -304,10 +306,10 @@ def _train_in_shares(rank: int, meeting: str, found: str) -> None:
             update(part)
     torch.save(([weight.detach() for weight in weights], exchange.whole(momenta)), f"{found}{rank}")
     torch.distributed.barrier()
-    os._exit(0)  # as the project's ranks leave: threads of Gloo have been seen to abort in Python's own way
+    os._exit(0)  # the project's ranks end like this: on Python's normal exit, threads of Gloo have aborted
 
 
-# ---- gradients that are made on the side stream ---------------------------------------------------------------------
+# ---- gradients from the side stream ---------------------------------------------------------------------------------
 
 
 def as_it_is(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -320,7 +322,7 @@ def by_inductor(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("engine", [as_it_is, by_inductor])
-def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_by_nobody(
+def test_side_stream_gradients_are_sent_when_queued_and_without_a_copy(
     engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(side_stream, "_fork", lambda *_: SIDE)
@@ -330,11 +332,11 @@ def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_b
     side_stream.use_side_stream(model)
     exchange = Buckets(model, TEAM, bucket_bytes=1)
     heard: list[int] = []
-    told, own = exchange.made, list(model.parameters())
+    original, own = exchange.made, list(model.parameters())
 
     def hear(weight: torch.Tensor, stream: Any) -> None:
-        told(weight, stream)
-        heard.append(next(at for at, one in enumerate(own) if one.data_ptr() == weight.data_ptr()))
+        original(weight, stream)
+        heard.append(next(at for at, candidate in enumerate(own) if candidate.data_ptr() == weight.data_ptr()))
 
     monkeypatch.setattr(exchange, "made", hear)
     step = engine(lambda images, labels: loss_of(model, images, labels))
@@ -345,18 +347,18 @@ def test_what_the_side_stream_makes_is_sent_as_soon_as_it_is_queued_and_copied_b
         exchange.begin()
         side_stream.begin(exchange)
         step(*batch(number)).backward()
-        assert heard == [LAST[0], HIDDEN[0], CONV[0]], "in the order of the buckets: none waits for a later one"
+        assert heard == [LAST[0], HIDDEN[0], CONV[0]], "in the order of the buckets: no bucket waits for a later one"
         assert [after for _, after in exchange._way.sent] == [[SIDE]] * 4
         exchange.wait()
         side_stream.check_not_copied([weight.grad for weight in own if weight.grad is not None])
         loss_of(plain, *batch(number)).backward()
-        for weight, other in zip(own, plain.parameters(), strict=True):
-            assert torch.allclose(weight.grad, other.grad / 2, atol=1e-6)
+        for weight, reference in zip(own, plain.parameters(), strict=True):
+            assert torch.allclose(weight.grad, reference.grad / 2, atol=1e-6)
             assert weight.grad.data_ptr() == exchange._home[weight].views[weight].data_ptr()
             assert weight.grad.stride() == weight.stride()
 
 
-def test_a_gradient_that_autograd_copied_while_it_was_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_autograd_copies_while_it_is_sent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
     exchange = Buckets(model, TEAM)
     exchange.begin()
@@ -367,20 +369,20 @@ def test_a_gradient_that_autograd_copied_while_it_was_sent_is_found(monkeypatch:
         exchange._accumulated(last)
 
 
-def test_what_is_rounded_before_it_is_sent_has_no_place_to_be_made_in() -> None:
+def test_a_gradient_that_is_rounded_for_the_wire_has_no_place_in_a_bucket() -> None:
     model = network()
     weight = model[6].weight
     place = Buckets(model, TEAM).place_of(weight)
     assert place is not None and (place.shape, place.stride()) == (weight.shape, weight.stride())
     assert Buckets(model, TEAM, wire=torch.float16).place_of(weight) is None
-    assert Buckets(model, TEAM).place_of(torch.empty(3)) is None, "a weight of another model"
+    assert Buckets(model, TEAM).place_of(torch.empty(3)) is None, "the weight belongs to another model"
 
 
-# ---- on a GPU, whose streams are told in which order to wait --------------------------------------------------------
+# ---- on a GPU: the order in which streams wait ----------------------------------------------------------------------
 
 
 class Stream:
-    """Notes what it is told."""
+    """A stand-in for a CUDA stream that logs its calls."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log = name, log
@@ -396,7 +398,7 @@ class Stream:
         self.log.append(f"{self.name} waits for {event}")
 
 
-def test_on_a_gpu_a_bucket_waits_for_those_who_filled_it_and_the_update_for_the_bucket(
+def test_on_a_gpu_a_bucket_waits_for_the_streams_that_fill_it_and_the_update_for_the_bucket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log: list[str] = []
@@ -446,14 +448,14 @@ def test_on_a_gpu_a_bucket_waits_for_those_who_filled_it_and_the_update_for_the_
     updated = ["the update on exchange", "new weights on exchange", "an event of exchange"]
     assert log == [*sent, "exchange waits for main", *updated]
     way.wait(0)
-    assert log[-1] == "main waits for event 8", "the weights', not the gradients'"
+    assert log[-1] == "main waits for event 8", "the event of the weights, not of the gradients"
 
 
 @pytest.mark.parametrize(
-    ("together", "engine", "mine"), [(TEAM, "compile", True), (TEAM, "eager", False), (None, "compile", False)]
+    ("together", "engine", "in_buckets"), [(TEAM, "compile", True), (TEAM, "eager", False), (None, "compile", False)]
 )
-def test_which_steps_exchange_in_buckets_and_that_inductor_then_keeps_the_order(
-    together: Team | None, engine: str, mine: bool, monkeypatch: pytest.MonkeyPatch
+def test_compiled_steps_of_ranks_exchange_in_buckets_and_inductor_keeps_the_order(
+    together: Team | None, engine: str, in_buckets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(torch, "compile", lambda step, **options: given.append(options["options"]) or step)
@@ -461,6 +463,6 @@ def test_which_steps_exchange_in_buckets_and_that_inductor_then_keeps_the_order(
     trial = Trial(device="cpu", engine=engine, devices=2 if together else 1, optimizer="sgd_fused")
     with ranks.working_as(together):
         made = training.Training(trial, network(), captured=False, restarts=False)
-    assert (made.buckets is not None) == mine
+    assert (made.buckets is not None) == in_buckets
     made.compile()
-    assert (given[0].get("reorder_for_peak_memory") is False) == mine
+    assert (given[0].get("reorder_for_peak_memory") is False) == in_buckets

@@ -1,4 +1,4 @@
-"""Accuracies compared image by image: the intervals cover, and what cannot be compared says why."""
+"""Accuracies compared image by image: intervals contain the truth, and impossible comparisons give a reason."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def scored(trial: Trial, number: int, top1: np.ndarray, *, weights: str = "w", i
 
 
 def answers(right: int, *, images: int = 1000, lost: int = 0) -> np.ndarray:
-    found = np.zeros(images, np.bool_)
-    found[:right] = True
-    found[:lost] = False
-    return found
+    hits = np.zeros(images, np.bool_)
+    hits[:right] = True
+    hits[:lost] = False
+    return hits
 
 
 def sides(records: list[Record]) -> list[Side]:
@@ -55,10 +55,10 @@ def judged(records: list[Record], test: claims.Test = DIFFERENCE) -> Any:
     return case
 
 
-CELLS = [  # shares of images: right by both, by the first alone, by the second alone, by none
+CELLS = [  # shares of images that both, only the first, only the second, or neither network gets right
     (0.70, 0.003, 0.002, 0.295),
     (0.50, 0.02, 0.01, 0.47),
-    (0.90, 0.001, 0.0, 0.099),  # the hardest: a few images, all to one side
+    (0.90, 0.001, 0.0, 0.099),  # the hardest case: few images differ, all in favour of the first
     (0.20, 0.10, 0.05, 0.65),
 ]
 
@@ -74,27 +74,27 @@ def test_paired_intervals_hold_the_truth_in_about_95_of_100_samples(
     for drawn in rng.multinomial(images, cells, size=2000):
         first = np.repeat([True, True, False, False], drawn)
         second = np.repeat([True, False, True, False], drawn)
-        one, other = paired_share_difference(first, second), paired_share_ratio(first, second)
-        assert other is not None and one.low is not None and one.high is not None
-        held[0] += one.low <= difference <= one.high
-        held[1] += other.low <= ratio <= other.high  # type: ignore[operator]
+        of_difference, of_ratio = paired_share_difference(first, second), paired_share_ratio(first, second)
+        assert of_ratio is not None and of_difference.low is not None and of_difference.high is not None
+        held[0] += of_difference.low <= difference <= of_difference.high
+        held[1] += of_ratio.low <= ratio <= of_ratio.high  # type: ignore[operator]
     assert all(count / 2000 >= 0.925 for count in held), held
 
 
 def test_a_paired_interval_is_far_narrower_than_that_of_two_samples() -> None:
     first = answers(700)
     second = answers(700, lost=2)
-    found = paired_share_difference(first, second)
-    assert found.point == 0.002 and found.n == 1000
-    assert found.low is not None and found.high is not None and found.high - found.low < 0.008, "unpaired: 0.08"
+    paired = paired_share_difference(first, second)
+    assert paired.point == 0.002 and paired.n == 1000
+    assert paired.low is not None and paired.high is not None and paired.high - paired.low < 0.008, "unpaired: 0.08"
 
 
 def test_networks_that_answer_alike_may_still_differ_on_other_images() -> None:
-    found = paired_share_difference(answers(700), answers(700))
-    assert found.point == 0 and found.low == -found.high != 0  # type: ignore[operator]
+    interval = paired_share_difference(answers(700), answers(700))
+    assert interval.point == 0 and interval.low == -interval.high != 0  # type: ignore[operator]
 
 
-def test_paired_answers_are_to_the_same_questions() -> None:
+def test_paired_answers_must_be_to_the_same_questions() -> None:
     for form in (paired_share_difference, paired_share_ratio):
         with pytest.raises(ValueError, match="same questions"):
             form(answers(1, images=2), answers(1, images=3))
@@ -103,14 +103,14 @@ def test_paired_answers_are_to_the_same_questions() -> None:
     assert paired_share_ratio(answers(0, images=5), answers(1, images=5)) is None
 
 
-def test_the_images_make_the_interval_and_not_the_passes() -> None:
+def test_the_interval_comes_from_the_images_and_not_from_the_passes() -> None:
     records = [scored(trial, n, answers(700, lost=lost)) for trial, lost in ((FP32, 0), (INT8, 1)) for n in (1, 2, 3)]
     case = judged(records)
     assert case.effect.n == 1000 and case.effect.point == pytest.approx(0.001)
     assert case.verdict == "inconclusive", "1,000 images cannot tell 0.1 points from 0.18"
 
 
-def test_enough_images_decide() -> None:
+def test_enough_images_lead_to_a_verdict() -> None:
     def of(lost: int) -> list[Record]:
         return [
             scored(trial, 1, answers(35_000, images=50_000, lost=gone)) for trial, gone in ((FP32, 0), (INT8, lost))
@@ -120,7 +120,7 @@ def test_enough_images_decide() -> None:
     assert judged(of(500)).verdict == "not replicated"
 
 
-def test_a_ratio_is_formed_over_images_too() -> None:
+def test_a_ratio_is_also_compared_by_image() -> None:
     test = DIFFERENCE.model_copy(
         update={"shape": "ratio", "over": DIFFERENCE.under, "under": DIFFERENCE.over, "at_most": 0.99}
     )
@@ -132,24 +132,24 @@ def test_a_ratio_is_formed_over_images_too() -> None:
 @pytest.mark.parametrize(
     ("other", "why"), [({"weights": "v"}, "the same weights"), ({"images": "j"}, "the same images")]
 )
-def test_other_weights_or_images_are_not_compared(other: dict[str, str], why: str) -> None:
+def test_networks_with_different_weights_or_images_are_not_compared(other: dict[str, str], why: str) -> None:
     case = judged([scored(FP32, 1, answers(700)), scored(INT8, 1, answers(700), **other)])
     assert case.verdict == "not testable here" and why in case.reason
     passes = [scored(FP32, 1, answers(700)), scored(FP32, 2, answers(700), **other), scored(INT8, 1, answers(700))]
     assert why in judged(passes).reason
 
 
-def test_a_network_that_has_learned_nothing_has_nothing_to_lose() -> None:
+def test_a_network_that_has_learned_nothing_is_not_testable() -> None:
     case = judged([scored(trial, 1, answers(5)) for trial in (FP32, INT8)])
     assert case.verdict == "not testable here" and "too little to lose" in case.reason
 
 
-def test_passes_that_disagree_are_said() -> None:
+def test_passes_that_disagree_are_reported() -> None:
     case = judged([scored(FP32, 1, answers(700)), scored(FP32, 2, answers(703)), scored(INT8, 1, answers(700))])
     assert "passes differ in up to 3 images" in case.reason
 
 
-def test_without_trained_weights_the_claim_is_not_testable_and_says_so() -> None:
+def test_without_trained_weights_the_claim_is_not_testable_and_gives_the_reason() -> None:
     why = "no trained weights for resnet50 at 32 px on synthetic32: a GPU trains them"
     case = judged([failed(STUDY, trial, 1, "unsupported", why) for trial in (FP32, INT8)])
     assert case.verdict == "not testable here" and why in case.reason
@@ -160,7 +160,7 @@ def test_only_scored_trials_are_compared_by_image() -> None:
     assert is_by_image(fp32, int8, "top1") and not is_by_image(fp32, int8, "images_per_s")
     runs = Trial(epochs=2)
     side = Side(fp32.results, runs)
-    assert not is_by_image(side, side, "top1"), "of training runs the passes are other seeds"
+    assert not is_by_image(side, side, "top1"), "passes of training runs have different seeds"
     unscored = sides([blocks(STUDY, trial, 1, 100.0) for trial in (FP32, INT8)])
     assert "no pass scored" in compare_images(*unscored, "top1", as_ratio=False).reason
 
@@ -172,4 +172,4 @@ def test_the_fastest_engine_of_each_precision_is_compared() -> None:
     ((over, under),) = pairs(family, DIFFERENCE.over, DIFFERENCE.under)
     assert (over.trial, under.trial) == (FP32, INT8)
     refused = sides([failed(STUDY, trial, 1, "unsupported", "no") for trial in (eager, FP32, INT8)])
-    assert len(pairs(refused, DIFFERENCE.over, DIFFERENCE.under)) == 1, "one row says why"
+    assert len(pairs(refused, DIFFERENCE.over, DIFFERENCE.under)) == 1, "one row gives the reason"

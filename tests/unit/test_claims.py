@@ -1,4 +1,4 @@
-"""Claims are tests fixed before measuring: the schema refuses nonsense, and the papers' claims keep to fixed rules."""
+"""Claims are tests fixed before measuring: the schema refuses invalid tests, and the papers' claims follow rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = [(paper, claim, test) for paper in PAPERS for claim in paper.claims for te
 
 
 def each_test() -> Iterator[Any]:
-    """Every test of every claim, by its claim's id and its place."""
+    """Yield a parameter for each test of each claim. Its id is the claim's id and the test's index."""
     for paper, claim, test in ALL:
         yield pytest.param(paper, claim, test, id=f"{claim.id}.{claim.tests.index(test)}")
 
@@ -60,8 +60,8 @@ HALF = {"value": 0.5, "hardware": ["v100_sxm2"]}
 
 
 def complaint(error: ValidationError) -> str:
-    """What is said of where, without the input that pydantic repeats."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    """Return the messages and their locations, without the input that pydantic repeats."""
+    return "; ".join(f"{'.'.join(map(str, details['loc']))}: {details['msg']}" for details in error.errors())
 
 
 def without(test: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def without(test: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_a_consistent_test_is_taken(name: str) -> None:
+def test_a_consistent_test_is_accepted(name: str) -> None:
     test = Test.model_validate(VALID[name])
     assert test.shape == VALID[name]["shape"]
     assert test.has_direction
@@ -101,7 +101,7 @@ def test_a_consistent_test_is_taken(name: str) -> None:
         ({**without(LEVEL, "at_most"), "outside": (0.5, 0.5)}, "the lower end comes first"),
         ({**TREND, "at_least": 1, "because": "'rises'"}, "a test of shape 'trend' has its bounds by itself"),
         ({**LEVEL, "at_most": math.inf}, "finite"),
-        # what a shape needs, and what it has no use for
+        # fields that a shape needs, and fields that it must not have
         (without(RATIO, "over"), "a test of shape 'ratio' needs `over`"),
         (without(RATIO, "under"), "a test of shape 'ratio' needs `under`"),
         ({**RATIO, "under": {"devices": 1}}, "`over` and `under` give the same fields different values"),
@@ -123,7 +123,7 @@ def test_a_consistent_test_is_taken(name: str) -> None:
         ({**TREND, "published": [HALF]}, "a test of shape 'trend' has no published magnitude"),
         ({**LEVEL, "published": [{"value": 0.5, "hardware": []}]}, "at least 1 item"),
         ({**LEVEL, "published": [{**HALF, "value": (0.6, 0.4)}]}, "the lower end comes first"),
-        # fields that are no sizes
+        # fields without sizes, and orders without two distinct values
         ({**TREND, "along": "model", "trend": "diminishing"}, "`along`"),
         ({**TREND, "along": "precision", "trend": "diminishing"}, "`along`"),
         ({**ORDER, "order": ["resnet50"]}, "`order`"),
@@ -142,7 +142,7 @@ def test_metrics_may_stand_beside_a_label() -> None:
     assert Test.model_validate({**DIFFERS, "beside": ["images_per_s"]}).beside == ["images_per_s"]
 
 
-def test_a_magnitude_alone_is_no_direction() -> None:
+def test_a_magnitude_alone_gives_no_direction() -> None:
     test = Test.model_validate({"shape": "level", "metric": "utilisation", "published": [HALF]})
     assert not test.has_direction
     assert Test.model_validate({**LEVEL, "published": [HALF]}).has_direction
@@ -159,7 +159,7 @@ def test_a_magnitude_alone_is_no_direction() -> None:
         ((3.2, 3.7), False, 2.88, 4.07),
     ],
 )
-def test_about_a_published_value_is_within_a_tenth(value: Any, of_ratio: bool, low: float, high: float) -> None:
+def test_bounds_of_a_published_value_are_within_a_tenth(value: Any, of_ratio: bool, low: float, high: float) -> None:
     assert Published(value=value, hardware=["h200"]).bounds(of_ratio=of_ratio) == pytest.approx((low, high))
 
 
@@ -254,9 +254,7 @@ claims:
         ),
     ],
 )
-def test_what_is_wrong_with_a_papers_claims_is_said_with_the_file(
-    tmp_path: Path, before: str, after: str, said: str
-) -> None:
+def test_an_error_in_a_papers_claims_names_the_file(tmp_path: Path, before: str, after: str, said: str) -> None:
     assert SMALL.count(before) == 1
     (tmp_path / "small.yaml").write_text(SMALL.replace(before, after))
     with pytest.raises(UserError, match=r"papers/small\.yaml") as caught:
@@ -280,7 +278,7 @@ def test_a_claim_is_shown_with_the_studies_that_test_it(claim: Claim) -> None:
 
 
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
-def test_what_a_test_compares_is_among_what_it_selects(paper: Paper, claim: Claim, test: Test) -> None:
+def test_a_test_compares_only_values_that_it_selects(paper: Paper, claim: Claim, test: Test) -> None:
     words = {LARGEST, SMALLEST, OTHERS, FASTEST}
     compared = [*test.over.items(), *test.under.items(), *((test.along, value) for value in test.order)]
     for name, value in compared:
@@ -293,7 +291,7 @@ def test_what_a_test_compares_is_among_what_it_selects(paper: Paper, claim: Clai
 
 
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
-def test_words_for_values_stand_where_they_are_understood(paper: Paper, claim: Claim, test: Test) -> None:
+def test_words_for_values_are_used_only_where_they_are_valid(paper: Paper, claim: Claim, test: Test) -> None:
     for choice in (test.over, test.under):
         assert {name for name, value in choice.items() if value == FASTEST} <= {"profile", "engine", "memory_format"}
     selected = [
@@ -303,29 +301,29 @@ def test_words_for_values_stand_where_they_are_understood(paper: Paper, claim: C
     assert not any(
         {LARGEST, SMALLEST} & set(map(str, values)) for values in test.select.values() if isinstance(values, list)
     )
-    for one in test.published:
-        assert not {LARGEST, SMALLEST, OTHERS, FASTEST} & set(one.select.values())
+    for magnitude in test.published:
+        assert not {LARGEST, SMALLEST, OTHERS, FASTEST} & set(magnitude.select.values())
 
 
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
-def test_a_test_says_which_kind_of_run_it_is_of(paper: Paper, claim: Claim, test: Test) -> None:
-    """Without a workload the ceilings and idle runs of the same study would be among the trials."""
+def test_a_test_names_the_workload_of_its_trials(paper: Paper, claim: Claim, test: Test) -> None:
+    """Without a workload, the trials would include the ceilings and idle runs of the same study."""
     one_kind = STUDIES[claim.study_of(test)].name in ("data_pipeline",)  # nothing but training
     assert one_kind or "workload" in {**test.select, **test.over}
 
 
-# ---- fields to come -------------------------------------------------------------------------------------------------
+# ---- planned fields -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PLANNED_FIELDS)
-def test_a_planned_field_is_none_of_a_trial_yet_and_is_of_studies_without_a_notebook(name: str) -> None:
-    assert name not in {field.name for field in fields(Trial)}, "it is there: it leaves PLANNED_FIELDS"
+def test_a_planned_field_is_not_in_trials_yet_and_its_studies_have_no_notebook(name: str) -> None:
+    assert name not in {field.name for field in fields(Trial)}, "Trial has this field: remove it from PLANNED_FIELDS"
     assert name not in ACROSS
     studies, _, meaning = PLANNED_FIELDS[name].partition(": ")
     assert meaning
     for study in studies.split(", "):
         assert study in STUDIES
-        assert not notebook_of(study).is_file(), f"{study} has a notebook: {name} is a field of its trials, or none"
+        assert not notebook_of(study).is_file(), f"{study} has a notebook: make {name} a trial's field, or drop it"
 
 
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
@@ -336,16 +334,16 @@ def test_a_planned_field_is_used_in_tests_of_its_own_studies_only(paper: Paper, 
         *test.under,
         test.along,
         test.among,
-        *(n for one in test.published for n in one.select),
+        *(n for magnitude in test.published for n in magnitude.select),
     }
     for name in used & set(PLANNED_FIELDS):
         assert claim.study_of(test) in PLANNED_FIELDS[name].partition(": ")[0].split(", ")
 
 
-# ---- bounds are those that the fixed rules give ---------------------------------------------------------------------
+# ---- bounds follow fixed rules --------------------------------------------------------------------------------------
 
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
-# What `because` quotes -> the bound that it stands for; the first that fits. None: 0.9 of the number of devices (or 2).
+# Quote in `because` -> the bound for it. The first match counts. None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
     (r"not alike, more than ±10 %", "outside", (0.9, 1.1)),
     (r"'close to 2x': within ±10 %", "between", (1.8, 2.2)),
@@ -365,7 +363,7 @@ RULES: tuple[tuple[str, str, Any], ...] = (
     (r"'less than a day': 86,400 s", "at_most", 24 * 3600),
     (r"'>1 week': 604,800 s", "at_least", 7 * 24 * 3600),
 )
-# Bounds that no rule gives: chosen for one claim each, with the reason in `because`.
+# Bounds without a rule. Each is chosen for one claim, with the reason in `because`.
 CHOSEN = {
     "wisconsin-underused": 0.95,
     "wisconsin-memory-bound": 0,
@@ -378,7 +376,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
-def test_a_bound_is_the_one_that_the_fixed_rule_gives(paper: Paper, claim: Claim, test: Test) -> None:
+def test_each_bound_follows_its_fixed_rule(paper: Paper, claim: Claim, test: Test) -> None:
     kinds = ("at_least", "at_most", "between", "outside")
     given = [(kind, getattr(test, kind)) for kind in kinds if getattr(test, kind) is not None]
     if not given:
@@ -402,7 +400,7 @@ def test_every_rule_and_every_choice_is_used() -> None:
         assert any(value in (test.at_least, test.at_most) for test in tests), name
 
 
-def test_trends_say_in_the_papers_words_what_they_are() -> None:
+def test_trends_quote_the_papers_words() -> None:
     for _, claim, test in ALL:
         if test.trend == "constant":
             assert re.search("constant|±10 %", test.because), claim.id
@@ -413,13 +411,13 @@ def test_trends_say_in_the_papers_words_what_they_are() -> None:
 
 
 def printed_as(value: float, *, of_ratio: bool) -> list[str]:
-    """How a paper may print a magnitude: 29.43, 85.7 %, 26 % more."""
+    """Return the ways in which a paper may print a magnitude: 29.43, 85.7 %, 26 % more."""
     shares = [value * 100, (value - 1) * 100] if of_ratio else [value * 100]
     return [f"{value:g}", f"{value:.1f}", *(f"{share:.4g}" for share in shares)]
 
 
-@pytest.mark.parametrize(("paper", "claim", "test"), [one for one in each_test() if one.values[2].published])
-def test_a_published_magnitude_stands_in_the_papers_table_or_in_the_claims_words(
+@pytest.mark.parametrize(("paper", "claim", "test"), [case for case in each_test() if case.values[2].published])
+def test_a_published_magnitude_is_in_the_papers_table_or_in_the_claims_words(
     paper: Paper, claim: Claim, test: Test
 ) -> None:
     tables = [table for table in paper.tables if table.metric == test.metric and test.shape == "level"]
@@ -437,7 +435,7 @@ def test_a_published_magnitude_stands_in_the_papers_table_or_in_the_claims_words
             quotients = [f"{550 / 430:.3g}"] if "550 over 430" in text else []
             assert set(ways) & {*numbers, *quotients}, f"{end} is not in the claim's words"
         assert all(hw in profile_names() for hw in one.hardware)
-        assert set(one.hardware) <= {device.profile for device in paper.devices}, "hardware of this paper"
+        assert set(one.hardware) <= {device.profile for device in paper.devices}, "the hardware is in this paper"
 
 
 def test_every_mean_utilisation_that_is_printed_is_a_published_magnitude() -> None:
@@ -478,8 +476,8 @@ def test_the_printed_mean_powers_are_well_below_the_boards_limits() -> None:
         assert limit is not None and table.si("mean", hw) / limit <= (test.at_most or 0)
 
 
-def test_what_a_claim_measures_has_a_unit_that_fits_its_bound() -> None:
-    """A share is bounded between 0 and 1, a ratio of trials around 1: a percentage for a fraction would pass unseen."""
+def test_each_bound_fits_the_unit_of_its_metric() -> None:
+    """Bounds of shares lie between -1 and 1. A percentage in place of a fraction would otherwise go unnoticed."""
     for _, claim, test in ALL:
         ends = [test.at_least, test.at_most, *(test.between or ()), *(test.outside or ())]
         ends += [end for one in test.published for end in (one.value if isinstance(one.value, tuple) else (one.value,))]

@@ -1,4 +1,4 @@
-"""The claims' page: every claim once, each filter hides just what it should, every link leads to the records meant."""
+"""The claims' page: every claim appears once, every filter hides the right claims, every link leads to its records."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from tests.unit.test_site import (
     texts,
 )
 
-# ---- a page of records that show some claims and not others ---------------------------------------------------------
+# ---- a page whose records replicate some claims and not others ------------------------------------------------------
 
 
 def slowing(record: Record) -> Record:
-    """The same, with the second half of its blocks twice as slow."""
+    """Return the record with the second half of its blocks twice as slow."""
     assert record.result is not None
     half = record.result.host_s[:5]
     blocks = record.result.model_copy(update={"host_s": [*half, *(2 * block_s for block_s in half)]})
@@ -52,7 +52,7 @@ def slowing(record: Record) -> Record:
 
 
 def wavering(record: Record) -> Record:
-    """The same, with a utilisation of its own in each pass."""
+    """Return the record with a utilisation that depends on the pass."""
     assert record.telemetry is not None
     timed = record.telemetry.windows["timed"]
     used = {"utilisation": Statistic(mean=0.3 * record.pass_number, low=0.1, high=1.0, n=10)}
@@ -62,9 +62,10 @@ def wavering(record: Record) -> Record:
 
 
 def make_records(reports: Path) -> None:
-    """Two hosts and two profiles; before what is shown stand an older plan, another scale and a first attempt.
+    """Write records of two hosts and two profiles, after those of an older plan, another scale and a failed attempt.
 
-    On the h200 one network slows down; on the h100 one is used more in each pass, and one has no memory.
+    On the h200, one network slows down. On the h100, one network's utilisation rises in each pass, and one network runs
+    out of memory.
     """
     older = [taken(trial, 1, TRIALS[:1], passes=1) for trial in TRIALS[:1]]
     smoke = passes_of(passes=1, scale="smoke")
@@ -74,14 +75,14 @@ def make_records(reports: Path) -> None:
     put(reports, "h200", passes_of(POWERED, host=B, study=POWER))
     changes = {
         VGG: wavering,
-        VGG_LARGE: lambda one: failed(one.as_trial, one.pass_number, "CUDA out of memory", host=C),
+        VGG_LARGE: lambda record: failed(record.as_trial, record.pass_number, "CUDA out of memory", host=C),
     }
-    h100 = [changes.get(record.as_trial, lambda one: one)(record) for record in passes_of(host=C, speed=0.8)]
+    h100 = [changes.get(record.as_trial, lambda same: same)(record) for record in passes_of(host=C, speed=0.8)]
     put(reports, "h100", h100)
 
 
 def page_for(folder: Path, hw: str, papers: list[Paper]) -> tuple[Path, list[Finding]]:
-    """The claims' page of a profile beside its records, and what it was made of."""
+    """Write the claims' page of a profile beside its records. Return the page's path and the findings."""
     with reporting(folder):
         findings = judge_all(papers, evidence(hw))
     path = folder / hw / "claims.html"
@@ -102,7 +103,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(reports: Path) -> Made:
-    """The page of the h200."""
+    """Return the page of the h200 and its findings."""
     return page_for(reports, "h200", PAPERS)
 
 
@@ -112,21 +113,19 @@ def soup(made: Made) -> BeautifulSoup:
 
 
 def shown(soup: BeautifulSoup) -> dict[str, Tag]:
-    """Claim -> its part of the page."""
+    """Return the part of the page for each claim, by the claim's id."""
     return {str(claim.div["id"]).removeprefix("claim-"): claim for claim in soup.select(".lk-claim") if claim.div}
 
 
 # ---- every claim with its verdict -----------------------------------------------------------------------------------
 
 
-def test_every_claim_stands_there_once_with_its_words_its_verdict_and_its_scope_or_reason(
-    made: Made, soup: BeautifulSoup
-) -> None:
-    published, found = [claim.id for paper in PAPERS for claim in paper.claims], shown(soup)
-    assert len(soup.select(".lk-claim")) == len(published) and sorted(found) == sorted(published)
+def test_every_claim_appears_once_with_its_words_verdict_and_scope_or_reason(made: Made, soup: BeautifulSoup) -> None:
+    published, parts = [claim.id for paper in PAPERS for claim in paper.claims], shown(soup)
+    assert len(soup.select(".lk-claim")) == len(published) and sorted(parts) == sorted(published)
     assert {finding.verdict for finding in made[1]} == set(VERDICTS), "these records give every verdict"
     for finding in made[1]:
-        claim = found[finding.claim.id]
+        claim = parts[finding.claim.id]
         paper, statement, _, here, verdict = [said_in(part) for part in claim.summary.find_all("span", recursive=False)]
         assert (paper, statement) == (finding.paper.name, " ".join(finding.claim.statement.split()))
         assert claim["data-verdict"] == finding.verdict.replace(" ", "-") and finding.verdict in verdict
@@ -141,14 +140,14 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     made: Made, soup: BeautifulSoup, tmp_path: Path
 ) -> None:
     for finding in made[1]:
-        said = said_in(shown(soup)[finding.claim.id].div)
+        details = said_in(shown(soup)[finding.claim.id].div)
         days = {
             record.started_at[:10]
             for case in finding.cases
             for side in case.sides
             for record in side.results.by_trial.get(side.trial, [])
         }
-        assert f"Records: {' to '.join(dict.fromkeys([min(days), max(days)])) if days else 'none'}." in said
+        assert f"Records: {' to '.join(dict.fromkeys([min(days), max(days)])) if days else 'none'}." in details
     if shutil.which("git") is None:
         pytest.skip("needs git to know when a line was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
@@ -161,15 +160,15 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
             subprocess.run([*git, *command], check=True, env=environment)
     assert committed(tmp_path) == {"a-one": "2026-01-02", "a-two": "2026-03-04"}
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
-    assert committed(tmp_path) == {"a-one": "2026-01-02"}, "a bound that is not committed has no day"
+    assert committed(tmp_path) == {"a-one": "2026-01-02"}, "a bound that is not committed has no date"
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
 
 def test_every_effect_stands_beside_its_bound_its_n_and_its_verdict(made: Made, soup: BeautifulSoup) -> None:
-    found, effects = shown(soup), 0
+    parts, effects = shown(soup), 0
     for finding in made[1]:
-        rows = found[finding.claim.id].select("tbody tr")
+        rows = parts[finding.claim.id].select("tbody tr")
         assert len(rows) == len(finding.cases)
         for row, case in zip(rows, finding.cases, strict=True):
             assert said_in(row.th).startswith(" ".join(case.label.split()))
@@ -180,8 +179,8 @@ def test_every_effect_stands_beside_its_bound_its_n_and_its_verdict(made: Made, 
             if case.verdict in ("inconclusive", "not testable here"):
                 assert case.reason and case.reason[1:] in said_in(row.th)
             effects += case.effect is not None
-        captions = [said_in(caption) for caption in found[finding.claim.id].select("caption")]
-        for caption, judged in zip(captions, [one for one in finding.tests if one.cases], strict=True):
+        captions = [said_in(caption) for caption in parts[finding.claim.id].select("caption")]
+        for caption, judged in zip(captions, [test for test in finding.tests if test.cases], strict=True):
             assert " ".join(judged.test.because.split()) in caption
     assert effects > 5
 
@@ -200,7 +199,7 @@ def test_a_profile_without_records_has_every_claim_and_tests_none(tmp_path: Path
     assert f"Of {len(findings)} published claims none could be tested here." in said_in(page.header)
 
 
-def test_what_could_be_tested_comes_first(made: Made, soup: BeautifulSoup) -> None:
+def test_claims_that_could_be_tested_come_first(made: Made, soup: BeautifulSoup) -> None:
     untested = [claim["data-verdict"] == "not-testable-here" for claim in soup.select(".lk-claim")]
     assert untested == sorted(untested) and not untested[0]
 
@@ -211,16 +210,14 @@ RULE = re.compile(r"#(?P<id>[\w-]+):target ~ \.lk-claims \.lk-claim:not\((?P<kep
 
 
 def fits(finding: Finding, choice: str) -> bool:
-    """Whether the address of a filter means the claim."""
+    """Return whether the filter at the address `choice` includes the claim."""
     if choice.startswith("study-"):
         return choice.removeprefix("study-") in finding.claim.studies
     paper, verdict = choice.split("-", 1)
     return paper in ("all", finding.paper.id) and verdict in ("claims", finding.verdict.replace(" ", "-"))
 
 
-def test_every_filter_is_a_link_that_leaves_just_its_claims_in_sight_and_says_how_many(
-    made: Made, soup: BeautifulSoup
-) -> None:
+def test_every_filter_is_a_link_that_shows_only_its_claims_and_their_number(made: Made, soup: BeautifulSoup) -> None:
     _, own = re.findall(r"<style>(.*?)</style>", made[0].read_text(encoding="utf-8"), re.DOTALL)
     rules = {rule["id"]: rule["kept"] for rule in RULE.finditer(own)}
     offered = {str(link["href"])[1:]: said_in(link) for link in soup.select(".lk-choose a")}
@@ -228,24 +225,24 @@ def test_every_filter_is_a_link_that_leaves_just_its_claims_in_sight_and_says_ho
     papers = ["all", *(paper.id for paper in PAPERS)]
     studies = {f"study-{study}" for finding in made[1] for study in finding.claim.studies}
     wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts} | studies
-    assert set(offered) == set(rules) == {one for one in wanted if any(fits(finding, one) for finding in made[1])}
+    assert set(offered) == set(rules) == {name for name in wanted if any(fits(finding, name) for finding in made[1])}
     for choice, kept in rules.items():
         left = {str(claim.div["id"]) for claim in soup.select(kept) if claim.div}
         assert left == {f"claim-{finding.claim.id}" for finding in made[1] if fits(finding, choice)}
         assert re.search(r"\d+", offered[choice])[0] == str(len(left))  # type: ignore[index]
-        (told,) = soup.select(f"#{choice}")
-        assert said_in(told).startswith(f"{len(left)} of {len(made[1])} shown")
+        (notice,) = soup.select(f"#{choice}")
+        assert said_in(notice).startswith(f"{len(left)} of {len(made[1])} shown")
 
 
 # ---- addresses ------------------------------------------------------------------------------------------------------
 
 
-def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_shown(
+def test_every_link_to_records_names_only_the_lines_of_the_trials_shown(
     made: Made, soup: BeautifulSoup, reports: Path
 ) -> None:
-    found, looked_at = shown(soup), 0
+    parts, looked_at = shown(soup), 0
     for finding in made[1]:
-        for row, case in zip(found[finding.claim.id].select("tbody tr"), finding.cases, strict=True):
+        for row, case in zip(parts[finding.claim.id].select("tbody tr"), finding.cases, strict=True):
             passes = {
                 (side.results.file(), side.trial.key, record.pass_number)
                 for side in case.sides
@@ -258,13 +255,13 @@ def test_every_link_to_records_names_the_lines_of_just_those_trials_that_are_sho
                 for number in re.findall(r"\d+", said_in(link)):
                     record = parse_line(lines[int(number) - 1])
                     assert record.scale == case.sides[0].results.scale
-                    assert record.status != "crashed" and len(record.planned.keys) > 1, "nothing that was replaced"
+                    assert record.status != "crashed" and len(record.planned.keys) > 1, "no link to a replaced record"
                     read.add((file.resolve().relative_to(reports.resolve()).as_posix(), record.key, record.pass_number))
             assert read == passes
             looked_at += len(read)
     assert looked_at > 30
 
 
-def test_no_claims_at_all_are_said_and_not_a_crash(tmp_path: Path) -> None:
+def test_a_page_without_claims_says_so(tmp_path: Path) -> None:
     write_claims(tmp_path / "claims.html", Findings([]), title="H200", links=[])
     assert "Of 0 published claims none could be tested here." in (tmp_path / "claims.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A mistake of the user gets one sentence that says what is valid, exit code 2, no traceback; nothing is executed."""
+"""A user's mistake gets one sentence that says what is valid, and exit code 2. No value of a variable is executed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAKE_VARIABLES = (
 
 
 def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The command line in this process (starting one costs seconds), with its exit code and what it printed."""
+    """Run the command line in this process, since a new one costs seconds. Return its exit code and output."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         for name in MAKE_VARIABLES:
@@ -36,7 +36,7 @@ def labkit(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 
 
 def labkit_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The same as a process of its own."""
+    """Run the command line in a new process. Return its exit code and output."""
     environment = {name: value for name, value in os.environ.items() if name not in MAKE_VARIABLES}
     return subprocess.run(
         [sys.executable, "-m", "labkit.cli", *arguments],
@@ -62,7 +62,7 @@ def has_nvidia_gpu() -> bool:
 
 
 @pytest.mark.skipif(has_nvidia_gpu(), reason="this machine has an NVIDIA GPU")
-def test_hardware_that_is_not_here_is_refused_with_the_ways_on() -> None:
+def test_absent_hardware_is_refused_with_the_next_steps() -> None:
     done = labkit("report", "--hw", "p100_16gb")
     assert_refused(done, "P100", "this machine has", "`make report`", "`make render HW=p100_16gb`")
 
@@ -110,7 +110,7 @@ def test_each_mistake_gets_one_clear_sentence(arguments: list[str], said: list[s
 
 @pytest.fixture
 def two_profiles() -> Path:
-    """The folder of reports with records of two profiles."""
+    """Return the folder of reports, with records of two profiles."""
     reports = Path(os.environ["LABKIT_REPORTS"])
     for hw, host in (("h100", "c" * 12), ("h200", "a" * 12)):
         put(reports, hw, passes_of(host=host))
@@ -118,16 +118,16 @@ def two_profiles() -> Path:
 
 
 @pytest.mark.parametrize("name", ["h20", "cpu", "../h200", "$(touch marker)"])
-def test_a_baseline_that_has_no_records_is_refused_with_those_that_have(two_profiles: Path, name: str) -> None:
+def test_a_baseline_without_records_is_refused_with_the_valid_ones(two_profiles: Path, name: str) -> None:
     done = labkit("compare", "--baseline", name)
     assert_refused(done, f"unknown BASELINE {name!r}; valid: ", "h100", "h200")
     if name == "h20":
-        assert done.stderr.index("h200") < done.stderr.index("h100"), "the nearest comes first"
-    assert "k40m" not in done.stderr, "a profile without records is no choice"
+        assert done.stderr.index("h200") < done.stderr.index("h100"), "the nearest name comes first"
+    assert "k40m" not in done.stderr, "a profile without records is not valid"
     assert not (two_profiles / "comparison").exists()
 
 
-def test_the_baseline_comes_from_the_environment_too_and_an_empty_one_is_not_given(two_profiles: Path) -> None:
+def test_the_baseline_may_come_from_the_environment_and_an_empty_one_is_ignored(two_profiles: Path) -> None:
     assert_refused(labkit("compare", BASELINE="nope"), "unknown BASELINE 'nope'")
     with pytest.MonkeyPatch.context() as patch:
         given: list[str] = []
@@ -154,7 +154,7 @@ def test_the_exit_code_of_the_process_is_2() -> None:
     assert_refused(labkit_process("report", "--hw", "nope"), "unknown HW 'nope'")
 
 
-def test_make_variables_arrive_through_the_environment_and_empty_ones_are_not_given() -> None:
+def test_make_variables_arrive_through_the_environment_and_empty_ones_are_ignored() -> None:
     assert_refused(labkit("report", HW="nope"), "unknown HW 'nope'")
     assert_refused(labkit("report", "--study", "nope", HW="", DATA=""), "unknown study")
 

@@ -1,4 +1,4 @@
-"""What is committed under reports/ is complete, honest about its host and small, and intervals cover its noise."""
+"""Committed records under reports/ are complete, describe their host, are small, and intervals cover their noise."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from labkit.registry import SCALES, STUDIES
 from labkit.statistics import log_interval
 from tests.committed import committed_reports
 
-# Of a pass: the gate, warm-up and timed parts. A pass of a CPU at quick lasts 35 to 45 s, and 7 to 10 s of it are the
-# imports of a fresh process: PyTorch, then, with the first network, torchvision and Dynamo, which PyTorch's optimisers
-# import too. Its pauses take 1.5 s, and its one thread or two fill VGG-16's weights and the copy's 268 MB in 2 to 4 s.
-# Together up to 38 % in the committed records; a harness that wastes two to four seconds more breaks the bound.
+# The least share of a pass for gate, warm-up and timed parts. At scale quick, a pass on a CPU lasts 35 to 45 s. The
+# imports of a new process take 7 to 10 s of it: PyTorch, then, with the first network, torchvision and Dynamo, which
+# PyTorch's optimisers also import. Pauses take 1.5 s. One or two threads fill VGG-16's weights and the copy's 268 MB in
+# 2 to 4 s. All this is up to 38 % in the committed records. A harness that wastes 2 to 4 s more breaks the bound.
 MEASURING_SHARE = {"cuda": 0.7, "cpu": 0.6}
-# Trials of 1.2 s, each between two pauses for telemetry of half a second; frameworks that take longer to import than to
-# time; groups of processes, started anew for each way between devices, and messages of 0.3 s. Of one GPU 03 has eleven
-# trials, of 30 s, and starts as many processes for two jobs as for one: 51 %.
+# Smaller shares. 08 has trials of 1.2 s, each between two pauses of half a second for telemetry. 11 has frameworks that
+# import longer than they compute. 03 starts groups of processes for each way between devices, and times messages for
+# 0.3 s. On one GPU it has eleven trials, of 30 s, and starts as many processes for two jobs as for one: 51 %.
 SHORT = {"03_multi_gpu": 0.5, "08_quantization": 0.6, "11_frameworks": 0.5}
-# How many trials of the last pass a machine's time did not suffice for: they are missing, and their rows say n = 2.
+# The number of trials that the last pass lacks, because the machine's time ran out. Their rows say n = 2.
 CUT_OFF = {("h200_x2", "03_multi_gpu", "dd025893b696"): 1}
 MEASURING = (
     *("reference", "first_step", "warmup", "timed", "queries", "validation", "scoring", "steps_before"),
     "traced_steps",
 )
-# On request and timed apart: not of the pass.
+# Done on request and timed separately, so not part of a pass.
 PREPARING = ("weights", "convert", "calibrate", "trace", "compile", "capture", "nsight")
 COVERAGE = (0.93, 0.97)
 
 
-# (profile, study, host) of every file of records in version control. They are read when a test asks for them.
+# (profile, study, host) of every committed file of records. Tests read the files when they need them.
 COMMITTED = [
     (report.name, study, host)
     for report in sorted(committed_reports().glob("*"))
@@ -57,7 +57,7 @@ each = pytest.mark.parametrize(("profile", "study", "host"), COMMITTED, ids=["-"
 
 
 @each
-def test_their_host_is_described_and_is_what_the_profile_says(profile: str, study: str, host: str) -> None:
+def test_the_host_of_records_is_described_and_fits_the_profile(profile: str, study: str, host: str) -> None:
     records = records_of(profile, study, host)
     described = json.loads((committed_reports() / profile / "hosts" / f"{host}.json").read_text())
     assert described["id"] == host
@@ -79,13 +79,13 @@ def test_a_scale_is_complete_and_every_number_can_be_traced(profile: str, study:
         assert lacking == [0] * (planned.passes - 1) + [CUT_OFF[profile, study, host]]
     for record in records:
         assert record.study == study and record.host == host
-        assert record.as_trial.key == record.key, "the key is that of today's code"
+        assert record.as_trial.key == record.key, "today's code gives the same key"
         assert record.versions.get("commit") and record.versions.get("source")
         assert not record.versions["commit"].endswith("+"), "measured from a commit, not from changed files"
 
 
 @each
-def test_most_of_a_pass_measures(profile: str, study: str, host: str) -> None:
+def test_most_of_a_pass_is_spent_measuring(profile: str, study: str, host: str) -> None:
     records = records_of(profile, study, host)
     shown = at_scale(records, scale_to_show(records) or "")
     for number in {record.pass_number for record in shown}:
@@ -105,19 +105,19 @@ def test_a_profile_stays_within_five_megabytes() -> None:
         )
 
 
-def test_no_secret_path_or_host_name_is_in_them() -> None:
+def test_records_contain_no_path_of_this_machine() -> None:
     for path in committed_reports().glob("*/[hr]*/**/*.json*"):
         text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
         assert str(Path.home()) + "/" not in text and str(ROOT) not in text
 
 
 @pytest.mark.parametrize("study", ["01_training", "04_power"])
-def test_telemetry_of_the_h200_is_whole_and_cheap(study: str) -> None:
+def test_telemetry_of_the_h200_is_complete_and_cheap(study: str) -> None:
     for record in of_h200(study):
         telemetry = record.telemetry
         assert telemetry is not None and telemetry.status == "ok" and not telemetry.gaps
         assert all(not window.gap_s for window in telemetry.windows.values())
-        # The sampler of this host's records woke up for each reading by itself, and read what goes between devices.
+        # On this host, the sampler woke up for each reading separately, and also read the traffic between devices.
         most = 0.023 if record.host == "d9c7b3b2ce9c" else 0.02
         assert telemetry.sampler_cpu_share is not None and telemetry.sampler_cpu_share < most
         tensor, busy = (telemetry.mean("timed", "gpu0", f"{unit}_activity") for unit in ("tensor", "sm"))
@@ -130,7 +130,7 @@ def test_energy_windows_of_the_h200_are_long_and_agree_with_the_sampled_power() 
         assert telemetry is not None and len(telemetry.energy) == record.as_trial.energy_windows
         assert all(window.length_s >= 5 for window in telemetry.energy)
         joules = [window.energy_j["gpu0"] for window in telemetry.energy]
-        metered = sum(energy for energy in joules if energy is not None) / sum(one.length_s for one in telemetry.energy)
+        metered = sum(joule for joule in joules if joule is not None) / sum(span.length_s for span in telemetry.energy)
         assert None not in joules and metered == pytest.approx(telemetry.mean("timed", "gpu0", "power_w"), rel=0.03)
 
 
@@ -140,7 +140,7 @@ def of_h200(study: str) -> list[Record]:
 
 
 def shown_trainings() -> list[list[Record]]:
-    """The passes of every training trial that a page shows."""
+    """Return the passes of every training trial that a page shows and that has at least three."""
     trials: dict[tuple[str, str], list[Record]] = {}
     for profile, study, host in COMMITTED:
         records = records_of(profile, study, host)
@@ -151,10 +151,10 @@ def shown_trainings() -> list[list[Record]]:
 
 
 def simulated_rates(passes: list[Record], draws: int, number: int, rng: np.random.Generator) -> np.ndarray:
-    """(draws, number) images/s of made-up passes: pass-to-pass noise as large as recorded, block noise as recorded.
+    """Return images/s of simulated passes, in the shape (draws, number), with the recorded noise of passes and blocks.
 
-    The pass effect is normal on the logarithm: three to six passes tell how large it is, not which shape it has. The
-    blocks of a made-up pass are drawn from those of a recorded one, stalls and all.
+    The pass effect is normal on the logarithm, because three to six passes show its size but not its shape. The blocks
+    of a simulated pass are drawn from those of a recorded pass, including stalls.
     """
     blocks = [np.array(record.blocks.host_s) for record in passes if record.blocks]
     logs = np.log([1 / block.mean() for block in blocks])
@@ -165,10 +165,10 @@ def simulated_rates(passes: list[Record], draws: int, number: int, rng: np.rando
 
 
 @pytest.mark.parametrize("passes", [3, 6])
-def test_intervals_hold_the_truth_of_normal_passes_that_scatter_as_the_records_do(passes: int) -> None:
-    """The pages' own intervals (`log_interval`) hold the truth in 93-97 % of made-up reports: arithmetic, on one host.
+def test_intervals_contain_the_truth_of_simulated_passes(passes: int) -> None:
+    """The pages' intervals (`log_interval`) contain the truth in 93-97 % of simulated reports of one host.
 
-    How often a host's interval holds what another host measured is no test but a finding (`labkit.studies.machines`).
+    How often a host's interval contains another host's result is a finding, not a test (`labkit.studies.machines`).
     """
     rng = np.random.default_rng(20)
     trials = shown_trainings()
@@ -176,8 +176,8 @@ def test_intervals_hold_the_truth_of_normal_passes_that_scatter_as_the_records_d
     for trial in trials:
         rates = simulated_rates(trial, 12_000 // len(trials), passes, rng)
         truth = float(np.exp(np.log(rates).mean()))
-        for one in rates:
-            interval = log_interval(list(one))
+        for pass_rates in rates:
+            interval = log_interval(list(pass_rates))
             assert interval.low is not None and interval.high is not None
             covered.append(interval.low <= truth <= interval.high)
     assert COVERAGE[0] <= float(np.mean(covered)) <= COVERAGE[1]

@@ -1,4 +1,4 @@
-"""Trials on the CPU in a report about a GPU: nothing of the GPU is theirs, neither its power nor its peaks."""
+"""Trials on the CPU in a report about a GPU have neither the GPU's power nor its peaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def level(mean: float) -> Statistic:
 
 
 def watched(trial: Trial) -> Telemetry:
-    """What is told of a trial: of a board while it ran there, of the processors always."""
+    """Return the telemetry of a trial: of the board only if the trial ran there, of the processors always."""
     sources = {"host": {"cpu_utilisation": level(0.9 if trial.device == "cpu" else 0.1)}}
     if trial.device == "cuda":
         sources["gpu0"] = {"power_w": level(400.0), "sm_activity": level(0.5), "utilisation": level(0.8)}
@@ -40,7 +40,7 @@ def watched(trial: Trial) -> Telemetry:
 
 
 def ceiling(workload: str, device: str, number: int) -> Record:
-    """A matrix product or a copy that took a millisecond a step: a hundred times the work on the GPU."""
+    """Return a matrix product or a copy of 1 ms per step. The GPU does a hundred times the work of the CPU."""
     work = 10**12 if device == "cuda" else 10**10
     result = Blocks(
         steps_per_block=1,
@@ -57,15 +57,17 @@ def ceiling(workload: str, device: str, number: int) -> Record:
 
 def both() -> Results:
     facts = {"flop_training": 10**9, "weight_traffic_bytes_per_step": 10**6, "image_bytes": 3072}
-    found = [ceiling(name, one.device, n) for name in ("matmul", "memory_copy") for one in (GPU, CPU) for n in PASSES]
+    records = [
+        ceiling(name, trial.device, n) for name in ("matmul", "memory_copy") for trial in (GPU, CPU) for n in PASSES
+    ]
     for trial, rate in ((GPU, 5000.0), (CPU, 50.0)):
         for n in PASSES:
             made = blocks(STUDY, trial, n, rate * NOISE[n - 1], telemetry=watched(trial))
-            found.append(made.model_copy(update={"facts": {**made.facts, **facts}}))
-    return of_records(STUDY, found)
+            records.append(made.model_copy(update={"facts": {**made.facts, **facts}}))
+    return of_records(STUDY, records)
 
 
-def test_the_gpus_power_and_limit_are_not_of_a_cpu_trial() -> None:
+def test_a_cpu_trial_has_neither_the_gpus_power_nor_its_limit() -> None:
     results = both()
     (gpu, cpu) = (results.ok(trial)[0] for trial in (GPU, CPU))
     assert metric_of(results, gpu, "power_w") == 400 and metric_of(results, gpu, "energy_per_image_j") == 2
@@ -75,7 +77,7 @@ def test_the_gpus_power_and_limit_are_not_of_a_cpu_trial() -> None:
     assert from_telemetry.why_not(results, "energy_j", "cpu") == NO_RAPL
 
 
-def test_a_cpu_trial_is_held_against_the_ceilings_of_the_cpu() -> None:
+def test_a_cpu_trial_is_compared_with_the_ceilings_of_the_cpu() -> None:
     results = both()
     assert roofline.measured(results) == roofline.measured(results, "cuda")
     assert roofline.measured(results).flop_per_s == pytest.approx(1e15)

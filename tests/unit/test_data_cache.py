@@ -1,4 +1,4 @@
-"""The cache holds whole entries or none: interrupted, raced, damaged, full, or unwritable."""
+"""The cache holds complete entries or none, even if it is interrupted, raced, damaged, full or unwritable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Made:
-    """A source of 60 and 20 images that counts how often it is read; `chunk` is how many images come at once."""
+    """A source of 60 and 20 images that counts how often it is read. `chunk` is the number of images per chunk."""
 
     def __init__(self, chunk: int = 7, token: str = "t") -> None:
         rng = np.random.default_rng(1)
@@ -54,24 +54,24 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def assert_holds(found: DataSet, made: Made) -> None:
-    assert np.array_equal(found.train.images, made.arrays["train"][0])
-    assert np.array_equal(found.val.labels, made.arrays["val"][1])
+def assert_holds(entry: DataSet, made: Made) -> None:
+    assert np.array_equal(entry.train.images, made.arrays["train"][0])
+    assert np.array_equal(entry.val.labels, made.arrays["val"][1])
 
 
-def test_an_entry_gives_back_what_was_written_with_its_statistics_and_is_read_once(folder: Path) -> None:
+def test_an_entry_returns_the_written_arrays_and_statistics_and_reads_its_source_once(folder: Path) -> None:
     made = Made()
-    for found in (cache.cached(made.source), cache.cached(made.source)):
-        assert_holds(found, made)
-        assert isinstance(found.train.images, np.memmap) and not found.train.images.flags.writeable
-        assert found.train.labels.dtype == np.int16
-        assert found.mean == pytest.approx(made.arrays["train"][0].mean(axis=(0, 2, 3)), rel=1e-12)
-        assert found.std == pytest.approx(made.arrays["train"][0].std(axis=(0, 2, 3)), rel=1e-12)
-        assert (found.name, found.classes, found.description) == ("made", 9, "60 and 20 images.")
+    for entry in (cache.cached(made.source), cache.cached(made.source)):
+        assert_holds(entry, made)
+        assert isinstance(entry.train.images, np.memmap) and not entry.train.images.flags.writeable
+        assert entry.train.labels.dtype == np.int16
+        assert entry.mean == pytest.approx(made.arrays["train"][0].mean(axis=(0, 2, 3)), rel=1e-12)
+        assert entry.std == pytest.approx(made.arrays["train"][0].std(axis=(0, 2, 3)), rel=1e-12)
+        assert (entry.name, entry.classes, entry.description) == ("made", 9, "60 and 20 images.")
     assert entries(folder) == ["made-t"] and made.reads == 1
 
 
-def test_the_checksum_follows_every_array_and_not_the_chunks() -> None:
+def test_the_checksum_depends_on_every_array_and_not_on_the_chunks() -> None:
     def checksum(change: str, chunk: int = 7) -> str:
         made = Made(chunk, token=f"{change}{chunk}")
         if change == "images":
@@ -120,7 +120,7 @@ def test_a_damaged_entry_is_rebuilt(damage: Callable[[Path], None], folder: Path
     assert made.reads == 2 and entries(folder) == ["made-t"]
 
 
-def test_of_two_writers_at_once_the_slower_discards_its_own(folder: Path) -> None:
+def test_the_slower_of_two_concurrent_writers_discards_its_entry(folder: Path) -> None:
     winner, loser = Made(), Made()
 
     def interrupted(split: SplitName) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -131,14 +131,14 @@ def test_of_two_writers_at_once_the_slower_discards_its_own(folder: Path) -> Non
             yield chunk
 
     written: list[int] = []
-    found = cache.cached(Source("made", "t", 9, interrupted, lambda train, val: ""))
-    assert_holds(found, winner)
+    entry = cache.cached(Source("made", "t", 9, interrupted, lambda train, val: ""))
+    assert_holds(entry, winner)
     assert winner.reads == loser.reads == 1
     assert (folder / "made-t" / "meta.json").stat().st_ino == written[0]
     assert entries(folder) == ["made-t"]
 
 
-def test_a_killed_writer_leaves_nothing_that_is_read_and_is_swept_after_a_day(folder: Path) -> None:
+def test_the_files_of_a_killed_writer_are_never_read_and_are_deleted_after_a_day(folder: Path) -> None:
     code = """
         import os, signal
         from labkit.data import cache
@@ -159,7 +159,7 @@ def test_a_killed_writer_leaves_nothing_that_is_read_and_is_swept_after_a_day(fo
 
     made = Made()
     assert_holds(cache.cached(made.source), made)
-    assert leftover.exists()  # perhaps still being written
+    assert leftover.exists()  # another process may still be writing it
 
     yesterday_s = time.time() - 25 * 3600
     for path in (*leftover.iterdir(), leftover):
@@ -198,7 +198,7 @@ def test_the_cache_folder_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPa
     assert cache.cache_dir() == Path("/own")
     monkeypatch.setenv("LABKIT_CACHE", "")
     assert cache.cache_dir() == Path("/xdg/labkit")
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the XDG specification
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the XDG specification says to ignore a relative path
     assert cache.cache_dir() == Path("/home/someone/.cache/labkit")
 
 
@@ -214,16 +214,16 @@ def test_an_entry_is_opened_by_checksum_without_its_source(folder: Path) -> None
             data.open_by_checksum(name, wrong)
 
 
-def test_both_forms_of_an_archive_have_one_checksum_and_a_changed_one_is_read_again(tmp_path: Path) -> None:
+def test_both_formats_of_an_archive_have_one_checksum_and_a_changed_archive_is_read_again(tmp_path: Path) -> None:
     pickled, npz = (data.open_data(str(write(tmp_path / write.__name__))) for write in (write_pickled, write_npz))
     assert pickled.checksum == npz.checksum and (pickled.mean, pickled.std) == (npz.mean, npz.std)
     assert pickled.name == "imagenet32" and pickled.classes == 1000
     assert "subset" in pickled.description and pickled.train.labels.min() >= 0 and pickled.train.labels.max() <= 999
-    write_npz(tmp_path / "write_npz", seed=1)  # same names and sizes, another time of change
+    write_npz(tmp_path / "write_npz", seed=1)  # same names and sizes, another modification time
     assert data.open_data(str(tmp_path / "write_npz")).checksum != npz.checksum
 
 
-def test_fewer_images_of_an_archive_are_a_seeded_sample_with_a_checksum_of_its_own(tmp_path: Path) -> None:
+def test_fewer_images_of_an_archive_are_a_seeded_sample_with_its_own_checksum(tmp_path: Path) -> None:
     archive = str(write_npz(tmp_path / "archive"))
     every = data.open_data(archive)
     few, same, other = (data.open_data(archive, train_images=20, val_images=5, seed=seed) for seed in (0, 0, 1))

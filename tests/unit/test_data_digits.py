@@ -1,4 +1,4 @@
-"""digits: every handwritten digit of scikit-learn, once, at 32x32."""
+"""The data set `digits` holds every handwritten digit of scikit-learn once, at 32x32 pixels."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_the_split_is_1500_and_297_and_follows_the_seed() -> None:
     assert (len(train), len(val)) == (1500, 297)
     assert np.array_equal(train, digits.images_and_labels("train", seed=0)[1])
     assert not np.array_equal(train, digits.images_and_labels("train", seed=1)[1])
-    assert np.bincount(val).min() >= 15  # each of the ten is there to be recognised
+    assert np.bincount(val).min() >= 15  # each of the ten digits is in validation
     with pytest.raises(UserError):
         digits.images_and_labels("train", seed=-1)
 
 
-def test_the_data_set_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_set_holds_the_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     every, few = data.open_data("digits", train_images=10**6), data.open_data("digits", train_images=100, val_images=20)
     assert (len(every.train), len(every.val), every.classes, every.name) == (1500, 297, 10, "digits")

@@ -1,4 +1,4 @@
-"""ImageNet32 archives of every published form are read alike; a damaged or hostile one is refused in one sentence."""
+"""ImageNet32 archives of every published format give the same data. Damaged or hostile archives are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pickled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def archive(pickled: Path, tmp_path: Path) -> Path:
-    """A whole pickled archive that the test may spoil."""
+    """Return a copy of a complete pickled archive, which the test may change."""
     return shutil.copytree(pickled, tmp_path / "archive")
 
 
@@ -56,7 +56,7 @@ def good_batch() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_every_form_gives_the_images_and_labels_that_were_written(form: str, tmp_path: Path) -> None:
+def test_every_format_gives_the_images_and_labels_that_were_written(form: str, tmp_path: Path) -> None:
     folder = WRITERS[form](tmp_path)
     expected = [batch for _name, batch in batches()]
     read = [*imagenet32.read_batches(folder, "train"), *imagenet32.read_batches(folder, "val")]
@@ -70,7 +70,7 @@ def test_every_form_gives_the_images_and_labels_that_were_written(form: str, tmp
         assert np.array_equal(labels, batch["labels"] - 1)
 
 
-def test_the_report_says_what_is_there_and_that_it_is_a_subset(pickled: Path) -> None:
+def test_the_report_gives_the_contents_and_says_that_they_are_a_subset(pickled: Path) -> None:
     *train, val = (set(batch["labels"].tolist()) for _, batch in batches())
     trained = set().union(*train)
     assert imagenet32.inspect(pickled) == [
@@ -89,7 +89,7 @@ def test_missing_batches_are_named(archive: Path) -> None:
     assert "train_data_batch_7, val_data." in message and "train_data_batch_6" not in message
 
 
-def test_the_complete_form_is_read_where_the_other_is_begun(archive: Path) -> None:
+def test_a_complete_format_is_read_beside_an_incomplete_one(archive: Path) -> None:
     whole = write_npz(archive.parent / "npz")
     shutil.copy(whole / "val_data.npz", archive)
     assert "pickle archive" in imagenet32.inspect(archive)[0]
@@ -153,7 +153,7 @@ def test_labels_may_be_numpy_numbers(archive: Path) -> None:
         (write_npz, lambda _: pickle.dumps(good_batch()), "not an .npz archive"),
     ],
 )
-def test_a_file_that_is_damaged_or_another_is_refused(
+def test_a_damaged_file_or_one_of_another_format_is_refused(
     write: Callable[..., Path], spoil: Callable[[bytes], bytes], expected: str, tmp_path: Path
 ) -> None:
     file = next(write(tmp_path).glob("train_data_batch_4*"))
@@ -163,7 +163,7 @@ def test_a_file_that_is_damaged_or_another_is_refused(
 
 
 class Call:
-    """Pickles as a call of `function`, which happens on loading."""
+    """An object that pickles as a call of `function`, which runs on loading."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -173,7 +173,7 @@ class Call:
 
 
 def attacks(marker: Path) -> dict[str, bytes]:
-    """Pickles that would make the file `marker`, or read memory that is not theirs, when loaded plainly."""
+    """Return pickles that create the file `marker`, or read foreign memory, if the standard unpickler loads them."""
     batch, command, code = good_batch(), f"touch {marker}", f"open({str(marker)!r}, 'w')"
     array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
     run = b"(S" + repr(command).encode() + b"\nt"
@@ -213,14 +213,14 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(name: str, archive: Path, 
 
 @pytest.mark.parametrize("name", ["os.system", "subprocess.run", "builtins.exec", "an instance opcode"])
 def test_the_attacks_are_real(name: str, tmp_path: Path) -> None:
-    """Loaded plainly, these do run: the tests above would notice."""
+    """These pickles do run if the standard unpickler loads them, so the tests above would notice."""
     marker = tmp_path / "marker"
     pickle.loads(attacks(marker)[name], encoding="bytes" if name == "builtins.exec" else "ASCII")
     assert marker.exists()
 
 
 def test_five_bytes_of_a_pickle_cannot_take_all_memory() -> None:
-    """`r` with a number remembers an object under it; the unpickler in C would make room for twice that many."""
+    """Opcode `r` stores an object under a number. The unpickler in C would allocate twice that number of places."""
     tracemalloc.start()
     load_plain(io.BytesIO(b"}r\x00\x00\x40\x00."))
     peak_bytes = tracemalloc.get_traced_memory()[1]
@@ -240,7 +240,7 @@ def test_an_npz_with_objects_is_refused_and_nothing_runs(tmp_path: Path) -> None
 
 @given(position=st.integers(0, 10**6), value=st.integers(0, 255), content=st.sampled_from([0, 2, 4, 5]))
 def test_any_changed_byte_gives_a_dictionary_or_a_pickle_error(position: int, value: int, content: int) -> None:
-    """Whatever is done to a pickle, reading it either works or says that it does not."""
+    """Reading a changed pickle either works or raises `UnpicklingError`."""
     raw = bytearray(pickle.dumps({"data": np.arange(6, dtype=np.uint8), "labels": [1, np.int64(2)]}, protocol=content))
     raw[position % len(raw)] = value
     with contextlib.suppress(pickle.UnpicklingError):

@@ -1,4 +1,4 @@
-"""Loaders: every sample once per epoch, batches always full, both kinds alike, augmentation that only moves pixels."""
+"""Loaders return each sample once per epoch in full batches, agree with each other, and augment by moving pixels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Make = Callable[..., Loader]
 
 
 def numbered(samples: int) -> Split:
-    """Sample i has label i, and every pixel of its image is i % 256."""
+    """Return a split where sample i has label i, and every pixel of its image is i % 256."""
     labels = np.arange(samples, dtype=np.int16)
     images = np.broadcast_to((labels % 256).astype(np.uint8)[:, None, None, None], (samples, 3, 32, 32)).copy()
     images.flags.writeable = False
@@ -38,13 +38,13 @@ def numbered(samples: int) -> Split:
 
 
 def patterned(samples: int) -> Split:
-    """Every pixel of an image is another, none is 0, and all images are the same."""
+    """Return a split of equal images, in which neighbouring pixels differ and no pixel is 0."""
     image = np.arange(3 * 32 * 32).reshape(1, 3, 32, 32) % 251 + 1
     return Split(np.repeat(image.astype(np.uint8), samples, axis=0), np.zeros(samples, dtype=np.int16))
 
 
 def scattered(samples: int) -> Split:
-    """Sample i has label i and an image of random pixels of its own."""
+    """Return a split where sample i has label i and its own random pixels."""
     images = np.random.default_rng(1).integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
     return Split(images, np.arange(samples, dtype=np.int16))
 
@@ -74,7 +74,7 @@ def test_every_sample_comes_exactly_once_per_epoch_in_full_batches(samples: int,
         assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_each_epoch_and_each_seed_has_its_own_order() -> None:
     order = EpochOrder(100, seed=0)
     orders = [order.take(100), order.take(100), EpochOrder(100, seed=1).take(100), np.arange(100)]
     assert len(np.unique(orders, axis=0)) == 4
@@ -84,7 +84,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 def test_a_batch_holds_normalised_images_with_their_labels(kind: type[Loader], make: Make) -> None:
     mean, std = (1.0, 2.0, 3.0), (4.0, 5.0, 6.0)
     loader = make(kind, numbered(300), batch=64, mean=mean, std=std)
-    kept = [loader.next_batch() for _ in range(6)]  # kept, so that a reused buffer would be noticed
+    kept = [loader.next_batch() for _ in range(6)]  # kept to notice a reused buffer
     for images, labels in kept:
         assert images.shape == (64, 3, 32, 32) and images.dtype == torch.float32 and images.is_contiguous()
         assert labels.shape == (64,) and labels.dtype == torch.int64
@@ -94,7 +94,7 @@ def test_a_batch_holds_normalised_images_with_their_labels(kind: type[Loader], m
 
 
 @pytest.mark.parametrize("augment", [Augment(), Augment(flip=True, crop=True)])
-def test_both_kinds_hand_out_the_same_batches(augment: Augment, make: Make) -> None:
+def test_both_kinds_return_the_same_batches(augment: Augment, make: Make) -> None:
     both = [make(kind, numbered(45), batch=20, seed=3, augment=augment) for kind in KINDS]
     for _ in range(7):
         (images, labels), (other_images, other_labels) = (loader.next_batch() for loader in both)
@@ -114,7 +114,7 @@ def test_a_crop_shifts_by_up_to_four_pixels_and_shows_black_beyond_the_edge(make
 def prepared_slowly(
     image: Any, *, flipped: bool, right: int, down: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Any:
-    """One image, uint8 (3, H, W), pixel by pixel: the place that pixel (y, x) comes from, black outside the image."""
+    """Prepare one uint8 image (3, H, W) pixel by pixel. A pixel whose source is outside the image is black."""
     ready = np.empty(image.shape, dtype=np.float32)
     _, height, width = image.shape
     for c, y, x in np.ndindex(*image.shape):
@@ -125,7 +125,7 @@ def prepared_slowly(
     return torch.from_numpy(ready)
 
 
-@pytest.mark.parametrize("path", ["_on_host", "_on_device"])  # of a CPU, and the operators that a GPU runs
+@pytest.mark.parametrize("path", ["_on_host", "_on_device"])  # the CPU's path, and the operators that a GPU runs
 @given(
     batch=st.integers(1, 6),
     height=st.integers(1, 9),
@@ -138,7 +138,7 @@ def prepared_slowly(
     memory_format=st.sampled_from(["contiguous", "channels_last"]),
 )
 @settings(deadline=None)
-def test_every_pixel_is_the_one_that_a_slow_loop_finds(
+def test_prepared_images_equal_those_of_a_slow_loop(
     path: str, batch: int, height: int, width: int, flip: bool, crop: bool, pad: int, std: Any, seed: int,
     memory_format: Any,
 ) -> None:  # fmt: skip
@@ -151,7 +151,7 @@ def test_every_pixel_is_the_one_that_a_slow_loop_finds(
     )  # fmt: skip
     ready = getattr(prepare, path)(given_images, prepare._draw(batch, given_images.device))
 
-    draws = torch.Generator().manual_seed(seed)  # the order of the draws is part of what records were made with
+    draws = torch.Generator().manual_seed(seed)  # committed records depend on the order of the draws
     flips = (torch.rand(batch, 1, generator=draws) < 0.5) if flip else torch.zeros(batch, 1)
     shifts = torch.randint(0, 2 * pad + 1, (2, batch, 1), generator=draws) - pad if crop else torch.zeros(2, batch, 1)
     for i in range(batch):
@@ -159,11 +159,11 @@ def test_every_pixel_is_the_one_that_a_slow_loop_finds(
         slowly = prepared_slowly(images[i], flipped=bool(flips[i]), right=right, down=down, mean=mean, std=std)
         assert torch.equal(ready[i], slowly)
     assert ready.dtype == torch.float32 and ready.is_contiguous(memory_format=FORMATS[memory_format])
-    assert np.array_equal(given_images, images), "what was given stays as it was"
+    assert np.array_equal(given_images, images), "the given images are unchanged"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_memory_format_changes_where_pixels_lie_and_not_what_they_are(kind: type[Loader], make: Make) -> None:
+def test_the_memory_format_changes_the_layout_of_pixels_and_not_their_values(kind: type[Loader], make: Make) -> None:
     options = {"batch": 5, "seed": 2, "augment": Augment(flip=True, crop=True)}
     for image_px in (None, 32, 75):
         plain = make(kind, scattered(9), image_px=image_px, **options).next_batch()[0]
@@ -195,7 +195,7 @@ def test_preparing_takes_less_memory_than_the_batch_it_makes(memory_format: Any,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rewound_loader_hands_out_the_same_batches_bit_for_bit(kind: type[Loader], make: Make) -> None:
+def test_a_rewound_loader_returns_the_same_batches_bit_for_bit(kind: type[Loader], make: Make) -> None:
     loader = make(kind, scattered(45), batch=20, seed=5, augment=Augment(flip=True, crop=True))
     first = [loader.next_batch() for _ in range(7)]  # over the ends of three epochs
     for handed_out in (7, 0, 1, 3):
@@ -237,7 +237,7 @@ def test_augmentation_follows_the_seed(make: Make) -> None:
     assert torch.equal(first, same) and not torch.equal(first, other)
 
 
-def test_options_that_make_no_sense_are_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     refused: list[dict[str, Any]] = [
         {"batch": 0},
         {"batch": 1, "image_px": 31},
@@ -250,7 +250,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.51, "streaming"), (0.5, "resident"), (None, "resident")])
-def test_the_kind_follows_the_free_memory(share: float | None, expected: str) -> None:
+def test_the_kind_of_loader_depends_on_the_free_memory(share: float | None, expected: str) -> None:
     split = numbered(100)
     assert resident_bytes(split) == 100 * (3072 + 8)
     free_bytes = None if share is None else round(resident_bytes(split) / share)
@@ -278,14 +278,14 @@ def test_a_mapped_set_is_not_copied_on_a_cpu(kind: type[Loader], tmp_path: Path,
 def test_ranks_together_take_what_one_device_with_their_total_batch_takes(ranks: int) -> None:
     whole = EpochOrder(50, seed=3)
     parts = [make_order(50, seed=3, batch=4, shard=Shard(rank, ranks)) for rank in range(ranks)]
-    for counts in ((4, 4, 4), (12, 0, 0), (1, 6, 5)):  # in one piece or in several, as a loader that sends parts ahead
+    for counts in ((4, 4, 4), (12, 0, 0), (1, 6, 5)):  # in one or several pieces, as if a loader sent parts ahead
         taken = [np.concatenate([part.take(count) for count in counts if count]) for part in parts]
         for step in range(3):
-            together = np.concatenate([one[4 * step : 4 * step + 4] for one in taken])
+            together = np.concatenate([indices[4 * step : 4 * step + 4] for indices in taken])
             assert np.array_equal(together, whole.take(4 * ranks))
 
 
-def test_an_order_of_one_rank_is_the_whole_order_and_a_rank_that_is_none_is_refused() -> None:
+def test_the_order_of_a_single_rank_is_the_whole_order_and_an_invalid_rank_is_refused() -> None:
     assert np.array_equal(make_order(9, seed=1, batch=2).take(9), EpochOrder(9, seed=1).take(9))
     with pytest.raises(ValueError, match="the rank must be 0 to ranks - 1"):
         make_order(9, seed=1, batch=2, shard=Shard(2, 2))

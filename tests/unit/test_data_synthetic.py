@@ -1,4 +1,4 @@
-"""synthetic32: an image is a function of (seed, split, index) alone, and can be learned with effort."""
+"""In `synthetic32` an image depends only on (seed, split, index), and classes can be learned with effort."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit import data
 from labkit.data import synthetic
 from labkit.errors import UserError
 
-# Of images 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
+# SHA-256 of images 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
 PINNED = {
     "train": "b30348aa3154bf61693a325e8bd90143132823486307c715eff5e11375901e81",
     "val": "e606b67ab3db1dc2f18f65d6a50d2272b9717c850c7a66389ecf08a0abc02e45",
@@ -22,7 +22,7 @@ PINNED = {
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_version_1_is_these_bytes_on_every_machine(split: str) -> None:
+def test_version_1_has_the_same_bytes_on_every_machine(split: str) -> None:
     images, labels = synthetic.generate(0, split, 0, 1000)  # type: ignore[arg-type]
     assert synthetic.SYNTHETIC_VERSION == 1
     assert hashlib.sha256(images.tobytes() + labels.astype("<i2").tobytes()).hexdigest() == PINNED[split]
@@ -30,7 +30,7 @@ def test_version_1_is_these_bytes_on_every_machine(split: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(start=st.integers(0, 600), count=st.integers(0, 300), before=st.integers(0, 300), after=st.integers(0, 300))
-def test_an_image_does_not_depend_on_what_else_is_made(start: int, count: int, before: int, after: int) -> None:
+def test_an_image_does_not_depend_on_other_images(start: int, count: int, before: int, after: int) -> None:
     images, labels = synthetic.generate(3, "train", start, start + count)
     first = max(0, start - before)
     more_images, more_labels = synthetic.generate(3, "train", first, start + count + after)
@@ -45,7 +45,7 @@ def test_seed_split_and_index_all_matter() -> None:
 
 
 def test_ten_classes_are_learnable_by_nearest_mean_but_far_from_solved() -> None:
-    """Chance is 10 %. Shifts hide the patterns from a template, so that it takes more than this to do well."""
+    """Chance is 10 %. Shifts hide the patterns from a template, so a good accuracy needs more than nearest mean."""
 
     def ten(split: str, count: int) -> tuple[np.ndarray, np.ndarray]:
         kept = []
@@ -63,18 +63,18 @@ def test_ten_classes_are_learnable_by_nearest_mean_but_far_from_solved() -> None
     assert 0.3 < (nearest == val_labels).mean() < 0.7
 
 
-def test_seeds_and_ranges_that_make_no_sense_are_refused() -> None:
+def test_invalid_seeds_and_ranges_are_refused() -> None:
     for seed, start, stop in ((-1, 0, 1), (2**64, 0, 1), (0, -1, 1), (0, 2, 1)):
         with pytest.raises(UserError):
             synthetic.generate(seed, "train", start, stop)
     assert len(synthetic.generate(2**64 - 1, "val", 5, 5)[0]) == 0
 
 
-def test_the_data_set_holds_these_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_set_holds_the_generated_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
-    found = data.open_data(None, train_images=9000, val_images=30, seed=5)
+    data_set = data.open_data(None, train_images=9000, val_images=30, seed=5)
     images, labels = synthetic.generate(5, "train", 0, 9000)
-    assert np.array_equal(found.train.images, images) and np.array_equal(found.train.labels, labels)
-    assert (found.name, found.classes, len(found.val)) == ("synthetic32", 1000, 30)
-    assert "version 1, seed 5" in found.description and "not ImageNet accuracies" in found.description
-    assert data.open_data("synthetic32", train_images=9000, val_images=30, seed=5).checksum == found.checksum
+    assert np.array_equal(data_set.train.images, images) and np.array_equal(data_set.train.labels, labels)
+    assert (data_set.name, data_set.classes, len(data_set.val)) == ("synthetic32", 1000, 30)
+    assert "version 1, seed 5" in data_set.description and "not ImageNet accuracies" in data_set.description
+    assert data.open_data("synthetic32", train_images=9000, val_images=30, seed=5).checksum == data_set.checksum

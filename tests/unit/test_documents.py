@@ -1,4 +1,4 @@
-"""Documents as bags of words: drawn ones are functions of their number, and all are loaded as images are."""
+"""Documents as bags of words: a drawn document depends only on its number, and loaders treat documents like images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labkit.data.loader import ResidentLoader
 from labkit.data.order import Shard
 from labkit.errors import UserError
 
-# Of documents 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
+# SHA-256 of documents 0..999 and their labels, seed 0, version 1. Every machine must make these bytes.
 PINNED = {
     "train": "0017fe21a6762c48610116d831fac19198ed18a04ea4a81fad02291e2ed6d054",
     "val": "93f0f37d2a9c788150ffb6e269eaa8f673be187e692c1be3181d504a0546a22b",
@@ -30,7 +30,7 @@ PINNED = {
 
 
 def words_of(bits: np.ndarray) -> list[set[int]]:
-    """The words of each document, read bit by bit."""
+    """Return the words of each document, read bit by bit."""
     return [{8 * place + bit for place, byte in enumerate(row) for bit in range(8) if byte >> bit & 1} for row in bits]
 
 
@@ -43,14 +43,14 @@ def documents() -> DataSet:
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_version_1_is_these_bytes_on_every_machine(split: str) -> None:
+def test_version_1_has_the_same_bytes_on_every_machine(split: str) -> None:
     bits, labels = reuters_shaped.generate(0, split, 0, 1000)  # type: ignore[arg-type]
     assert reuters_shaped.VERSION == 1
     assert hashlib.sha256(bits.tobytes() + labels.astype("<i2").tobytes()).hexdigest() == PINNED[split]
     assert not np.array_equal(reuters_shaped.generate(1, split, 0, 1000)[0], bits)  # type: ignore[arg-type]
 
 
-def test_classes_words_and_lengths_are_as_frequent_as_said() -> None:
+def test_classes_words_and_lengths_have_the_specified_frequencies() -> None:
     bits, labels = reuters_shaped.generate(0, "train", 0, reuters_shaped.TRAIN_DOCUMENTS)
     wanted = np.array(reuters_shaped.PER_CLASS)
     assert (len(wanted), wanted.sum()) == (CLASSES, reuters_shaped.TRAIN_DOCUMENTS)
@@ -60,7 +60,7 @@ def test_classes_words_and_lengths_are_as_frequent_as_said() -> None:
     of_all = has.sum(axis=0)
     share = 1 - reuters_shaped.OWN_Q / 64
     weights = 1 / np.arange(1, WORDS + 1) / np.sum(1 / np.arange(1, WORDS + 1))
-    # Zipf's law in the order that classes share: the chance that a document of the mean length lacks a word.
+    # Zipf's law in the order that classes share. The power is the chance that a document of mean length lacks a word.
     for rank in (10, 100, 1000):
         near = slice(rank - rank // 10, rank + rank // 10 + 1)
         expected = len(bits) * (1 - (1 - share * weights[near]) ** 145.5)
@@ -69,10 +69,10 @@ def test_classes_words_and_lengths_are_as_frequent_as_said() -> None:
     assert distinct.min() >= 13 and distinct.max() <= reuters_shaped.LONGEST
 
 
-def test_a_class_has_words_of_its_own() -> None:
+def test_a_class_has_its_own_words() -> None:
     bits, labels = reuters_shaped.generate(0, "train", 0, 4000)
     has = np.unpackbits(bits, axis=1, bitorder="little").astype(float)
-    for label in (3, 4):  # the two most frequent
+    for label in (3, 4):  # the two most frequent classes
         here, elsewhere = has[labels == label].mean(axis=0), has[labels != label].mean(axis=0)
         favourite = np.argmax(here - elsewhere)
         assert here[favourite] > 0.5 > 0.1 > elsewhere[favourite]
@@ -90,8 +90,8 @@ def test_documents_are_drawn_once_and_found_by_their_checksum(tmp_path: Path, mo
     monkeypatch.setattr(reuters_shaped, "generate", None)
     again = open_documents(train_documents=20, val_documents=10)
     assert again.checksum == made.checksum
-    found = data.open_by_checksum("reuters_shaped", made.checksum)
-    assert found.words == WORDS and np.array_equal(found.val.images, made.val.images)
+    opened = data.open_by_checksum("reuters_shaped", made.checksum)
+    assert opened.words == WORDS and np.array_equal(opened.val.images, made.val.images)
     with pytest.raises(UserError, match="0 validation documents"):
         open_documents(val_documents=0)
 
@@ -118,13 +118,13 @@ def test_a_gpus_operators_make_the_same_rows(words: int) -> None:
     assert torch.equal(unpack._on_device(bits), unpack._on_host(bits))
 
 
-def test_every_document_comes_once_an_epoch_in_full_batches_in_another_order(documents: DataSet) -> None:
+def test_every_document_comes_once_an_epoch_in_full_batches_and_in_a_new_order(documents: DataSet) -> None:
     loader = loader_of(documents, batch=75, seed=1)
     epochs = [[loader.next_batch() for _ in range(4)] for _ in range(2)]
     expected = sorted(tuple(sorted(words)) for words in words_of(documents.train.images))
     for batches in epochs:
         assert [(tuple(rows.shape), tuple(labels.shape)) for rows, labels in batches] == [((75, WORDS), (75,))] * 4
-        rows = torch.cat([one for one, _ in batches])
+        rows = torch.cat([batch_rows for batch_rows, _ in batches])
         assert sorted(tuple(row.nonzero().flatten().tolist()) for row in rows) == expected
     assert not torch.equal(epochs[0][0][0], epochs[1][0][0])
     loader.rewind()
@@ -138,7 +138,7 @@ def test_labels_stay_with_their_documents(documents: DataSet) -> None:
     assert [of[row.tobytes()] for row in packed] == labels.tolist()
 
 
-def test_ranks_together_take_what_one_device_would(documents: DataSet) -> None:
+def test_ranks_together_take_the_batches_of_one_device(documents: DataSet) -> None:
     whole = loader_of(documents, batch=20)
     parts = [loader_of(documents, batch=10, shard=Shard(rank, 2)) for rank in range(2)]
     for _ in range(5):
@@ -150,6 +150,6 @@ def test_ranks_together_take_what_one_device_would(documents: DataSet) -> None:
 def test_validation_goes_through_all_documents_in_order(documents: DataSet) -> None:
     batches = list(in_order(documents.val, batch=32, prepare=Unpacked(WORDS, "cpu")))
     assert [len(labels) for _, labels in batches] == [32, 32, 6]
-    rows = torch.cat([one for one, _ in batches]).numpy().astype(bool)
+    rows = torch.cat([batch_rows for batch_rows, _ in batches]).numpy().astype(bool)
     assert np.array_equal(np.packbits(rows, axis=1, bitorder="little"), documents.val.images)
     assert torch.cat([labels for _, labels in batches]).tolist() == documents.val.labels.tolist()

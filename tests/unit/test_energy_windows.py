@@ -1,4 +1,4 @@
-"""Long windows over which energy is measured, on a simulated clock: how long, how many, and what lies between them."""
+"""Long windows over which energy is measured, on a simulated clock: their length, their number and their gaps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from labkit.workloads import build_workload
 from labkit.workloads.idle import STEP_S as STEP_S_OF_IDLE
 from tests.unit.test_measure import TIMING, SimulatedClock
 
-STEP_S = 0.001  # a block of a tenth of a second has about a hundred of them
-NANOSECONDS = 5e-9  # in which block starts are kept
+STEP_S = 0.001  # a block of 0.1 s has about a hundred steps
+NANOSECONDS = 5e-9  # tolerance for block starts, which are kept in nanoseconds
 
 
 def measured(windows: int, *, seed: int = 0, clock: SimulatedClock | None = None, **options) -> Blocks:
@@ -25,19 +25,19 @@ def measured(windows: int, *, seed: int = 0, clock: SimulatedClock | None = None
 
 
 def spans(blocks: Blocks) -> list[tuple[float, float]]:
-    """Start of the first block and end of the last one of each window, from the first timed block."""
+    """Return the start and end of each window, in seconds from the first timed block."""
     return [
         (blocks.at_s[first], blocks.at_s[after - 1] + blocks.host_s[after - 1]) for first, after in blocks.energy_blocks
     ]
 
 
 def gaps(blocks: Blocks) -> list[float]:
-    """Seconds between neighbouring windows."""
+    """Return the seconds between neighbouring windows."""
     return [later - earlier for (_, earlier), (later, _) in pairwise(spans(blocks))]
 
 
 @pytest.mark.parametrize("windows", [1, 3, 4])
-def test_there_are_as_many_windows_as_were_asked_for_and_together_they_hold_every_block(windows: int) -> None:
+def test_the_requested_number_of_windows_holds_every_block(windows: int) -> None:
     blocks = measured(windows)
     assert len(blocks.energy_blocks) == windows
     assert [first for first, _ in blocks.energy_blocks] == [0, *(after for _, after in blocks.energy_blocks[:-1])]
@@ -45,14 +45,14 @@ def test_there_are_as_many_windows_as_were_asked_for_and_together_they_hold_ever
 
 
 @pytest.mark.parametrize("step_s", [STEP_S, 0.7, 2.0, 8.0])
-def test_a_window_is_at_least_five_seconds_and_ends_with_the_block_that_makes_it_so(step_s: float) -> None:
+def test_a_window_lasts_at_least_five_seconds_and_ends_with_the_block_that_reaches_them(step_s: float) -> None:
     blocks = measured(3, clock=SimulatedClock(repeat(step_s)))
     for (start, end), (_, after) in zip(spans(blocks), blocks.energy_blocks, strict=True):
         assert end - start >= ENERGY_WINDOW_S - NANOSECONDS
         assert blocks.at_s[after - 1] - start < ENERGY_WINDOW_S + NANOSECONDS
 
 
-def test_what_happens_between_blocks_makes_no_window_shorter() -> None:
+def test_time_between_blocks_does_not_shorten_a_window() -> None:
     clock = SimulatedClock(repeat(STEP_S))
 
     def slow(phase: str, share: float) -> None:
@@ -62,7 +62,7 @@ def test_what_happens_between_blocks_makes_no_window_shorter() -> None:
     assert all(end - start >= ENERGY_WINDOW_S - NANOSECONDS for start, end in spans(blocks))
 
 
-def test_without_windows_there_are_none_and_the_usual_time_is_measured() -> None:
+def test_without_energy_windows_the_usual_time_is_measured() -> None:
     blocks = measured(0)
     assert blocks.energy_blocks == []
     assert blocks.timed_s < ENERGY_WINDOW_S
@@ -73,22 +73,22 @@ def test_without_windows_there_are_none_and_the_usual_time_is_measured() -> None
 # ---- gaps -----------------------------------------------------------------------------------------------------------
 
 
-def test_gaps_come_from_their_seed() -> None:
-    one, same, other = (gaps(measured(4, seed=seed)) for seed in (1, 1, 2))
-    assert one == same != other
-    assert len({round(gap, 6) for gap in one}) == len(one) == 3, "and differ among themselves"
+def test_gaps_depend_on_their_seed() -> None:
+    first, same, second = (gaps(measured(4, seed=seed)) for seed in (1, 1, 2))
+    assert first == same != second
+    assert len({round(gap, 6) for gap in first}) == len(first) == 3, "the gaps of a run differ from each other"
 
 
-def test_gaps_have_no_favourite_length_and_an_end() -> None:
-    found = [gap for seed in range(12) for gap in gaps(measured(3, seed=seed))]
+def test_gap_lengths_are_spread_and_bounded() -> None:
+    lengths = [gap for seed in range(12) for gap in gaps(measured(3, seed=seed))]
     chunk_s = 0.1 * TIMING.block_s * 1.3
-    assert all(0 < gap <= LONGEST_GAP_S + chunk_s for gap in found)
-    assert min(found) < 0.3 * LONGEST_GAP_S < 0.7 * LONGEST_GAP_S < max(found)
-    places = {round(10 * gap / TIMING.block_s) % 10 for gap in found}
-    assert len(places) > 5, "windows begin at any place of the rhythm of blocks, and of a sensor as slow as they"
+    assert all(0 < gap <= LONGEST_GAP_S + chunk_s for gap in lengths)
+    assert min(lengths) < 0.3 * LONGEST_GAP_S < 0.7 * LONGEST_GAP_S < max(lengths)
+    places = {round(10 * gap / TIMING.block_s) % 10 for gap in lengths}
+    assert len(places) > 5, "windows begin at any phase of the blocks, and of a sensor as slow as blocks"
 
 
-def test_the_load_runs_on_in_a_gap_and_is_not_timed() -> None:
+def test_the_load_continues_in_a_gap_and_is_not_timed() -> None:
     clock = SimulatedClock(repeat(STEP_S))
     blocks = measured(3, clock=clock)
     untimed = clock.steps - sum(blocks.warmup_steps) - blocks.steps_per_block * len(blocks.host_s)
@@ -98,7 +98,7 @@ def test_the_load_runs_on_in_a_gap_and_is_not_timed() -> None:
     assert all(block == pytest.approx(blocks.steps_per_block * STEP_S) for block in blocks.host_s)
 
 
-# ---- when it was ----------------------------------------------------------------------------------------------------
+# ---- times of blocks ------------------------------------------------------------------------------------------------
 
 
 def test_the_start_of_a_block_is_the_end_of_the_one_before_it_except_across_a_gap() -> None:
@@ -115,7 +115,7 @@ def test_the_start_of_a_block_is_the_end_of_the_one_before_it_except_across_a_ga
             assert between == pytest.approx(0, abs=NANOSECONDS)
 
 
-def test_blocks_and_warm_up_stand_on_the_clock_of_the_host() -> None:
+def test_times_of_blocks_and_warm_up_are_on_the_hosts_clock() -> None:
     clock = SimulatedClock(repeat(STEP_S))
     began = clock.now
     blocks = measured(2, clock=clock)
@@ -126,32 +126,32 @@ def test_blocks_and_warm_up_stand_on_the_clock_of_the_host() -> None:
     assert blocks.began_s + blocks.at_s[-1] + blocks.host_s[-1] == pytest.approx(clock.now)
 
 
-# ---- what is told in between ----------------------------------------------------------------------------------------
+# ---- losses and progress --------------------------------------------------------------------------------------------
 
 
-def test_losses_of_a_gap_are_forgotten() -> None:
+def test_losses_of_a_gap_are_discarded() -> None:
     clock = SimulatedClock(repeat(STEP_S))
-    told_of = 0
+    steps_read = 0
 
     def steps_since_the_last_reading() -> float:
-        nonlocal told_of
-        steps, told_of = clock.steps - told_of, clock.steps
+        nonlocal steps_read
+        steps, steps_read = clock.steps - steps_read, clock.steps
         return float(steps)
 
     blocks = measured(3, clock=clock, read_loss=steps_since_the_last_reading)
-    assert blocks.loss == [blocks.steps_per_block] * len(blocks.host_s), "each is of its own block's steps alone"
+    assert blocks.loss == [blocks.steps_per_block] * len(blocks.host_s), "each loss covers only the steps of its block"
     assert blocks.warmup_loss == blocks.warmup_steps
 
 
-def test_progress_goes_from_nothing_to_all_over_the_windows() -> None:
-    told: list[float] = []
-    measured(3, on_block=lambda phase, share: told.append(share) if phase == "timed" else None)
-    assert told == sorted(told)
-    assert told[0] < 0.05
-    assert told[-1] == 1
+def test_progress_rises_from_0_to_1_over_all_windows() -> None:
+    shares: list[float] = []
+    measured(3, on_block=lambda phase, share: shares.append(share) if phase == "timed" else None)
+    assert shares == sorted(shares)
+    assert shares[0] < 0.05
+    assert shares[-1] == 1
 
 
-def test_the_idle_workload_holds_the_device_and_does_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_idle_workload_holds_the_device_and_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("labkit.workloads.idle.time", SimpleNamespace(sleep=slept.append))
     workload = build_workload(Trial(workload="idle", device="cpu", data=NO_DATA), None)

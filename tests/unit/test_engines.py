@@ -1,4 +1,4 @@
-"""Engines: what cannot run is refused by name, a tuned step that computes something else is refused by the gate."""
+"""Engines: unsupported trials are refused with a reason, and the gate refuses a tuned step that computes wrongly."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ GRAPH = {"engine": "graph", "loader": "device"}
 MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
 
 
-# ---- what can be trained --------------------------------------------------------------------------------------------
+# ---- which trials can be trained ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
     ],
     ids=str,
 )
-def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reason: str | None) -> None:
+def test_a_cpu_trains_a_trial_or_gives_the_reason_why_not(fields: dict[str, Any], reason: str | None) -> None:
     _assert_says(Trial(device="cpu", **fields), reason)
 
 
@@ -98,29 +98,29 @@ def test_what_a_cpu_can_train_and_why_not_the_rest(fields: dict[str, Any], reaso
     ],
     ids=str,
 )
-def test_what_a_gpu_can_train_and_why_not_the_rest(
+def test_a_gpu_trains_a_trial_or_gives_the_reason_why_not(
     capability: tuple[int, int], fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     asked = triton_here.why_no_triton.__wrapped__  # without its cache
-    works = capability >= triton_here.CAPABILITY  # no kernel can be tried here
+    works = capability >= triton_here.CAPABILITY  # no kernel can run here
     monkeypatch.setattr("labkit.engines.support.why_no_triton", lambda device: None if works else asked(device))
     _assert_says(Trial(device="cuda", **fields), reason)
 
 
-def test_without_a_gpu_its_trials_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_its_trials_are_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     _assert_says(Trial(device="cuda"), "there is no GPU here")
 
 
 def _assert_says(trial: Trial, reason: str | None) -> None:
-    said = why_unsupported(trial)
+    answer = why_unsupported(trial)
     if reason is None:
-        assert said is None
+        assert answer is None
     else:
-        assert said is not None and reason in said
-        assert not said.endswith("."), "it is a part of a sentence"
+        assert answer is not None and reason in answer
+        assert not answer.endswith("."), "the reason is a part of a sentence"
 
 
 # ---- the gate -------------------------------------------------------------------------------------------------------
@@ -132,15 +132,15 @@ def trace(
     labels: list[list[int]] | None = None,
     statistics: list[list[float]] | None = None,
 ) -> gate.Trace:
-    seen = labels or [[step, step + 1] for step in range(len(losses))]
-    tensors = ([torch.tensor(one) for one in part] for part in (seen, changes, statistics or []))
+    labels_read = labels or [[step, step + 1] for step in range(len(losses))]
+    tensors = ([torch.tensor(values) for values in part] for part in (labels_read, changes, statistics or []))
     return gate.Trace(losses, *tensors)
 
 
 PLAIN = trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]])  # the norm of all changes is 5
 
 
-def test_equal_steps_pass_and_the_gate_states_what_it_found_and_allowed() -> None:
+def test_equal_steps_pass_and_the_gate_states_differences_and_tolerances() -> None:
     assert gate.compare(PLAIN, copy.deepcopy(PLAIN), "fp32") == {
         "steps": 3,
         "loss_difference": 0.0,
@@ -152,17 +152,17 @@ def test_equal_steps_pass_and_the_gate_states_what_it_found_and_allowed() -> Non
     }
 
 
-def test_differences_are_relative_the_largest_of_the_losses_and_one_norm_of_all_changes() -> None:
+def test_the_gate_takes_the_largest_relative_loss_and_the_relative_norm_of_all_changes() -> None:
     tuned = trace([2.0, 1.9 * 1.001, 1.8 * 0.997], [[3.0, 0.3], [0.4, 4.0]])
-    found = gate.compare(PLAIN, tuned, "bf16")
-    assert found["loss_difference"] == pytest.approx(0.003)
-    assert found["change_difference"] == pytest.approx(0.1)
-    assert found["worst_difference"] == pytest.approx(0.1)
-    assert tuple(found[f"{what}_tolerance"] for what in ("loss", "change", "worst")) == TOLERANCES["bf16"]
+    facts = gate.compare(PLAIN, tuned, "bf16")
+    assert facts["loss_difference"] == pytest.approx(0.003)
+    assert facts["change_difference"] == pytest.approx(0.1)
+    assert facts["worst_difference"] == pytest.approx(0.1)
+    assert tuple(facts[f"{what}_tolerance"] for what in ("loss", "change", "worst")) == TOLERANCES["bf16"]
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_what_is_just_within_the_tolerance_passes_and_what_is_just_beyond_is_refused(precision: str) -> None:
+def test_differences_just_within_the_tolerance_pass_and_just_beyond_are_refused(precision: str) -> None:
     allowed = TOLERANCES[precision]
 
     def tuned(loss: float, change: float) -> gate.Trace:
@@ -192,7 +192,7 @@ def statistics(*values: float) -> gate.Trace:
         (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: plain inf"),
         (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs from the plain one's by inf"),
         (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), "1 of 2 weights did not move in 2"),
-        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[2e-6], [9.0]]), None),  # rounding is all there is
+        (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[2e-6], [9.0]]), None),  # only rounding moves it
         (trace([2.0, 1.9], [[0.0], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), None),
         (STILL, STILL, "by nan of it"),
         (PLAIN, trace([2.0, 1.9, 1.8], [[math.nan, 0.0], [0.0, 4.0]]), "all weights together differs"),
@@ -207,34 +207,34 @@ def statistics(*values: float) -> gate.Trace:
         (statistics(math.nan), statistics(0.3), "running statistic differs from the plain one's by nan"),
     ],
 )
-def test_a_step_that_did_something_else_is_refused_with_what_it_did(
+def test_a_step_that_computes_wrongly_is_refused_with_the_difference(
     plain: gate.Trace, tuned: gate.Trace, said: str | None
 ) -> None:
     with nullcontext() if said is None else pytest.raises(GateError, match=said):
         gate.compare(plain, tuned, "bf16")
 
 
-# FP32, what plain BF16 makes of it, and a tuned step: weights in four directions, each as far off as is said.
+# The changes of two weights in FP32. `rounded` returns the changes of a plain or a tuned step in BF16.
 EXACT = trace([2.0, 1.9, 1.8], [[3.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0]])
 
 
 def rounded(by: float, *, towards: int = 2, times: float = 1.0, loss: float = 0.0) -> gate.Trace:
-    """What rounding makes of FP32: off by so much of every weight's change, in a direction of its own."""
+    """Return EXACT with rounding: the change of each weight is off by the share `by`, in the direction `towards`."""
     changes = [[3.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0]]
     for change, norm in zip(changes, (3.0, 4.0), strict=True):
         change[towards] = by * norm
     return trace([2.0, 1.9, 1.8 * (1 + loss)], [[times * value for value in change] for change in changes])
 
 
-def test_beside_fp32_a_step_that_is_as_far_off_as_plain_rounding_passes_whatever_lies_between_the_two() -> None:
+def test_beside_fp32_a_step_with_as_much_rounding_as_the_plain_step_passes() -> None:
     plain, tuned = rounded(0.5), rounded(0.5, towards=3, loss=0.008)
     with pytest.raises(GateError, match="differs"):
         gate.compare(plain, tuned, "bf16")
-    found = gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
-    assert found["change_difference"] == found["worst_difference"] == pytest.approx(0.5)
-    assert found["change_tolerance"] == pytest.approx(0.8) and found["worst_tolerance"] == pytest.approx(0.95)
-    assert found["loss_difference"] == pytest.approx(0.008) and found["loss_tolerance"] == pytest.approx(0.025)
-    assert (found["against"], found["rounding_difference"]) == ("plain FP32", pytest.approx(0.5))
+    facts = gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
+    assert facts["change_difference"] == facts["worst_difference"] == pytest.approx(0.5)
+    assert facts["change_tolerance"] == pytest.approx(0.8) and facts["worst_tolerance"] == pytest.approx(0.95)
+    assert facts["loss_difference"] == pytest.approx(0.008) and facts["loss_tolerance"] == pytest.approx(0.025)
+    assert (facts["against"], facts["rounding_difference"]) == ("plain FP32", pytest.approx(0.5))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_beside_fp32_a_step_that_is_as_far_off_as_plain_rounding_passes_whatever
     ],
     ids=["half", "more", "far", "few", "loss", "loss of little rounding", "too rough", "plain nan", "tuned nan"],
 )
-def test_beside_fp32_what_rounding_does_not_explain_is_refused(plain: gate.Trace, tuned: gate.Trace, said: str) -> None:
+def test_beside_fp32_differences_beyond_rounding_are_refused(plain: gate.Trace, tuned: gate.Trace, said: str) -> None:
     with pytest.raises(GateError, match=said):
         gate.compare_beside_exact(EXACT, plain, tuned, "bf16")
 
@@ -264,10 +264,10 @@ def test_beside_fp32_what_rounding_does_not_explain_is_refused(plain: gate.Trace
 def beside(
     plain: list[float], tuned: list[float], *, of_statistics: bool = False, losses: tuple[list[float], ...] = ()
 ) -> dict[str, Any]:
-    """The gate of weights (or running statistics beside one weight) that are each so far from FP32 of their change."""
+    """Return the gate's facts for weights (or running statistics) whose changes differ from FP32 by these shares."""
 
     def made(off: list[float], seen: list[float]) -> gate.Trace:
-        each = [[1.0, one] for one in off]
+        each = [[1.0, share] for share in off]
         changes = [[50.0, 0.0]] if of_statistics else [[50.0, 0.0], *each]
         return trace(seen, changes, [[n, n + 1] for n in range(3)], each if of_statistics else None)
 
@@ -278,24 +278,24 @@ def beside(
 
 
 @pytest.mark.parametrize("of_statistics", [False, True], ids=["weights", "statistics"])
-def test_beside_fp32_each_value_is_held_against_its_own_rounding(of_statistics: bool) -> None:
+def test_beside_fp32_each_value_is_compared_with_its_own_rounding(of_statistics: bool) -> None:
     least = 0.25 if of_statistics else 0.6
     said = "change of a running statistic differs" if of_statistics else "change of a single weight differs"
-    found = beside([0.01, 0.4], [least - 0.01, 0.79], of_statistics=of_statistics)
-    assert found["worst_difference"] == pytest.approx(0.79) and found["worst_tolerance"] == pytest.approx(0.8)
+    facts = beside([0.01, 0.4], [least - 0.01, 0.79], of_statistics=of_statistics)
+    assert facts["worst_difference"] == pytest.approx(0.79) and facts["worst_tolerance"] == pytest.approx(0.8)
     no_number = "weights move nan times" if not of_statistics else said
     for tuned, how in (([least + 0.01, 0.4], said), ([0.01, 0.81], said), ([math.nan, 0.4], no_number)):
         with pytest.raises(GateError, match=how):
             beside([0.01, 0.4], tuned, of_statistics=of_statistics)
 
 
-def test_beside_fp32_a_small_weight_without_its_gradient_is_found_unless_rounding_alone_leaves_nothing_of_it() -> None:
+def test_beside_fp32_a_weight_without_its_gradient_is_found_unless_rounding_hides_it() -> None:
     with pytest.raises(GateError, match=r"change of a single weight differs .* by 1 of it, more than 0.95"):
         beside([0.6, 0.0], [1.0, 0.0])
     assert beside([1.2, 0.1], [1.3, 0.1])["worst_difference"] == pytest.approx(0.1)
 
 
-def test_beside_fp32_a_loss_is_held_against_its_own_step_and_the_first_alone_against_what_no_update_touched() -> None:
+def test_beside_fp32_each_loss_has_the_tolerance_of_its_own_step() -> None:
     exact, plain = [2.0, 1.9, 1.8], [2.0, 1.9, 1.8 * 1.04]
     beside([0.1], [0.1], losses=(exact, plain, [2.0 * 1.007, 1.9, 1.8 * 1.06]))
     for tuned in ([2.0 * 1.008, 1.9, 1.8], [2.0, 1.9 * 1.006, 1.8], [2.0, 1.9, 1.8 * 1.07]):
@@ -309,13 +309,13 @@ def test_beside_fp32_a_loss_is_held_against_its_own_step_and_the_first_alone_aga
 
 
 @pytest.mark.parametrize("change", [{}, {"precision": "bf16"}, {"memory_format": "channels_last", "augment": True}])
-def test_an_honest_fused_update_passes_with_almost_no_difference(digits: DataSet, change: dict[str, Any]) -> None:
+def test_a_correct_fused_update_passes_with_almost_no_difference(digits: DataSet, change: dict[str, Any]) -> None:
     workload = prepared(replace(TUNED, **change), digits)
     workload.check()
-    found = workload.facts["gate"]
-    assert found["steps"] == gate.STEPS
-    assert found["loss_difference"] < 1e-6
-    assert found["change_difference"] < 1e-4
+    gate_facts = workload.facts["gate"]
+    assert gate_facts["steps"] == gate.STEPS
+    assert gate_facts["loss_difference"] < 1e-6
+    assert gate_facts["change_difference"] < 1e-4
 
 
 def forgets_momentum(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workload.run.loader, "next_batch", lambda: (images, labels))  # type: ignore[union-attr]
 
 
-# Whichever is found first: a wrong update shows in the weights' change, and from the next step on in the loss.
+# A wrong update shows in the weights' change and, from the next step on, in the loss. The message names either.
 DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
 
 
@@ -361,7 +361,7 @@ DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
         (repeats_a_batch, "step 2 .* other images"),
     ],
 )
-def test_a_step_that_is_wrong_is_refused_before_anything_is_timed(
+def test_a_wrong_step_is_refused_before_anything_is_timed(
     digits: DataSet,
     monkeypatch: pytest.MonkeyPatch,
     fault: Callable[[TrainWorkload, pytest.MonkeyPatch], None],
@@ -384,7 +384,7 @@ def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
 
 
 def rounds_otherwise(workload: TrainWorkload) -> Callable[[Any, Any], Any]:
-    """Sees images whose last digits in BF16 are others, as another order of the same sums would make its values."""
+    """Return an update on images whose last BF16 digits differ, as another order of sums changes its results."""
     honest, noise = workload.training.update, torch.Generator().manual_seed(1)
 
     def update(images: Any, labels: Any) -> Any:
@@ -394,18 +394,18 @@ def rounds_otherwise(workload: TrainWorkload) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.parametrize("gradient_is_there", [True, False], ids=["rounding", "and a gradient of another sign"])
-def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_steps(
+def test_rounding_that_few_images_magnify_is_compared_with_that_of_plain_steps(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch, gradient_is_there: bool
 ) -> None:
-    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(5e-3, 0.1, 0.2))  # which rounding always exceeds
+    monkeypatch.setitem(TOLERANCES, "bf16", Tolerance(5e-3, 0.1, 0.2))  # rounding always exceeds this tolerance
     workload = prepared(replace(TUNED, precision="bf16", batch=32), digits)
     monkeypatch.setattr(workload.training, "update", rounds_otherwise(workload))
     modes = torch.backends.cuda.matmul.allow_tf32
     if gradient_is_there:
         workload.check()
-        found = workload.facts["gate"]
-        assert found["against"] == "plain FP32" and 0.1 < found["rounding_difference"] < 0.6
-        assert 0.1 < found["change_difference"] <= found["change_tolerance"] < 0.9
+        gate_facts = workload.facts["gate"]
+        assert gate_facts["against"] == "plain FP32" and 0.1 < gate_facts["rounding_difference"] < 0.6
+        assert 0.1 < gate_facts["change_difference"] <= gate_facts["change_tolerance"] < 0.9
     else:
         workload.training.model.layer3[1].conv2.weight.register_hook(torch.neg)
         with pytest.raises(GateError, match="single weight"):
@@ -413,16 +413,16 @@ def test_rounding_that_few_images_magnify_is_held_against_what_it_does_to_plain_
     assert torch.backends.cuda.matmul.allow_tf32 is modes
 
 
-def test_the_plain_loop_is_compared_with_nothing(digits: DataSet) -> None:
+def test_the_baseline_has_no_gate(digits: DataSet) -> None:
     workload: Any = build_workload(replace(TUNED, optimizer="sgd", batch=4), digits)
     assert list(workload.preparations()) == []
 
 
-# ---- the gate leaves no trace ---------------------------------------------------------------------------------------
+# ---- the gate changes nothing ---------------------------------------------------------------------------------------
 
 
 def run_on(workload: TrainWorkload, steps: int = 3) -> tuple[list[float | None], list[torch.Tensor]]:
-    """The loss of each step, and the weights and statistics after the last."""
+    """Return the loss of each step, and the weights and statistics after the last step."""
     losses = []
     for _ in range(steps):
         workload.step()
@@ -431,27 +431,27 @@ def run_on(workload: TrainWorkload, steps: int = 3) -> tuple[list[float | None],
     return losses, [value.detach().clone() for value in [*model.parameters(), *model.buffers()]]
 
 
-def assert_alike(one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]) -> None:
-    assert one[0] == other[0]
-    assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+def assert_alike(first: tuple[list[Any], list[Any]], second: tuple[list[Any], list[Any]]) -> None:
+    assert first[0] == second[0]
+    assert all(torch.equal(a, b) for a, b in zip(first[1], second[1], strict=True))
 
 
-def test_a_tuned_run_after_its_gate_is_the_run_without_it(digits: DataSet) -> None:
+def test_a_tuned_run_after_its_gate_equals_the_run_without_it(digits: DataSet) -> None:
     trial = replace(TUNED, batch=8, augment=True)
     checked = prepared(trial, digits)
     beginning = [value.detach().clone() for value in checked.training.model.state_dict().values()]
     checked.check()
-    now = checked.training.model.state_dict().values()
-    assert all(torch.equal(a, b) for a, b in zip(beginning, now, strict=True)), "the damped branches are as they were"
+    restored = checked.training.model.state_dict().values()
+    assert all(torch.equal(a, b) for a, b in zip(beginning, restored, strict=True)), "the damped branches are restored"
     momenta = [state["momentum_buffer"] for state in checked.training.optimizer.state.values()]
     assert len(momenta) == 62 and not any(bool(momentum.any()) for momentum in momenta)
     (group,) = checked.training.optimizer.param_groups
-    assert group["lr"] == trial.learning_rate, "and not the gate's"
+    assert group["lr"] == trial.learning_rate, "the rate is the trial's, not the gate's"
     assert_alike(run_on(checked), run_on(build_workload(trial, digits)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "sgd_fused"])
-def test_a_training_run_begins_anew_whatever_was_done_before(digits: DataSet, optimizer: str) -> None:
+def test_a_restarted_training_run_does_not_depend_on_earlier_steps(digits: DataSet, optimizer: str) -> None:
     trial = replace(TUNED, optimizer=optimizer, batch=8, augment=True, epochs=1, schedule="one_cycle")
     workload = prepared(trial, digits)
     workload.check()
@@ -472,7 +472,7 @@ def test_damping_weakens_the_last_normalisation_of_each_residual_branch_and_noth
     assert torch.allclose(training.model.layer2[1].bn2.weight, 0.05 * before["layer2.1.bn2.weight"])
 
 
-def test_what_is_calmed_is_what_the_optimiser_updates_and_no_copy_of_it() -> None:
+def test_calming_changes_the_optimisers_masters_and_not_a_copy() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(OrderedDict(conv=nn.Conv2d(3, 8, 3)))
     masters = [weight.detach().clone() for weight in model.parameters()]
@@ -486,7 +486,7 @@ def test_what_is_calmed_is_what_the_optimiser_updates_and_no_copy_of_it() -> Non
     assert not any(change.any() for change in traced.changes)
 
 
-def test_a_network_that_computes_with_others_than_its_optimisers_weights_is_found() -> None:
+def test_a_network_whose_weights_differ_from_its_optimisers_is_refused() -> None:
     data = open_data("synthetic32", train_images=64, val_images=8)
     training = prepared(Trial(model="resnet18", batch=4, data=data.name, device="cpu"), data).training
     masters = [weight.clone() for weight in training.weights()]
@@ -498,7 +498,7 @@ def test_a_network_that_computes_with_others_than_its_optimisers_weights_is_foun
         training.check_rounded(masters)
 
 
-def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_arrays() -> None:
+def test_chains_of_convolutions_are_calmed_equally_as_tensors_masters_and_arrays() -> None:
     model = build("googlenet", image_px=32, classes=10)
     names = [name for name, _ in model.named_parameters()]
     before = {name: value.detach().numpy().copy() for name, value in model.named_parameters()}
@@ -508,7 +508,7 @@ def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_ar
     expected = calmed(before)
     for name, value, master in zip(names, model.parameters(), masters, strict=True):
         assert torch.equal(value, master.to(torch.bfloat16)), f"{name}: the weights are their masters, rounded"
-        # numpy and PyTorch divide a sum of squares by n and n - 1
+        # NumPy divides a sum of squares by n, PyTorch by n - 1
         assert torch.allclose(master, torch.from_numpy(expected[name]), rtol=1e-3), name
     changed = {name for name in names if not (expected[name] == before[name]).all()}
     assert {name.split(".", 1)[-1].split(".")[-2] for name in changed} == {"conv", "bn"}
@@ -518,7 +518,7 @@ def test_chains_of_convolutions_are_calmed_alike_as_tensors_as_masters_and_as_ar
 
 
 def test_the_gate_can_judge_networks_without_residual_branches(digits: DataSet) -> None:
-    """Noise of one part in ten million, which is what another order of sums makes, is far below what it finds."""
+    """Noise of 1e-7, as another order of sums makes, stays far below the gate's tolerance."""
     workload = prepared(replace(TUNED, model="googlenet"), digits)
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -537,15 +537,15 @@ def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
         workload.check()
 
 
-def test_the_gates_copies_are_gone_when_memory_is_counted(digits: DataSet) -> None:
-    """Without waiting for the garbage collector, which runs after the peak was set back."""
+def test_the_gates_copies_are_freed_before_memory_is_counted(digits: DataSet) -> None:
+    """They must not wait for the garbage collector, which runs after the peak is reset."""
     workload: Any = build_workload(TUNED, digits)
     reference = weakref.ref(workload._reference.model)
     for _, prepare in workload.preparations():
         prepare()
     assert reference() is None
     workload.check()
-    assert workload.training._initial is None, "a trial that times blocks has no restart to keep its beginning for"
+    assert workload.training._initial is None, "a trial that times blocks never restarts: it keeps no initial weights"
 
 
 # ---- learning rates and epochs --------------------------------------------------------------------------------------
@@ -555,7 +555,7 @@ def rates(images: int, **fields: Any) -> list[float]:
     return learning_rates(Trial(learning_rate=0.1, **fields), images)
 
 
-def test_a_warm_up_rises_from_what_one_device_would_have_and_stays() -> None:
+def test_a_warm_up_rises_from_the_rate_of_one_device_and_then_stays_constant() -> None:
     rates = learning_rates(
         Trial(learning_rate=0.8, schedule="warm_up", devices=8, batch=10, epochs=5), 800
     )  # 10 steps an epoch
@@ -567,7 +567,7 @@ def test_a_warm_up_rises_from_what_one_device_would_have_and_stays() -> None:
 
 
 @given(epochs=st.integers(1, 50), images=st.integers(1, 5000), batch=st.integers(1, 600))
-def test_there_are_as_many_rates_as_steps_all_within_the_trials(epochs: int, images: int, batch: int) -> None:
+def test_each_step_has_a_rate_within_the_trials(epochs: int, images: int, batch: int) -> None:
     steps = math.ceil(epochs * images / batch)
     assert rates(images, epochs=epochs, batch=batch) == [0.1] * steps
     cycle = rates(images, epochs=epochs, batch=batch, schedule="one_cycle")
@@ -576,7 +576,7 @@ def test_there_are_as_many_rates_as_steps_all_within_the_trials(epochs: int, ima
 
 
 @pytest.mark.parametrize("steps", [4, 5, 17, 400])
-def test_one_cycle_is_pytorchs(steps: int) -> None:
+def test_one_cycle_equals_pytorchs(steps: int) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, 0.1, total_steps=steps + 1, pct_start=0.25, anneal_strategy="linear", cycle_momentum=False
@@ -589,24 +589,22 @@ def test_one_cycle_is_pytorchs(steps: int) -> None:
     assert rates(steps, epochs=1, batch=1, schedule="one_cycle") == pytest.approx(expected)
 
 
-def test_each_step_trains_at_its_own_rate_and_the_last_one_is_told(digits: DataSet) -> None:
+def test_each_step_trains_at_its_own_rate_and_the_last_rate_is_reported(digits: DataSet) -> None:
     trial = replace(TUNED, batch=500, epochs=2, schedule="one_cycle", learning_rate=0.2)
     workload: Any = build_workload(trial, digits)
     (group,) = workload.training.optimizer.param_groups
     used: list[float] = []
     workload.run = lambda: used.append(group["lr"])
-    told = []
+    reported = []
     for _ in range(6):
         workload.step()
-        told.append(workload.learning_rate())
-    assert used == told == learning_rates(trial, 1500)
+        reported.append(workload.learning_rate())
+    assert used == reported == learning_rates(trial, 1500)
     assert max(used) <= 0.2 and len(set(used)) == 6
 
 
 @given(images=st.integers(1, 3000), batch=st.integers(1, 800), epochs=st.integers(1, 12))
-def test_the_steps_of_all_epochs_see_every_image_so_often_and_no_step_is_counted_twice(
-    images: int, batch: int, epochs: int
-) -> None:
+def test_each_epoch_sees_every_image_again_and_no_step_is_counted_twice(images: int, batch: int, epochs: int) -> None:
     stands_for = SimpleNamespace(trial=SimpleNamespace(batch_of_step=batch), _data=SimpleNamespace(train=range(images)))
     steps = [TrainWorkload.steps_of_epoch(stands_for, epoch) for epoch in range(epochs)]  # type: ignore[arg-type]
     assert sum(steps) == math.ceil(epochs * images / batch)
@@ -619,7 +617,7 @@ def test_the_steps_of_all_epochs_see_every_image_so_often_and_no_step_is_counted
 
 
 def small_set(images: int, *, classes: int) -> DataSet:
-    """Random images with random labels."""
+    """Return a data set of random images with random labels."""
     rng = np.random.default_rng(5)
     pixels = rng.integers(0, 256, (images, 3, 32, 32), dtype=np.uint8)
     split = Split(pixels, rng.integers(0, classes, images).astype(np.int16))
@@ -627,7 +625,7 @@ def small_set(images: int, *, classes: int) -> DataSet:
 
 
 def scored_slowly(workload: TrainWorkload, data: DataSet) -> tuple[float, float, float]:
-    """Image by image, with NumPy: mean loss, top-1, top-5."""
+    """Return the mean loss, top-1 and top-5, computed image by image with NumPy."""
     model = workload.training.model.eval()
     losses, places = [], []
     for image, label in zip(data.val.images, data.val.labels, strict=True):
@@ -641,7 +639,7 @@ def scored_slowly(workload: TrainWorkload, data: DataSet) -> tuple[float, float,
 
 
 @pytest.mark.parametrize(("classes", "memory_format"), [(10, "contiguous"), (7, "channels_last"), (3, "contiguous")])
-def test_a_validation_is_what_scoring_each_image_alone_gives(
+def test_a_validation_equals_scoring_each_image_alone(
     monkeypatch: pytest.MonkeyPatch, classes: int, memory_format: str
 ) -> None:
     monkeypatch.setattr("labkit.workloads.train.EVALUATION_BATCH", 20)
@@ -654,20 +652,20 @@ def test_a_validation_is_what_scoring_each_image_alone_gives(
     assert scores.images == 47
     assert scores.loss == pytest.approx(loss, rel=1e-4)
     assert (scores.top1, scores.top5) == (pytest.approx(top1), pytest.approx(top5))
-    assert (scores.top5 == 1) == (classes < 5), "of fewer than five classes each is among the first five"
+    assert (scores.top5 == 1) == (classes < 5), "with fewer than five classes, each class is among the first five"
 
 
 def test_a_validation_changes_nothing(digits: DataSet) -> None:
     trial = replace(TUNED, batch=8)
     scored: Any = build_workload(trial, digits)
-    other: Any = build_workload(trial, digits)
+    unscored: Any = build_workload(trial, digits)
     first, second = scored.evaluate(), scored.evaluate()
     assert first == second
-    assert scored.training.model.training, "batch norm learns on"
-    assert_alike(run_on(scored), run_on(other))
+    assert scored.training.model.training, "batch norm continues to learn"
+    assert_alike(run_on(scored), run_on(unscored))
 
 
-def test_a_validation_loss_that_is_not_finite_is_missing_and_the_accuracies_stand(digits: DataSet) -> None:
+def test_a_validation_loss_that_is_not_finite_is_missing_and_the_accuracies_are_kept(digits: DataSet) -> None:
     workload: Any = build_workload(replace(TUNED, batch=8), digits)
     with torch.no_grad():
         workload.training.model.fc.bias[0] = math.inf
@@ -676,13 +674,13 @@ def test_a_validation_loss_that_is_not_finite_is_missing_and_the_accuracies_stan
     assert 0 <= scores.top1 <= scores.top5 <= 1
 
 
-# ---- a batch that stays in one place --------------------------------------------------------------------------------
+# ---- a batch in a fixed place ---------------------------------------------------------------------------------------
 
 CPU = torch.device("cpu")
 
 
 def numbered(samples: int) -> Split:
-    """Sample i has label i and an image of random pixels of its own."""
+    """Return a split where sample i has label i and its own random pixels."""
     images = np.random.default_rng(2).integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
     return Split(images, np.arange(samples, dtype=np.int16))
 
@@ -701,7 +699,7 @@ def loader_of(split: Split, **options: Any) -> DeviceLoader:
 
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
 @pytest.mark.parametrize(("image_px", "dtype"), [(32, torch.float32), (48, torch.float32), (32, torch.bfloat16)])
-def test_the_devices_loader_hands_out_the_samples_of_the_order_made_ready(
+def test_the_devices_loader_returns_the_prepared_samples_in_their_order(
     memory_format: Any, image_px: int, dtype: torch.dtype
 ) -> None:
     split = numbered(10)
@@ -724,7 +722,7 @@ def test_the_devices_loader_hands_out_the_samples_of_the_order_made_ready(
     part=st.integers(1, 25),
     steps=st.integers(1, 60),
 )
-def test_the_order_goes_on_over_the_end_of_the_ring(samples: int, batch: int, part: int, steps: int) -> None:
+def test_the_order_continues_past_the_end_of_the_ring(samples: int, batch: int, part: int, steps: int) -> None:
     pixel = Split(np.zeros((samples, 3, 1, 1), np.uint8), np.arange(samples, dtype=np.int16))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_loader, "PART", part)
@@ -736,20 +734,20 @@ def test_the_order_goes_on_over_the_end_of_the_ring(samples: int, batch: int, pa
 
 
 @pytest.mark.parametrize(("ranks", "part"), [(2, 3), (3, 64)])
-def test_ranks_with_loaders_on_their_devices_take_what_one_device_would(
+def test_ranks_with_loaders_on_their_devices_take_the_batches_of_one_device(
     ranks: int, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device_loader, "PART", part)
     whole = loader_of(numbered(10), batch=4 * ranks)
     own = [loader_of(numbered(10), shard=Shard(rank, ranks)) for rank in range(ranks)]
     for rewound in (False, True):
-        for one in (whole, *own):
-            one.rewind()
+        for loader in (whole, *own):
+            loader.rewind()
         for _ in range(7 - 3 * rewound):
             images, labels = whole.next_batch()
-            parts = [one.next_batch() for one in own]
-            assert torch.equal(labels, torch.cat([one[1] for one in parts]))
-            assert torch.equal(images, torch.cat([one[0] for one in parts]))
+            parts = [loader.next_batch() for loader in own]
+            assert torch.equal(labels, torch.cat([part[1] for part in parts]))
+            assert torch.equal(images, torch.cat([part[0] for part in parts]))
 
 
 def test_the_host_sends_a_part_of_the_order_only_when_a_batch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -768,7 +766,7 @@ def test_the_host_sends_a_part_of_the_order_only_when_a_batch_needs_it(monkeypat
 
 
 @pytest.mark.parametrize("augment", [Augment(), Augment(flip=True, crop=True)], ids=["plain", "augmented"])
-def test_after_a_rewind_the_same_batches_come_again_bit_for_bit_in_the_same_place(augment: Augment) -> None:
+def test_a_rewind_repeats_the_same_batches_bit_for_bit_in_the_same_place(augment: Augment) -> None:
     loader = loader_of(numbered(10), augment=augment)
     place = (loader.images.data_ptr(), loader.labels.data_ptr())
     rounds = []
@@ -780,12 +778,12 @@ def test_after_a_rewind_the_same_batches_come_again_bit_for_bit_in_the_same_plac
         assert (images.data_ptr(), labels.data_ptr()) == place, "a captured step reads there"
         rounds.append(batches)
         loader.rewind()
-    for others in rounds[1:]:
-        for one, other in zip(rounds[0], others, strict=False):
-            assert torch.equal(one[0], other[0]) and one[1] == other[1]
+    for repeated in rounds[1:]:
+        for first, again in zip(rounds[0], repeated, strict=False):
+            assert torch.equal(first[0], again[0]) and first[1] == again[1]
 
 
-def test_a_place_that_the_host_feeds_holds_what_its_loader_alone_hands_out() -> None:
+def test_a_place_that_the_host_feeds_holds_the_batches_of_its_loader() -> None:
     options: dict[str, Any] = {"batch": 4, "mean": (120.0,) * 3, "std": (60.0,) * 3, "seed": 3}
     options["augment"] = Augment(flip=True, crop=True)
     alone, within = (loading(StreamingLoader, numbered(10), **options) for _ in range(2))
@@ -805,8 +803,8 @@ def test_a_place_that_the_host_feeds_holds_what_its_loader_alone_hands_out() -> 
     assert (fed.kind, alone.kind) == ("streaming", "streaming")
 
 
-def test_a_captured_step_trains_like_the_one_that_python_drives(digits: DataSet) -> None:
-    """A stand-in for the graph calls what was recorded; the batch in one place comes from the device's loader."""
+def test_a_captured_step_trains_like_a_step_that_python_drives(digits: DataSet) -> None:
+    """A stand-in for the graph calls the recorded function. The device's loader fills the batch in its fixed place."""
     trial = replace(TUNED, batch=8)
     hosted: Any = build_workload(trial, digits)
     assert isinstance(hosted.run.loader, ResidentLoader)
@@ -820,9 +818,9 @@ def test_a_captured_step_trains_like_the_one_that_python_drives(digits: DataSet)
     assert float(step.take_losses()) == pytest.approx(np.mean(expected[:3]), rel=1e-5)
     step()
     assert float(step.take_losses()) == pytest.approx(expected[3], rel=1e-5)
-    assert math.isnan(float(step.take_losses())), "a mean of no steps is no number"
+    assert math.isnan(float(step.take_losses())), "the mean of no steps is not a number"
     step()
     step.rewind()
     training.restart()
     step()
-    assert float(step.take_losses()) == pytest.approx(expected[0], rel=1e-5), "what was before the rewind is forgotten"
+    assert float(step.take_losses()) == pytest.approx(expected[0], rel=1e-5), "a rewind discards earlier losses"

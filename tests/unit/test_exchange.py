@@ -1,4 +1,4 @@
-"""The files for other programs: the pages' own numbers, unrounded, in SI units, with their failures, whole or not."""
+"""Files for other programs have the pages' numbers, unrounded, in SI units, with failures, complete or not at all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ODD = 'CUDA out of memory: "tried", to allocate\n2.00 GiB;\r\n<b>here</b>, nÃ© æ
 
 
 def make_records(reports: Path) -> None:
-    """Two profiles; on the h200 two hosts, one network without memory and one that crashed in one of its passes."""
+    """Write records of two profiles. The h200 has two hosts, a network without memory and one that crashed once."""
     records = []
     for record in passes_of():
         if record.as_trial == VGG_LARGE:
@@ -67,8 +67,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def results_in(reports: Path, hw: str = "h200") -> Results:
     with reporting(reports):
-        seen = evidence(hw)
-        return Results([records for study in STUDIES if (records := seen.results(hw, study))])
+        records_shown = evidence(hw)
+        return Results([records for study in STUDIES if (records := records_shown.results(hw, study))])
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def findings(reports: Path) -> Findings:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, shown: Results, findings: Findings) -> Path:
-    """The three files."""
+    """Return a folder with the three files."""
     written = tmp_path_factory.mktemp("written")
     write_exchange(written, shown, findings)
     return written
@@ -92,18 +92,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory, shown: Results, findings: F
 
 @pytest.fixture(scope="module")
 def frame(folder: Path) -> pd.DataFrame:
-    """numbers.parquet, as another program reads it."""
+    """Return numbers.parquet as another program reads it."""
     return pd.read_parquet(folder / "numbers.parquet")
 
 
 def text_rows(path: Path) -> list[dict[str, str]]:
-    """A CSV file as texts, by a reader that knows nothing of pandas."""
+    """Return the rows of a CSV file as texts, read without pandas."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def row_of(frame: pd.DataFrame, metric: str, **trial: object) -> pd.Series:
-    """The one row of a metric of a trial (that trains, unless said otherwise)."""
+    """Return the only row of a metric and a trial. The trial trains unless `trial` has another workload."""
     chosen = frame[frame["metric"] == metric]
     for name, value in ({"workload": "train"} | trial).items():
         chosen = chosen[chosen[name] == value]
@@ -130,7 +130,7 @@ def test_the_csv_and_the_parquet_file_hold_the_same_to_the_last_digit(folder: Pa
 
 
 def test_values_are_those_of_the_blocks(frame: pd.DataFrame) -> None:
-    """From the times that these records were made of: the geometric mean of the passes' rates."""
+    """A value is the geometric mean of the passes' rates, from the times in the records."""
     rates = [images_per_s(R50, number) for number in (1, 3)]
     row = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=64)
     assert row["value"] == pytest.approx(math.exp(sum(map(math.log, rates)) / 2), rel=1e-12)
@@ -159,10 +159,10 @@ def test_values_are_in_si_units(frame: pd.DataFrame) -> None:
     assert (flop["value"], copied["value"]) == pytest.approx((10 * 10**12 / 0.5, 10 * 10**9 / 0.5), rel=0.02)
 
 
-# ---- whose numbers --------------------------------------------------------------------------------------------------
+# ---- the trial and the records of each row --------------------------------------------------------------------------
 
 
-def test_each_row_says_whose_it_is_and_where_its_records_stand(reports: Path, frame: pd.DataFrame) -> None:
+def test_each_row_names_its_trial_and_the_lines_of_its_records(reports: Path, frame: pd.DataFrame) -> None:
     passes = {(TRAINING, 3), (POWER, 3)}
     for _, row in frame.iterrows():
         file, _, lines = row["records"].rpartition(":")
@@ -183,8 +183,8 @@ def test_every_trial_has_each_metric_once(frame: pd.DataFrame) -> None:
     assert set(frame[frame["study"] == TRAINING]["workload"]) == {"train", MATMUL.workload, COPY.workload}
 
 
-def test_a_ceiling_is_of_no_network_so_that_nobody_takes_its_step_time_for_a_networks(frame: pd.DataFrame) -> None:
-    """Its trial holds the defaults of every field, resnet50 and batch 64 among them; the pages leave them out too."""
+def test_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
+    """The files, like the pages, omit its default resnet50 and batch 64: its step time is not a network's."""
     for workload in ("matmul", "memory_copy", "idle"):
         rows = frame[frame["workload"] == workload]
         assert len(rows) and rows["model"].isna().all() and rows["batch"].isna().all()
@@ -201,7 +201,7 @@ def test_a_trial_without_a_result_is_one_row_with_its_reason_and_no_number(folde
     assert in_csv["reason"] == ODD and None not in in_csv and None not in in_csv.values(), "nothing shifts the columns"
 
 
-def test_a_pass_that_failed_is_not_counted_and_not_passed_over_in_silence(frame: pd.DataFrame) -> None:
+def test_a_failed_pass_is_not_counted_and_its_reason_is_kept(frame: pd.DataFrame) -> None:
     row = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=64)
     whole = row_of(frame, "images_per_s", study=TRAINING, model="resnet50", batch=256)
     assert (row["passes"], whole["passes"]) == (2, 3)
@@ -221,8 +221,8 @@ def test_claims_csv_has_every_claim_with_the_verdict_of_the_page(
     assert sorted(verdicts) == sorted(claim.id for paper in PAPERS for claim in paper.claims)
     write_claims(tmp_path / "claims.html", findings, title="H200", links=[])
     page = (tmp_path / "claims.html").read_text(encoding="utf-8")
-    said = [int(text) for text in texts(page, ".lk-choose tbody tr:first-child td")]
-    assert said == [*(list(verdicts.values()).count(verdict) for verdict in VERDICTS), len(verdicts)]
+    counts = [int(text) for text in texts(page, ".lk-choose tbody tr:first-child td")]
+    assert counts == [*(list(verdicts.values()).count(verdict) for verdict in VERDICTS), len(verdicts)]
 
 
 def test_claims_csv_has_every_case_with_the_effect_of_the_page_unrounded(folder: Path, findings: Findings) -> None:
@@ -238,16 +238,16 @@ def test_claims_csv_has_every_case_with_the_effect_of_the_page_unrounded(folder:
         read = [float(row[name]) for name in ("effect", "low", "high")]
         assert read == [case.effect.point, case.effect.low, case.effect.high]
     (reason,) = {row["case_reason"] for row in rows if "CUDA" in row["case_reason"]}
-    assert reason == f"oom: {ODD}", "texts of records survive"
+    assert reason == f"oom: {ODD}", "texts of records are unchanged"
 
 
-# ---- whole or not at all --------------------------------------------------------------------------------------------
+# ---- complete or not at all -----------------------------------------------------------------------------------------
 
 
-def test_without_records_the_files_are_there_with_their_columns(tmp_path: Path) -> None:
+def test_without_records_the_files_still_have_their_columns(tmp_path: Path) -> None:
     with reporting(tmp_path):
-        found = Findings(judge_all(PAPERS, evidence("h200")))
-    write_exchange(tmp_path, Results([]), found)
+        findings = Findings(judge_all(PAPERS, evidence("h200")))
+    write_exchange(tmp_path, Results([]), findings)
     assert (tmp_path / "numbers.csv").read_text(encoding="utf-8") == ",".join(COLUMNS) + "\n"
     assert list(pd.read_parquet(tmp_path / "numbers.parquet").columns) == COLUMNS
     rows = text_rows(tmp_path / "claims.csv")
@@ -257,7 +257,7 @@ def test_without_records_the_files_are_there_with_their_columns(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("method", ["to_csv", "to_parquet"])
-def test_a_write_that_breaks_off_leaves_the_former_files_whole(
+def test_an_interrupted_write_leaves_the_former_files_unchanged(
     tmp_path: Path, shown: Results, findings: Findings, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_exchange(tmp_path, shown, findings)

@@ -1,4 +1,4 @@
-"""What two ranks really send to each other, and how much of it their trace shows behind computation."""
+"""The bytes that two ranks send to each other, and how much of the exchange a trace shows behind computation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """Their records, by what was asked of them."""
+    """Return the records of the trials, by the trials' names."""
     report = tmp_path_factory.mktemp("exchanged") / "cpu"
     with pytest.MonkeyPatch.context() as patch:
         for name in ("LABKIT_CACHE", "XDG_STATE_HOME", "LABKIT_REPORTS", "LABKIT_LOCK"):
@@ -34,10 +34,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
         )
         assert done.returncode == 0, done.stderr
         wanted = trials()
-    by_key = {one.key: one for one in records(report)}
-    found = {name: by_key[trial.key] for name, trial in wanted.items()}
-    assert {name: one.reason for name, one in found.items() if one.status != "ok"} == {}
-    return found
+    by_key = {record.key: record for record in records(report)}
+    by_name = {name: by_key[trial.key] for name, trial in wanted.items()}
+    assert {name: record.reason for name, record in by_name.items() if record.status != "ok"} == {}
+    return by_name
 
 
 def of(made: dict[str, Record]) -> Results:
@@ -45,7 +45,7 @@ def of(made: dict[str, Record]) -> Results:
 
 
 def sent(made: dict[str, Record], name: str) -> float:
-    """Bytes that telemetry says a rank sent in a step."""
+    """Return the bytes that a rank sends in a step, according to telemetry."""
     value = metric_of(of(made), made[name], "gradient_bytes")
     assert value is not None
     return value
@@ -53,14 +53,14 @@ def sent(made: dict[str, Record], name: str) -> float:
 
 def test_ranks_send_the_gradients_of_their_network_once_a_step(made: dict[str, Record]) -> None:
     for name in ("fp32", "fp16", "in turns", "stale"):
-        must = made[name].facts["exchanged_bytes_per_step"]
-        assert sent(made, name) == pytest.approx(must, rel=0.05), name
+        expected = made[name].facts["exchanged_bytes_per_step"]
+        assert sent(made, name) == pytest.approx(expected, rel=0.05), name
     share_of_network = {
         name: made[name].facts["exchanged_bytes_per_step"] / made[name].facts["parameter_bytes"]
         for name in made
         if name != "alone"
     }
-    # Of two ranks each sends half and hands on half.
+    # Each of two ranks sends half of the gradients and passes on half.
     assert share_of_network == {"fp32": 1, "fp16": 0.5, "in turns": 2, "stale": 1}
 
 
@@ -68,7 +68,7 @@ def test_gradients_in_half_precision_are_half_the_bytes(made: dict[str, Record])
     assert sent(made, "fp16") / made["fp16"].facts["parameter_bytes"] == pytest.approx(0.5, rel=0.05)
 
 
-def test_one_rank_sends_nothing_and_that_is_no_nought(made: dict[str, Record]) -> None:
+def test_one_rank_sends_nothing_and_has_no_value(made: dict[str, Record]) -> None:
     assert "exchanged_bytes_per_step" not in made["alone"].facts
     assert metric_of(of(made), made["alone"], "gradient_bytes") is None
 
@@ -88,7 +88,7 @@ def test_a_trace_shows_the_exchange_beside_the_operators(made: dict[str, Record]
     assert metric_of(of(made), made["fp32"], "exchange_s") == trace.exchange_s / TRACED
     assert metric_of(of(made), made["fp32"], "hidden_exchange_share") == trace.hidden_exchange_share
     untraced = made["fp16"].blocks
-    assert untraced is not None and untraced.trace is None, "which nobody asked for"
+    assert untraced is not None and untraced.trace is None, "nobody asked for a trace"
 
 
 def test_one_rank_computes_and_exchanges_nothing(made: dict[str, Record]) -> None:

@@ -1,4 +1,4 @@
-"""Machines and software: which machines, software and code; side by side stands only what differs."""
+"""The page of machines, software and code. Only properties that differ stand side by side."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ RENDERED = {
 
 
 def page_of(reports: Path, hw: str = "h200", title: str = "H200 SXM") -> BeautifulSoup:
-    """The page of what is recorded in this folder."""
+    """Return the page about the records in this folder."""
     with reporting(reports, []):
-        seen = evidence(hw)
-        shown = [records for study in STUDIES if (records := seen.results(hw, study))]
+        records_shown = evidence(hw)
+        shown = [records for study in STUDIES if (records := records_shown.results(hw, study))]
     return page_from(reports, Results(shown), hw, title)
 
 
@@ -51,17 +51,17 @@ def page_from(reports: Path, shown: Results, hw: str = "h200", title: str = "H20
 
 
 def hosts_of(page: BeautifulSoup) -> dict[str, tuple[list[str], bool]]:
-    """Property -> (its values, machine by machine, or the value of all; whether it is among those that differ)."""
-    found = {}
+    """Return for each property its values by machine, or the common value, and whether machines differ in it."""
+    properties = {}
     for label in ("Properties that differ", "Properties"):
         for row in page.select(f'[aria-label="{label}"] tbody tr'):
-            assert said_in(row.th) not in found, "a row for each property"
-            found[said_in(row.th)] = ([said_in(cell) for cell in row.select("td")], label != "Properties")
-    return found
+            assert said_in(row.th) not in properties, "a row for each property"
+            properties[said_in(row.th)] = ([said_in(cell) for cell in row.select("td")], label != "Properties")
+    return properties
 
 
 def studies_of(page: BeautifulSoup) -> dict[str, Tag]:
-    """Study -> its row."""
+    """Return the row of each study."""
     return {said_in(row.th): row for row in page.select('[aria-label="Records"] tbody tr')}
 
 
@@ -89,7 +89,7 @@ def test_every_machine_is_a_row_with_its_software_and_its_studies(tmp_path: Path
 # ---- hosts ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_differs_stands_side_by_side_and_what_is_alike_once(tmp_path: Path) -> None:
+def test_properties_that_differ_stand_side_by_side_and_equal_ones_once(tmp_path: Path) -> None:
     packages = {"labkit": "0.1.0", "torch": "2.11.0"}
     board = described()["gpus"][0]
     page = two_hosts(
@@ -102,7 +102,7 @@ def test_what_differs_stands_side_by_side_and_what_is_alike_once(tmp_path: Path)
     rows = hosts_of(page)
     assert rows["Driver"] == (["580.1", "575.0"], True)
     assert rows["Package torch"] == (["2.11.0", "2.12.0"], True)
-    assert rows["Package jax"] == (["0.11", "–"], True), "one of them has none"
+    assert rows["Package jax"] == (["0.11", "–"], True), "one machine does not have the package"
     assert rows["Host memory"] == (["128 GiB", "64.0 GiB"], True)
     assert (rows["GPU 0"][1], rows["GPU 1 memory"]) == (False, (["–", "150 GiB"], True))
     alike = {name for name, (_, differs) in rows.items() if not differs}
@@ -110,7 +110,7 @@ def test_what_differs_stands_side_by_side_and_what_is_alike_once(tmp_path: Path)
     assert f"{len(alike)} properties that are alike on all 2 machines" in said_in(page.main)
 
 
-def test_one_host_differs_from_nobody_and_its_numbers_have_units(tmp_path: Path) -> None:
+def test_a_single_host_has_no_differences_and_its_numbers_have_units(tmp_path: Path) -> None:
     put(tmp_path, "h200", passes_of())
     put(tmp_path, "h200", passes_of(POWERED, study=POWER))
     page = page_of(tmp_path)
@@ -125,12 +125,12 @@ def test_one_host_differs_from_nobody_and_its_numbers_have_units(tmp_path: Path)
     assert rows["CPU features"] == "avx2"
 
 
-def test_what_a_host_does_not_tell_is_said_to_be_missing_and_is_never_zero(tmp_path: Path) -> None:
+def test_properties_that_a_host_lacks_are_shown_as_missing_and_never_as_zero(tmp_path: Path) -> None:
     clocks = ("power_limit_w", "max_sm_clock_hz", "max_memory_clock_hz")
     gpu = described()["gpus"][0] | dict.fromkeys(clocks)
     del gpu["uuid_hash"]
     bare = described(gpus=[gpu])
-    for name in ("notes", "packages", "cpu_features", "driver"):  # as an older host's file
+    for name in ("notes", "packages", "cpu_features", "driver"):  # as in an older host's file
         del bare[name]
     put(tmp_path, "h200", passes_of(), bare)
     rows = {name: values[0] for name, (values, _) in hosts_of(page_of(tmp_path)).items()}
@@ -151,7 +151,7 @@ def test_a_machine_without_a_gpu_has_no_rows_of_gpus(tmp_path: Path) -> None:
 
 def test_each_study_says_on_which_host_how_often_and_when_it_was_measured(tmp_path: Path) -> None:
     times = {1: "2026-11-21T06:33:10+00:00", 2: "2026-11-21T06:40:59+00:00", 3: "2026-11-22T00:01:02+00:00"}
-    records = [taken(one.as_trial, one.pass_number, started_at=times[one.pass_number]) for one in passes_of()]
+    records = [taken(made.as_trial, made.pass_number, started_at=times[made.pass_number]) for made in passes_of()]
     put(tmp_path, "h200", records[::-1])
     put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER, scale="full", passes=2))
     rows = studies_of(page_of(tmp_path))
@@ -164,9 +164,9 @@ def test_each_study_says_on_which_host_how_often_and_when_it_was_measured(tmp_pa
 
 def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> None:
     builds = {"torch": "2.11", "torch_build": "2.11+cu130", "cuda": "13.0", "cudnn": "9.1"}
-    other = builds | {"commit": "222222222222", "source": "bbbb", "cudnn": "9.2"}
+    newer = builds | {"commit": "222222222222", "source": "bbbb", "cudnn": "9.2"}
     first = passes_of(passes=3, versions=builds | {"commit": "111111111111", "source": "aaaa"})
-    records = [one if one.pass_number < 3 else taken(one.as_trial, 3, versions=other) for one in first]
+    records = [made if made.pass_number < 3 else taken(made.as_trial, 3, versions=newer) for made in first]
     put(tmp_path, "h200", records)
     put(tmp_path, "h200", passes_of(POWERED, study=POWER, versions={"torch": "2.11"}))
     rows = studies_of(page_of(tmp_path))
@@ -177,29 +177,29 @@ def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> N
     assert (unknown[4], unknown[6]) == ("unknown unknown", "unknown CUDA unknown, cuDNN unknown")
 
 
-def test_builds_of_keras_stand_beside_pytorchs_and_are_not_taken_for_it(tmp_path: Path) -> None:
+def test_builds_of_keras_stand_beside_pytorchs_build(tmp_path: Path) -> None:
     versions: dict[str, dict[str, str]] = {
         "torch": {"torch": "2.13", "torch_build": "2.13+cu130", "cuda": "13.0", "cudnn": "9.20"},
         "keras-jax": {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2", "cuda": "13.1", "cudnn": "9.28.0.42"},
         "keras-tensorflow": {"keras": "3.15.1"},
     }
     trials = [replace(passes_of()[0].as_trial, framework=name) for name in versions]
-    put(tmp_path, "h200", [taken(one, 1, trials, 1, versions=versions[one.framework]) for one in trials])
+    put(tmp_path, "h200", [taken(trial, 1, trials, 1, versions=versions[trial.framework]) for trial in trials])
     cell = said_in(studies_of(page_of(tmp_path))[TRAINING].select("td")[6])
     assert cell.startswith("2.13+cu130 CUDA 13.0, cuDNN 9.20 Keras on JAX: ")
     assert "Keras on JAX: keras 3.15.1, jax 0.10.2, jaxlib 0.10.2, CUDA 13.1, cuDNN 9.28.0.42" in cell
     assert "Keras on TensorFlow: not installed" in cell
 
 
-def test_what_other_interpreters_have_is_said_of_the_host(tmp_path: Path) -> None:
+def test_packages_of_other_interpreters_are_shown_for_the_host(tmp_path: Path) -> None:
     elsewhere = {"keras-tensorflow": {"python": "3.12.1", "keras": "3.15.1", "tensorflow": "2.21.0"}}
     page = two_hosts(tmp_path, {"elsewhere": elsewhere}, {})
-    found = hosts_of(page)
-    assert found["Python of Keras on TensorFlow: tensorflow"] == (["2.21.0", "–"], True)
-    assert found["Python of Keras on TensorFlow"] == (["3.12.1", "–"], True)
+    properties = hosts_of(page)
+    assert properties["Python of Keras on TensorFlow: tensorflow"] == (["2.21.0", "–"], True)
+    assert properties["Python of Keras on TensorFlow"] == (["3.12.1", "–"], True)
 
 
-def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:
+def test_links_to_raw_data_lead_to_existing_files(tmp_path: Path) -> None:
     put(tmp_path, "h200", passes_of())
     put(tmp_path, "h200", passes_of(POWERED, host=B, study=POWER))
     series = tmp_path / "h200" / "telemetry" / B / f"{POWER}.parquet"
@@ -214,7 +214,7 @@ def test_raw_data_are_linked_where_they_are(tmp_path: Path) -> None:
         assert all((tmp_path / "h200" / href).is_file() for href in of_study.values())
 
 
-def test_without_records_the_page_says_so_and_still_says_what_made_it(tmp_path: Path) -> None:
+def test_a_page_without_records_says_so_and_names_the_program_that_wrote_it(tmp_path: Path) -> None:
     page = page_from(tmp_path, Results([]))
     assert "No machine has records for this device yet." in said_in(page.main)
     assert not page.select("table")

@@ -1,6 +1,6 @@
-"""Each framework has processes, an environment and an interpreter of its own, and costs the others nothing.
+"""Each framework has its own processes, environment and interpreter, and does not affect the others.
 
-The frameworks are pretended (`tests.pretend`): modules of their names in interpreters that have nothing else.
+The frameworks are pretended (`tests.pretend`): interpreters have modules of their names and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JAX = {"keras": "3.15.1", "jax": "0.10.2", "jaxlib": "0.10.2"}
 TENSORFLOW = {"keras": "3.15.1", "tensorflow": "2.21.0"}
 BUILT = "class sysconfig:\n    get_build_info = staticmethod(lambda: {'cuda_version': '12.5'})\n"
 LOADS = {"keras": KERAS, "jax": JAX_ITSELF, "tensorflow": f"__version__ = '2.21.0'\n{BUILT}"}
-# Of a GPU, without which there is no more to pretend: what each says of the device, and how it calculates.
+# What can be pretended of a GPU: the name that a framework gives for the device, and the result of its convolution.
 OPS = """
 class ops:
     ones = staticmethod(lambda shape: shape)
@@ -80,7 +80,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def with_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """JAX and Keras in an interpreter of their own."""
+    """Return an interpreter that has JAX and Keras."""
     python = interpreter(tmp_path / "jax", packages=JAX, code=LOADS)
     monkeypatch.setenv("JAX_PYTHON", str(python))
     return python
@@ -88,35 +88,35 @@ def with_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def with_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """TensorFlow and Keras in another."""
+    """Return an interpreter that has TensorFlow and Keras."""
     python = interpreter(tmp_path / "tf", packages=TENSORFLOW, code=LOADS)
     monkeypatch.setenv("TF_PYTHON", str(python))
     return python
 
 
 def of_each(workload: str, number: int = 2) -> list[Trial]:
-    """So many trials of no framework, of TensorFlow and of JAX."""
+    """Return `number` trials each without a framework, on TensorFlow and on JAX."""
     names = (workload, f"keras-tensorflow/{workload}", f"keras-jax/{workload}")
     return [trial(name, size=size) for name in names for size in range(1, number + 1)]
 
 
 def by_name(made: list[Record]) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
+    records_of: dict[str, list[Record]] = {}
     for record in made:
-        found.setdefault(record.framework, []).append(record)
-    return found
+        records_of.setdefault(record.framework, []).append(record)
+    return records_of
 
 
-# ---- what is known of them ------------------------------------------------------------------------------------------
+# ---- facts about frameworks -----------------------------------------------------------------------------------------
 
 
 def test_every_framework_that_a_trial_may_name_is_known() -> None:
     assert tuple(KNOWN) == tuple(FRAMEWORK_TITLES) == FRAMEWORKS
 
 
-def test_a_version_is_that_of_all_that_a_framework_needs() -> None:
+def test_a_version_names_all_packages_that_a_framework_needs() -> None:
     everything = {"torch": "2.13.0", "keras": "3.15.1", "tensorflow": "2.21.0", "jax": "0.10.2", "jaxlib": "0.10.1"}
-    assert version_of("torch", everything) == "2.13.0", "as it stands in records that are committed"
+    assert version_of("torch", everything) == "2.13.0", "as in committed records"
     assert version_of("keras-jax", everything) == "keras 3.15.1, jax 0.10.2, jaxlib 0.10.1"
     for name, needed in itertools.product(KNOWN, everything):
         changed = {**everything, needed: "9"}
@@ -125,19 +125,19 @@ def test_a_version_is_that_of_all_that_a_framework_needs() -> None:
         assert (version_of(name, {k: v for k, v in everything.items() if k != needed}) is None) is not same
 
 
-def test_a_processs_environment_names_its_back_end_and_takes_no_memory_ahead() -> None:
+def test_a_processs_environment_names_its_back_end_and_preallocates_no_memory() -> None:
     assert environment_of("torch", "cuda") == environment_of("none", "cpu") == {}
     for name in FRAMEWORKS[1:]:
         on_gpu, on_cpu = environment_of(name, "cuda"), environment_of(name, "cpu")
         assert on_gpu["KERAS_BACKEND"] == on_cpu["KERAS_BACKEND"] == name.removeprefix("keras-")
         assert (on_gpu["TF_FORCE_GPU_ALLOW_GROWTH"], on_gpu["XLA_PYTHON_CLIENT_PREALLOCATE"]) == ("true", "false")
-        assert "CUDA_VISIBLE_DEVICES" not in on_gpu, "the profile's devices"
-        assert on_gpu["JAX_PLATFORMS"] == "cuda,cpu", "JAX would take the CPU where the GPU fails"
-        assert on_gpu["LABKIT_RUNNER_PYTHON"] == sys.executable, "where PyTorch can be asked"
+        assert "CUDA_VISIBLE_DEVICES" not in on_gpu, "the profile chooses the devices"
+        assert on_gpu["JAX_PLATFORMS"] == "cuda,cpu", "JAX would otherwise use the CPU if the GPU fails"
+        assert on_gpu["LABKIT_RUNNER_PYTHON"] == sys.executable, "the interpreter that has PyTorch"
         assert (on_cpu["CUDA_VISIBLE_DEVICES"], on_cpu["JAX_PLATFORMS"]) == ("", "cpu")
 
 
-def test_an_interpreter_is_the_one_named_else_the_one_set_up_else_this_one(tmp_path: Path) -> None:
+def test_an_interpreter_is_the_named_one_or_the_one_set_up_or_this_one(tmp_path: Path) -> None:
     def chosen(name: str, given: Mapping[str, str] | None = None) -> str:
         return interpreter_of(name, given=given or {}, root=tmp_path)
 
@@ -148,28 +148,28 @@ def test_an_interpreter_is_the_one_named_else_the_one_set_up_else_this_one(tmp_p
     assert [chosen(name) == str(own) for name in FRAMEWORKS] == [False, False, True, False]
     given = {"TF_PYTHON": "/opt/tf/python", "JAX_PYTHON": "other/python"}
     assert chosen("keras-tensorflow", given) == "/opt/tf/python"
-    assert chosen("keras-jax", given) == str(tmp_path / "other/python"), "make runs in the project's folder"
+    assert chosen("keras-jax", given) == str(tmp_path / "other/python"), "relative to the folder where make runs"
     assert chosen("keras-jax", {"JAX_PYTHON": "", "TF_PYTHON": "x"}) == chosen("torch", given) == sys.executable
 
 
 # ---- the order of a pass --------------------------------------------------------------------------------------------
 
 
-def test_a_frameworks_trials_stand_together_and_none_is_lost_or_doubled() -> None:
+def test_the_trials_of_a_framework_are_adjacent_and_none_is_lost_or_repeated() -> None:
     trials = of_each("ok", number=5)
     first = set()
     for number in range(1, 41):
         seed = order_seed(STUDY, "smoke", number)
         order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
         grouped = by_framework(order, seed)
-        assert sorted(one.key for one in grouped) == sorted(one.key for one in trials)
-        assert grouped == by_framework(order, seed), "the seed stands in the record"
-        groups = [name for name, _ in itertools.groupby(one.framework for one in grouped)]
+        assert sorted(each.key for each in grouped) == sorted(each.key for each in trials)
+        assert grouped == by_framework(order, seed), "the order follows from the seed in the record"
+        groups = [name for name, _ in itertools.groupby(each.framework for each in grouped)]
         assert len(groups) == 3
         for name in groups:
-            assert [o for o in grouped if o.framework == name] == [o for o in order if o.framework == name]
+            assert [t for t in grouped if t.framework == name] == [t for t in order if t.framework == name]
         first.add(tuple(groups))
-    assert len(first) == 6, "each order of three comes, whichever framework has most trials"
+    assert len(first) == 6, "every order of three frameworks occurs, whichever has most trials"
 
 
 # ---- processes ------------------------------------------------------------------------------------------------------
@@ -177,14 +177,14 @@ def test_a_frameworks_trials_stand_together_and_none_is_lost_or_doubled() -> Non
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Host, list[Record]]:
-    """The host, and two passes of two trials of no framework, of TensorFlow and of JAX."""
+    """Return the host, and records of two passes of two trials without a framework, on TensorFlow and on JAX."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_LOCK", str(folder / "lock"))
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setenv("JAX_PYTHON", str(interpreter(folder / "jax", packages=JAX, code=LOADS)))
         patch.setenv("TF_PYTHON", str(interpreter(folder / "tf", packages=TENSORFLOW, code=LOADS)))
-        patch.setenv("KERAS_BACKEND", "torch")  # a user's own
+        patch.setenv("KERAS_BACKEND", "torch")  # a user's setting
         for asked in (frameworks._packages, available._ask):
             asked.cache_clear()
         host = replace(this_host(), id=HOST.id)
@@ -196,37 +196,37 @@ def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
     measured: tuple[Host, list[Record]],
 ) -> None:
     made, trials = measured[1], of_each("settings")
-    assert len(made) == len({(one.key, one.pass_number) for one in made}) == 12
-    assert {one.status for one in made} == {"ok"} and is_complete(made, "smoke")
+    assert len(made) == len({(record.key, record.pass_number) for record in made}) == 12
+    assert {record.status for record in made} == {"ok"} and is_complete(made, "smoke")
     for number in (1, 2):
-        of_pass = [one for one in made if one.pass_number == number]
+        of_pass = [record for record in made if record.pass_number == number]
         order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
-        assert {one.planned.order_seed for one in of_pass} == {order_seed(STUDY, "smoke", number)}
-        assert [one.key for one in of_pass] == [one.key for one in by_framework(order, of_pass[0].planned.order_seed)]
-        processes = {name: {one.process.id for one in group} for name, group in by_name(of_pass).items()}
+        assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
+        assert [record.key for record in of_pass] == [t.key for t in by_framework(order, of_pass[0].planned.order_seed)]
+        processes = {name: {record.process.id for record in group} for name, group in by_name(of_pass).items()}
         assert all(len(ids) == 1 for ids in processes.values()) and len(set.union(*processes.values())) == 3
-        assert len({one.facts["pid"] for one in of_pass}) == 3
+        assert len({record.facts["pid"] for record in of_pass}) == 3
     for name, group in by_name(made).items():
         backend = {"keras-jax": "jax", "keras-tensorflow": "tensorflow"}.get(name, "torch")
         loaded = [] if name == "none" else [backend, "keras"]
-        for one in group:
-            assert one.facts["told"]["KERAS_BACKEND"] == backend
-            assert one.facts["loaded"] == loaded, "before the first trial, and no other"
+        for record in group:
+            assert record.facts["told"]["KERAS_BACKEND"] == backend
+            assert record.facts["loaded"] == loaded, "only this framework is loaded before the first trial"
 
 
 def test_a_record_carries_its_own_frameworks_versions_and_no_others(measured: tuple[Host, list[Record]]) -> None:
     host, made = measured
-    found = {name: group[0].versions for name, group in by_name(made).items()}
-    assert {name: found["keras-jax"][name] for name in JAX} == JAX
-    assert {name: found["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
-    assert "torch" not in found["keras-jax"] and "tensorflow" not in found["keras-jax"]
-    assert "torch" not in found["keras-tensorflow"] and "jax" not in found["keras-tensorflow"]
-    assert found["keras-tensorflow"]["cuda"] == "12.5", "as TensorFlow has it"
-    for versions in found.values():
+    versions_of = {name: group[0].versions for name, group in by_name(made).items()}
+    assert {name: versions_of["keras-jax"][name] for name in JAX} == JAX
+    assert {name: versions_of["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
+    assert "torch" not in versions_of["keras-jax"] and "tensorflow" not in versions_of["keras-jax"]
+    assert "torch" not in versions_of["keras-tensorflow"] and "jax" not in versions_of["keras-tensorflow"]
+    assert versions_of["keras-tensorflow"]["cuda"] == "12.5", "as TensorFlow's build says"
+    for versions in versions_of.values():
         assert versions["source"] == host.source and versions["python"]
 
 
-def test_what_a_framework_breaks_is_its_own_trial_the_pass_goes_on_and_nothing_that_hangs_is_left(
+def test_a_framework_that_fails_loses_only_its_trial_and_the_pass_continues(
     report: Path, with_jax: Path, with_tensorflow: Path
 ) -> None:
     faults = {"kill": "crashed", "keras-tensorflow/exhaust_numpy": "oom", "keras-jax/hang_with_child": "timeout"}
@@ -234,13 +234,13 @@ def test_what_a_framework_breaks_is_its_own_trial_the_pass_goes_on_and_nothing_t
     assert not workers_now()
     made = records(report)
     assert len(made) == 9
-    broken = {one.key: one.status for one in made if one.status != "ok"}
+    broken = {record.key: record.status for record in made if record.status != "ok"}
     assert broken == {trial(name).key: status for name, status in faults.items()}
     for name, group in by_name(made).items():
-        statuses = [one.status for one in group]
+        statuses = [record.status for record in group]
         at = next((place for place, status in enumerate(statuses) if status != "ok"), len(statuses) - 1)
-        assert len({one.process.id for one in group[: at + 1]}) == 1, name
-        assert len({one.process.id for one in group}) == 1 + (at + 1 < len(statuses)), "a fresh one went on"
+        assert len({record.process.id for record in group[: at + 1]}) == 1, name
+        assert len({record.process.id for record in group}) == 1 + (at + 1 < len(statuses)), "a new process continued"
 
 
 def test_a_framework_that_cannot_be_loaded_fails_its_trials_and_no_others(
@@ -251,22 +251,22 @@ def test_a_framework_that_cannot_be_loaded_fails_its_trials_and_no_others(
         python = interpreter(tmp_path / variable, packages=packages, code={**LOADS, **death})
         monkeypatch.setenv(variable, str(python))
     assert run(of_each("ok"), report).failed == 4
-    found = by_name(records(report))
-    assert {one.status for one in found["none"]} == {"ok"}
+    records_of = by_name(records(report))
+    assert {record.status for record in records_of["none"]} == {"ok"}
     for name, title, why in (
         ("keras-jax", "Keras on JAX", "built for another NumPy"),
         ("keras-tensorflow", "Keras on TensorFlow", "SIGABRT"),
     ):
-        assert [one.status for one in found[name]] == ["crashed", "crashed"]
-        for one in found[name]:
-            assert one.reason is not None and f"the process for {title} did not start: " in one.reason
-            assert why in one.reason and str(tmp_path) not in one.reason.split("Its log")[0]
+        assert [record.status for record in records_of[name]] == ["crashed", "crashed"]
+        for record in records_of[name]:
+            assert record.reason is not None and f"the process for {title} did not start: " in record.reason
+            assert why in record.reason and str(tmp_path) not in record.reason.split("Its log")[0]
 
 
-# ---- what is not here -----------------------------------------------------------------------------------------------
+# ---- missing frameworks ---------------------------------------------------------------------------------------------
 
 
-def test_a_framework_that_is_not_installed_is_a_row_with_what_to_do_and_asked_once(
+def test_a_missing_framework_gives_records_that_say_what_to_do_and_is_asked_once(
     report: Path, tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = interpreter(tmp_path / "lacking", packages={"keras": "3.15.1"}, needs=False)
@@ -275,10 +275,10 @@ def test_a_framework_that_is_not_installed_is_a_row_with_what_to_do_and_asked_on
     monkeypatch.setenv("JAX_PYTHON", str(python))
     trials = of_each("ok", number=1)
     outcome = run(trials, report, passes=2)
-    found = by_name(records(report))
-    assert {one.status for one in (*found["none"], *found["keras-tensorflow"])} == {"ok"}
-    assert {one.status for one in found["keras-jax"]} == {"unsupported"} and len(found["keras-jax"]) == 2
-    (reason,) = {one.reason for one in found["keras-jax"]}
+    records_of = by_name(records(report))
+    assert {record.status for record in (*records_of["none"], *records_of["keras-tensorflow"])} == {"ok"}
+    assert {r.status for r in records_of["keras-jax"]} == {"unsupported"} and len(records_of["keras-jax"]) == 2
+    (reason,) = {record.reason for record in records_of["keras-jax"]}
     assert reason.startswith(
         "Keras on JAX can't run here: jax and jaxlib are not installed in the Python that JAX_PYTHON"
     )
@@ -288,10 +288,10 @@ def test_a_framework_that_is_not_installed_is_a_row_with_what_to_do_and_asked_on
     assert run(trials, report, passes=2).measured == 0
 
 
-def test_a_framework_that_has_come_is_tried_again_although_its_version_is_the_same(
+def test_a_framework_that_works_now_is_tried_again_although_its_version_is_the_same(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As TensorFlow's CPU build is followed by one for the GPU: the same version of the same package."""
+    """TensorFlow's build for GPUs, for example, has the same package name and version as its CPU build."""
     wanting = interpreter(tmp_path / "wanting", packages=JAX, code=LOADS, needs=False)
     monkeypatch.setenv("JAX_PYTHON", str(wanting))
     here = replace(HOST, packages={**HOST.packages, **JAX})
@@ -302,20 +302,20 @@ def test_a_framework_that_has_come_is_tried_again_although_its_version_is_the_sa
     assert refused.status == "unsupported" and "No module named" in (refused.reason or "")
     monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "whole", packages=JAX, code=LOADS)))
     assert run(trials, report, host=here).measured == 1
-    assert [one.status for one in records(report)] == ["unsupported", "ok"]
+    assert [record.status for record in records(report)] == ["unsupported", "ok"]
     assert run(trials, report, host=here).measured == 0
 
 
-def test_an_interpreter_that_is_none_is_a_row(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_interpreter_is_unsupported(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_PYTHON", str(tmp_path / "nowhere" / "python"))
     run([*sound(1), trial("keras-tensorflow/ok")], report)
-    found = by_name(records(report))
-    assert found["none"][0].status == "ok"
-    (refused,) = found["keras-tensorflow"]
+    records_of = by_name(records(report))
+    assert records_of["none"][0].status == "ok"
+    (refused,) = records_of["keras-tensorflow"]
     assert refused.status == "unsupported" and "the Python that TF_PYTHON names does not answer" in (
         refused.reason or ""
     )
-    assert str(tmp_path) not in (refused.reason or ""), "records are shown to others"
+    assert str(tmp_path) not in (refused.reason or ""), "records are public, so they hold no local path"
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_an_interpreter_that_is_none_is_a_row(report: Path, tmp_path: Path, monk
         ("keras-jax", JAX, {"jax": "print('noise')\n" + SEEN_BY_JAX, "keras": OPS % 72}, None),
     ],
 )
-def test_on_a_gpu_a_framework_must_show_that_it_can_calculate_there(
+def test_a_framework_must_show_that_it_computes_correctly_on_a_gpu(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     framework: str,
@@ -344,11 +344,11 @@ def test_on_a_gpu_a_framework_must_show_that_it_can_calculate_there(
         assert (answer.sees, answer.reason) == ("NVIDIA H200", None)
         return
     assert answer.reason is not None and said in answer.reason
-    assert KNOWN[framework].setup in answer.reason, "and what to do"
-    assert available.ask(framework, "cpu").reason is None, "on the CPU it can run"
+    assert KNOWN[framework].setup in answer.reason, "the reason says what to do"
+    assert available.ask(framework, "cpu").reason is None, "the framework can run on the CPU"
 
 
-def test_what_is_not_here_takes_no_time_in_the_plan(
+def test_a_missing_framework_takes_no_time_in_the_plan(
     tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PYTHON", str(tmp_path / "nowhere"))
@@ -366,10 +366,10 @@ def test_a_new_version_of_one_framework_leaves_the_others_records_done(measured:
 
     def missing(now: Host) -> set[str]:
         finished = done(measured[1], scale="smoke", versions=now.framework_versions())
-        return {one.framework for one in of_each("settings") if (one.key, 1) not in finished}
+        return {each.framework for each in of_each("settings") if (each.key, 1) not in finished}
 
     assert missing(host) == set()
-    assert missing(replace(host, packages={"torch": "3.0"})) == set(), "a new torch is none of their business"
+    assert missing(replace(host, packages={"torch": "3.0"})) == set(), "no trial here depends on torch"
     assert missing(replace(host, elsewhere={**elsewhere, "keras-jax": {**JAX, "jaxlib": "0.11.0"}})) == {"keras-jax"}
     newer = {**TENSORFLOW, "tensorflow": "2.22.0"}
     assert missing(replace(host, elsewhere={**elsewhere, "keras-tensorflow": newer})) == {"keras-tensorflow"}
@@ -377,10 +377,10 @@ def test_a_new_version_of_one_framework_leaves_the_others_records_done(measured:
     assert missing(replace(host, elsewhere=both)) == {"keras-jax", "keras-tensorflow"}
 
 
-# ---- what people are told -------------------------------------------------------------------------------------------
+# ---- messages to the user -------------------------------------------------------------------------------------------
 
 
-def test_the_host_knows_what_other_interpreters_have(with_tensorflow: Path) -> None:
+def test_the_host_lists_the_packages_of_other_interpreters(with_tensorflow: Path) -> None:
     host = this_host()
     assert {name: host.elsewhere["keras-tensorflow"][name] for name in TENSORFLOW} == TENSORFLOW
     assert set(host.elsewhere) == {"keras-tensorflow"}
@@ -388,15 +388,15 @@ def test_the_host_knows_what_other_interpreters_have(with_tensorflow: Path) -> N
     assert host.framework_versions()["torch"] == host.packages["torch"]
 
 
-def test_the_doctor_says_of_each_framework_its_version_or_how_to_get_it(
+def test_the_doctor_gives_each_frameworks_version_or_how_to_install_it(
     tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PYTHON", str(interpreter(tmp_path / "no", packages={}, needs=False)))
     host = replace(this_host(), gpus=())
-    said = dict(reversed(finding) for finding in doctor._frameworks(host))
+    findings = dict(reversed(finding) for finding in doctor._frameworks(host))
     here = "Keras on TensorFlow: keras 3.15.1, tensorflow 2.21.0, on the CPU."
-    assert said[here] is True
-    (lacking,) = [sentence for sentence, fine in said.items() if "Keras on JAX" in sentence]
-    assert said[lacking] is None, "worth knowing: the other studies need none of it"
+    assert findings[here] is True
+    (lacking,) = [sentence for sentence, fine in findings.items() if "Keras on JAX" in sentence]
+    assert findings[lacking] is None, "a note and not an error: the other studies need no JAX"
     assert "can't run here: keras, jax and jaxlib are not installed" in lacking and "make setup-jax" in lacking
-    assert any(sentence.startswith("PyTorch: torch ") for sentence in said)
+    assert any(sentence.startswith("PyTorch: torch ") for sentence in findings)

@@ -1,4 +1,4 @@
-"""Fused kernels, without a GPU: a network is read into the layers it has, ranges are right, the integers predict."""
+"""Fused kernels without a GPU: a network is read into its layers, ranges are right, and the integers predict well."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pictures(count: int, px: int = 32, seed: int = 0) -> torch.Tensor:
 
 
 def settled(name: str) -> nn.Module:
-    """A network whose batch norms have seen images and are folded."""
+    """Return a network whose batch norms have seen images and are folded."""
     torch.manual_seed(0)
     network = build(name, image_px=32, classes=10)
     with torch.no_grad():
@@ -59,11 +59,11 @@ def test_a_residual_is_added_by_the_convolution_that_ends_its_block() -> None:
     assert len(added) == 8
     assert all(layer.relu for layer in added)
     made = {layer.output: place for place, layer in enumerate(graph.layers)}
-    for layer in added:  # the other branch is ready by then
+    for layer in added:  # the other branch is computed before
         assert made[layer.adds] < made[layer.output]
 
 
-def test_every_value_is_forgotten_after_its_last_use_and_none_before() -> None:
+def test_every_value_is_freed_after_its_last_use_and_not_before() -> None:
     graph = read(settled("googlenet"), 32)
     alive = {IMAGES}
     for layer, done in zip(graph.layers, graph.last_uses(), strict=True):
@@ -73,7 +73,7 @@ def test_every_value_is_forgotten_after_its_last_use_and_none_before() -> None:
 
 
 class AddsWhatIsRectified(nn.Module):
-    """No kernel rectifies before it adds."""
+    """A network that adds a rectified value, for which there is no kernel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class AddsWhatIsRectified(nn.Module):
         (AddsWhatIsRectified(), "no <built-in function add>"),
     ],
 )
-def test_a_layer_that_there_is_none_of_is_unsupported(module: nn.Module, what: str) -> None:
+def test_a_layer_without_a_kernel_is_unsupported(module: nn.Module, what: str) -> None:
     with pytest.raises(Unsupported, match=what):
         read(nn.Sequential(module).eval() if isinstance(module, nn.Conv2d) else module.eval(), 32)
 
@@ -128,7 +128,7 @@ def test_the_best_range_beats_its_neighbours_on_the_values_themselves() -> None:
     assert error(best) < error(largest)
 
 
-def test_what_is_only_moved_keeps_its_range() -> None:
+def test_values_that_are_only_moved_keep_their_range() -> None:
     graph = read(settled("googlenet"), 32)
     steps = calibrate(graph, [pictures(16)])
     for layer in graph.layers:
@@ -144,7 +144,7 @@ def test_without_images_or_with_infinite_activations_there_is_no_range() -> None
         calibrate(graph, [pictures(2) * float("inf")])
 
 
-def test_a_value_that_is_always_zero_has_a_step_all_the_same() -> None:
+def test_a_value_that_is_always_zero_still_has_a_step() -> None:
     graph = read(nn.Sequential(nn.Conv2d(3, 4, 1, bias=False), nn.ReLU(), nn.Conv2d(4, 2, 32)).eval(), 32)
     steps = calibrate(graph, [torch.zeros(2, 3, 32, 32)])
     assert all(step > 0 for step in steps.values())
@@ -152,12 +152,12 @@ def test_a_value_that_is_always_zero_has_a_step_all_the_same() -> None:
 
 # ---- the integers ---------------------------------------------------------------------------------------------------
 
-# INT8 against FP32, of the logits' spread over images; three times as much with ranges that are three times too wide.
+# Error of INT8 against FP32, as a share of the logits' spread over images. Ranges three times too wide triple it.
 LARGEST_ERROR = {"resnet18": 0.15, "alexnet": 0.3}
 
 
 def error_of(fused: FusedNetwork, network: nn.Module) -> float:
-    """Over the spread of an image's logits around the mean image's."""
+    """Return the error of the logits, divided by their spread around the mean over images."""
     images = pictures(16, seed=9)
     with torch.no_grad():
         expected = network(images)
@@ -171,7 +171,7 @@ def test_the_integers_predict_nearly_what_fp32_predicts(name: str) -> None:
     assert error_of(int8, network) < LARGEST_ERROR[name]
     described = int8.describe()["layers"]
     assert described["Convolution"]["i8"] + described["FullyConnected"]["i8"] == QUANTISED[name] - 1
-    assert described["Convolution"]["f16"] == 1  # the first, of the images
+    assert described["Convolution"]["f16"] == 1  # the first one, which reads the images
 
 
 @pytest.mark.parametrize(("kind", "most"), [(torch.float16, 0.01), (torch.bfloat16, 0.06)])
@@ -180,7 +180,7 @@ def test_half_precision_predicts_nearly_what_fp32_predicts(kind: torch.dtype, mo
     assert 0 < error_of(FusedNetwork(network, kind, image_px=32), network) < most
 
 
-def test_ranges_that_are_wrong_are_seen_in_the_logits() -> None:
+def test_wrong_ranges_show_in_the_logits() -> None:
     network = settled("resnet18")
     assert error_of(FusedNetwork(network, torch.int8, [pictures(25) / 5], image_px=32), network) > 0.3
 
@@ -192,39 +192,39 @@ def layer_of(channels: int, filters: int, window: int, **facts: Any) -> Layer:
     return replace(made, **facts)
 
 
-def test_a_convolution_of_bytes_is_the_rounded_convolution_of_what_they_are_worth() -> None:
+def test_a_convolution_of_bytes_equals_the_rounded_convolution_of_their_values() -> None:
     layer = layer_of(8, 6, 3, stride=2, pad=1, relu=True)
-    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, 0.25))
+    convolution = Convolution(layer, in_bytes(layer, 0.02, 0.5, 0.25))
     images = torch.randint(-127, 128, (2, 9, 9, 8), dtype=torch.int8)
-    other = torch.randint(-127, 128, (2, 5, 5, 6), dtype=torch.int8)
-    weight = one.weight.float() * (layer.weight.flatten(1).abs().amax(1) / 127)[:, None, None, None]
-    worth = torch.nn.functional.conv2d(images.permute(0, 3, 1, 2) * 0.02, weight, layer.bias, 2, 1)
-    worth = (worth + other.permute(0, 3, 1, 2) * 0.25).relu() / 0.5
-    seen = one(images, other, reference=True).permute(0, 3, 1, 2).float()
-    assert (seen - worth.clamp(max=127)).abs().max() <= 0.501
-    assert seen.min() == 0
+    branch = torch.randint(-127, 128, (2, 5, 5, 6), dtype=torch.int8)
+    weight = convolution.weight.float() * (layer.weight.flatten(1).abs().amax(1) / 127)[:, None, None, None]
+    expected = torch.nn.functional.conv2d(images.permute(0, 3, 1, 2) * 0.02, weight, layer.bias, 2, 1)
+    expected = (expected + branch.permute(0, 3, 1, 2) * 0.25).relu() / 0.5
+    computed = convolution(images, branch, reference=True).permute(0, 3, 1, 2).float()
+    assert (computed - expected.clamp(max=127)).abs().max() <= 0.501
+    assert computed.min() == 0
 
 
-def test_what_a_residual_adds_stays_in_fp16_beside_the_bytes() -> None:
+def test_values_that_a_residual_adds_stay_in_fp16_beside_the_bytes() -> None:
     network = settled("resnet50")
     int8 = FusedNetwork(network, torch.int8, [pictures(25)], image_px=32)
-    written = [(one.arithmetic.out, one.arithmetic.widens) for _, one in int8._layers if isinstance(one, Convolution)]
-    assert written.count((torch.int8, True)) == 12  # what a block of the same width adds to, and multiplies
+    written = [(op.arithmetic.out, op.arithmetic.widens) for _, op in int8._layers if isinstance(op, Convolution)]
+    assert written.count((torch.int8, True)) == 12  # values that a block of the same width both adds and multiplies
     assert written.count((torch.float16, False)) == 4  # branches that are only added
     assert written.count((torch.float32, False)) == 1  # the logits
     layer = layer_of(8, 6, 1, relu=True)
-    one = Convolution(layer, in_bytes(layer, 0.02, 0.5, widens=True))
-    rounded, wide = one(torch.randint(-127, 128, (2, 3, 3, 8), dtype=torch.int8), reference=True)
+    convolution = Convolution(layer, in_bytes(layer, 0.02, 0.5, widens=True))
+    rounded, wide = convolution(torch.randint(-127, 128, (2, 3, 3, 8), dtype=torch.int8), reference=True)
     assert wide.dtype == torch.float16
     assert float((wide.float() / 0.5 - rounded.float())[rounded < 127].abs().max()) < 0.51
 
 
-def test_the_weights_of_a_first_convolution_are_those_of_squares_of_pixels() -> None:
-    one = FirstConvolution(first_layer(), in_half(first_layer(), torch.float16))
-    assert one.arranged.shape == (4, 4, 4, 16)  # 7 pixels in 4 squares of 2; 12 channels, and 4 of zeros
-    assert int(one.arranged[..., 12:].abs().sum()) == 0
-    assert float(one.arranged.double().abs().sum()) == float(one.weight.double().abs().sum())
-    assert torch.equal(one.arranged[:, 1, 2, 3 * 2 : 3 * 3], one.weight[:, :, 3, 4])  # square (1, 2), pixel (1, 0)
+def test_a_first_convolutions_weights_are_arranged_by_squares_of_pixels() -> None:
+    conv = FirstConvolution(first_layer(), in_half(first_layer(), torch.float16))
+    assert conv.arranged.shape == (4, 4, 4, 16)  # 7 pixels in 4 squares of 2; 12 channels, and 4 of zeros
+    assert int(conv.arranged[..., 12:].abs().sum()) == 0
+    assert float(conv.arranged.double().abs().sum()) == float(conv.weight.double().abs().sum())
+    assert torch.equal(conv.arranged[:, 1, 2, 3 * 2 : 3 * 3], conv.weight[:, :, 3, 4])  # square (1, 2), pixel (1, 0)
 
 
 def first_layer() -> Layer:
@@ -233,40 +233,40 @@ def first_layer() -> Layer:
 
 def test_a_first_convolution_rounds_its_result_and_not_the_images() -> None:
     layer = first_layer()
-    one = FirstConvolution(layer, in_half(layer, torch.float16, step=0.5, widens=True))
+    convolution = FirstConvolution(layer, in_half(layer, torch.float16, step=0.5, widens=True))
     images = pictures(2)
     exact = torch.nn.functional.conv2d(images, layer.weight, layer.bias, stride=2, padding=3)
-    rounded, wide = one(images, reference=True)
+    rounded, wide = convolution(images, reference=True)
     assert rounded.dtype == torch.int8
-    seen = rounded.permute(0, 3, 1, 2).float()
-    assert float((seen - (exact / 0.5).clamp(-127, 127)).abs().max()) < 0.55  # half a step, and FP16's own rounding
+    computed = rounded.permute(0, 3, 1, 2).float()
+    assert float((computed - (exact / 0.5).clamp(-127, 127)).abs().max()) < 0.55  # half a step, and FP16's own rounding
     torch.testing.assert_close(wide.permute(0, 3, 1, 2).float(), exact, rtol=2e-3, atol=0.05)
 
 
 @pytest.mark.parametrize(
     ("broken", "kind"), [(7, torch.int8), (0, torch.int8), (3, torch.bfloat16), (None, torch.int8)]
 )
-def test_the_layer_whose_kernel_is_wrong_is_named(
+def test_a_layer_with_a_wrong_kernel_is_named(
     broken: int | None, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for operation in Operation.__subclasses__():
         monkeypatch.setattr(operation, "_by_kernel", operation._by_pytorch)
     monkeypatch.setattr(FirstConvolution, "_by_kernel", FirstConvolution._by_pytorch)
     network = FusedNetwork(settled("resnet18"), kind, [pictures(25)], image_px=32)
-    layers = [(layer.name, one) for layer, one in network._layers if isinstance(one, Convolution)]
+    layers = [(layer.name, op) for layer, op in network._layers if isinstance(op, Convolution)]
     if broken is not None:
-        name, one = layers[broken]
+        name, convolution = layers[broken]
 
         def with_a_wrong_pixel(*inputs: torch.Tensor) -> object:
-            result = one._by_pytorch(*inputs)
+            result = convolution._by_pytorch(*inputs)
             first = result[0] if isinstance(result, tuple) else result
             first[0, 0, 0] += 2
             return result
 
-        monkeypatch.setattr(one, "_by_kernel", with_a_wrong_pixel)
-    found = network.differences(pictures(8, seed=3))
-    assert set(found) == {layer.name for layer, _ in network._layers}
-    wrong = [layer for layer, apart in found.items() if apart > HELD_WITHIN["int8"]]
+        monkeypatch.setattr(convolution, "_by_kernel", with_a_wrong_pixel)
+    differences_of = network.differences(pictures(8, seed=3))
+    assert set(differences_of) == {layer.name for layer, _ in network._layers}
+    wrong = [layer for layer, apart in differences_of.items() if apart > HELD_WITHIN["int8"]]
     assert wrong == ([] if broken is None else [name])
 
 
@@ -280,7 +280,7 @@ def test_a_pooling_has_pytorchs_size(edge: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, FEW, FEW + 1, 100_000])
 @pytest.mark.parametrize(("filters", "channels"), [(10, 24), (64, 64), (2048, 512)])
-def test_tiles_are_what_tensor_cores_take_and_no_wider_than_the_product(rows: int, filters: int, channels: int) -> None:
+def test_tiles_fit_tensor_cores_and_are_no_wider_than_the_product(rows: int, filters: int, channels: int) -> None:
     tiles = tiles_for(rows, filters, channels, 9, 1)
     assert len(set(tiles)) == len(tiles) > 0
     for tile in tiles:
@@ -291,7 +291,7 @@ def test_tiles_are_what_tensor_cores_take_and_no_wider_than_the_product(rows: in
         assert tile.splits == 1 or (shares >= 2 and -(-rows // tile.rows) * tile.splits <= ENOUGH_PROGRAMS)
 
 
-def test_what_was_found_of_a_shape_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_tile_of_a_shape_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Tile] = []
 
     def time_of(run: partial[None]) -> float:
@@ -309,7 +309,7 @@ def test_what_was_found_of_a_shape_is_not_tried_again(monkeypatch: pytest.Monkey
     assert len(tried) == 4
 
 
-def test_a_device_that_no_tile_fits_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_no_tile_fits_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     class OutOfResources(Exception):
         pass
 

@@ -1,4 +1,4 @@
-"""A WGAN trains as its papers say, a captured iteration is held against the eager one, and its images can be seen."""
+"""A WGAN trains as its papers say, the gate compares captured with eager iterations, and samples can be drawn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONSTRAINTS = ("clipping", "gradient_penalty")
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks of a quarter of the width, for tests in which nothing is counted."""
+    """Use networks of a quarter of the width, for tests that count nothing."""
     monkeypatch.setattr("labkit.models.wgan.WIDTH", 32)
 
 
@@ -64,14 +64,14 @@ def moved(before: list[torch.Tensor], network: torch.nn.Module) -> list[bool]:
 
 
 def batch_of(size: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Images, noise, and where between real and generated images slopes are taken."""
+    """Return images, noise, and the places between real and generated images where slopes are taken."""
     return torch.randn(size, 3, 32, 32), torch.randn(size, NOISE, 1, 1), torch.rand(size, 1, 1, 1)
 
 
 # ---- the networks and what they cost --------------------------------------------------------------------------------
 
 
-def test_the_networks_are_dcgans_and_as_large_as_their_layers_say() -> None:
+def test_the_networks_have_dcgans_layers_and_the_published_number_of_parameters() -> None:
     with torch.device("meta"):
         network = build("wgan")
         noise = torch.empty(3, NOISE, 1, 1)
@@ -87,7 +87,7 @@ def test_the_networks_are_dcgans_and_as_large_as_their_layers_say() -> None:
     assert sum(weight.numel() for weight in network.parameters()) == MODELS["wgan"].published_parameters
 
 
-def test_a_penalty_of_each_image_alone_forbids_what_makes_images_depend_on_each_other() -> None:
+def test_a_critic_with_a_penalty_for_each_image_has_no_batch_norm() -> None:
     kinds = {constraint: {type(m).__name__ for m in WGAN(constraint).critic.modules()} for constraint in CONSTRAINTS}
     assert "BatchNorm2d" in kinds["clipping"]
     assert not any("Norm" in name for name in kinds["gradient_penalty"])
@@ -99,7 +99,7 @@ def test_a_penalty_of_each_image_alone_forbids_what_makes_images_depend_on_each_
 def test_the_flop_of_an_iteration_are_those_that_pytorch_counts(constraint: str) -> None:
     training, batch = training_of(constraint), 2
     images, noise, mixing = batch_of(batch)
-    images.requires_grad_()  # the counter takes no leaf in a gradient of its own; none is computed for them
+    images.requires_grad_()  # the counter refuses a leaf in `autograd.grad`; `images` themselves get no gradient
     with FlopCounterMode(display=False) as of_critic:
         training.critic_step(images, noise, mixing)
     assert images.grad is None
@@ -112,7 +112,7 @@ def test_the_flop_of_an_iteration_are_those_that_pytorch_counts(constraint: str)
     assert count("wgan", constraint=constraint).flop_training == round(work.flop / 5)
 
 
-def test_a_penalty_costs_more_and_is_counted_apart() -> None:
+def test_a_penalty_costs_more_and_is_counted_separately() -> None:
     clipped, penalised = (count("wgan", constraint=constraint) for constraint in CONSTRAINTS)
     assert 1.5 < penalised.flop_training / clipped.flop_training < 2
     assert clipped.flop_forward == penalised.flop_forward
@@ -137,14 +137,14 @@ def test_each_step_moves_its_own_network_and_no_other(constraint: str) -> None:
     makers, critics = values(training.generator), values(training.critic)
     training.critic_step(images, noise, mixing)
     assert all(moved(critics, training.critic)) or constraint == "gradient_penalty"
-    assert sum(moved(critics, training.critic)) >= len(critics) - 1, "the last bias alone moves no distance"
+    assert sum(moved(critics, training.critic)) >= len(critics) - 1, "only the last bias changes no distance"
     assert not any(moved(makers, training.generator))
     critics, gradients = values(training.critic), [weight.grad.clone() for weight in training.critic.parameters()]
     training.generator_step(noise)
     assert all(moved(makers, training.generator))
     assert not any(moved(critics, training.critic))
     for before, weight in zip(gradients, training.critic.parameters(), strict=True):
-        assert weight.grad is not None and torch.equal(before, weight.grad), "nobody computes the critic's gradients"
+        assert weight.grad is not None and torch.equal(before, weight.grad), "the critic's gradients are not computed"
 
 
 def test_the_estimate_is_the_mean_score_of_real_images_less_that_of_generated_ones() -> None:
@@ -160,19 +160,19 @@ def test_the_estimate_is_the_mean_score_of_real_images_less_that_of_generated_on
 
 def test_after_each_step_all_of_the_clipped_critics_weights_lie_within_the_bound() -> None:
     training = training_of()
-    assert training.out_of_bounds() is not None, "they do not begin there"
+    assert training.out_of_bounds() is not None, "the initial weights exceed the bound"
     training.critic_step(*batch_of())
     assert training.out_of_bounds() is None
     for value in (2 * CLIP, float("nan")):
         with torch.no_grad():
             training.critic[0].weight[0, 0, 0, 0] = value
         assert training.out_of_bounds() == f"0.weight of the critic reaches {value:g}, beyond 0.01"
-    assert training_of("gradient_penalty").out_of_bounds() is None, "nothing is clipped there"
+    assert training_of("gradient_penalty").out_of_bounds() is None, "a critic with a gradient penalty is not clipped"
 
 
 def test_the_penalty_is_the_squared_distance_of_each_images_slope_from_one() -> None:
     training = training_of("gradient_penalty")
-    linear = torch.nn.Linear(3 * 32 * 32, 1)  # whose slope is its weight, whatever the image
+    linear = torch.nn.Linear(3 * 32 * 32, 1)  # its slope is its weight for every image
     training.critic = torch.nn.Sequential(torch.nn.Flatten(), linear, torch.nn.Flatten(0))
     with torch.no_grad():
         linear.weight.mul_(3 / linear.weight.norm())
@@ -181,7 +181,7 @@ def test_the_penalty_is_the_squared_distance_of_each_images_slope_from_one() -> 
     steepness.backward()
     assert linear.weight.grad is not None
     along = float((linear.weight.grad * linear.weight.detach()).sum() / linear.weight.detach().norm())
-    assert along == pytest.approx(2 * (3 - 1), rel=1e-4), "it makes the slope gentler"
+    assert along == pytest.approx(2 * (3 - 1), rel=1e-4), "the penalty reduces the slope"
 
 
 def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_the_critic_is_trained_on_the_penalty_too(monkeypatch: pytest.MonkeyPatc
         training = training_of("gradient_penalty")
         training.critic_step(*batch)
         changes.append(values(training.critic))
-    assert not all(torch.equal(one, other) for one, other in zip(*changes, strict=True))
+    assert not all(torch.equal(first, second) for first, second in zip(*changes, strict=True))
 
 
 @pytest.mark.usefixtures("narrow")
@@ -209,14 +209,14 @@ def test_a_restart_undoes_weights_statistics_and_moments(constraint: str) -> Non
     first = train()
     training.restart()
     again = train()
-    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(first, again, strict=True))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(first, again, strict=True))
 
 
 # ---- the workload ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_a_step_takes_five_fresh_batches_and_says_so(constraint: str, digits: DataSet) -> None:
+def test_a_step_takes_five_fresh_batches_and_counts_their_images(constraint: str, digits: DataSet) -> None:
     workload: Any = build_workload(trial_of(constraint), digits)
     workload.check()
     assert workload.images_per_step == CRITIC_STEPS * 4 == workload.facts["images_per_step"]
@@ -234,22 +234,22 @@ def test_a_step_takes_five_fresh_batches_and_says_so(constraint: str, digits: Da
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_trials_seed_decides_its_estimates_and_reading_them_forgets_them(digits: DataSet) -> None:
+def test_a_trials_seed_decides_its_estimates_and_reading_resets_them(digits: DataSet) -> None:
     def estimates(seed: int) -> list[float | None]:
         workload: Any = build_workload(trial_of(seed=seed, batch=2), digits)
-        found = []
+        readings = []
         for _ in range(2):
             workload.step()
-            found.append(workload.read_loss())
+            readings.append(workload.read_loss())
         assert workload.read_loss() is None
-        return found
+        return readings
 
     first = estimates(0)
     assert first == estimates(0) and first != estimates(1)
 
 
 @pytest.mark.usefixtures("narrow")
-def test_the_gate_refuses_what_is_no_training(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_refuses_a_broken_training(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     lost: Any = build_workload(trial_of(batch=2), digits)
     with torch.no_grad():
         lost.training.critic[0].weight[0, 0, 0, 0] = float("nan")
@@ -286,14 +286,14 @@ def test_the_gate_refuses_what_is_no_training(digits: DataSet, monkeypatch: pyte
         ({"loader": "device"}, "of GPUs"),
     ],
 )
-def test_what_a_wgan_is_not_trained_with_is_refused_in_a_sentence(
+def test_unsupported_options_of_a_wgan_are_refused_with_a_reason(
     fields: dict[str, Any], reason: str, digits: DataSet
 ) -> None:
     with pytest.raises(Unsupported, match=reason):
         build_workload(trial_of(**fields), digits)
 
 
-def test_every_engine_is_either_trained_with_or_refused() -> None:
+def test_every_engine_is_supported_or_refused() -> None:
     from labkit.engines.adversarial import support
 
     for trial in grid(engine=list(ENGINES), **{**adversarial("cuda")["eager"], "device": "cpu", "loader": "indexed"}):
@@ -313,7 +313,7 @@ def test_a_gan_is_neither_trained_as_a_classifier_nor_asked_for_classes(digits: 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint: str, digits: DataSet) -> None:
-    found = {}
+    losses = {}
     for precision in ("fp32", "bf16"):
         workload: Any = build_workload(trial_of(constraint, precision=precision), digits)
         seen: set[Any] = set()
@@ -321,15 +321,15 @@ def test_bf16_computes_in_bf16_keeps_fp32_weights_and_stays_near_fp32(constraint
         workload.check()
         assert seen == {torch.bfloat16 if precision == "bf16" else torch.float32}
         assert {weight.dtype for weight in workload.training.network.parameters()} == {torch.float32}
-        found[precision] = workload.facts["first_loss"]
-    assert found["bf16"] == pytest.approx(found["fp32"], rel=0.3) and found["bf16"] != found["fp32"]
+        losses[precision] = workload.facts["first_loss"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.3) and losses["bf16"] != losses["fp32"]
 
 
 # ---- a captured iteration, without a graph --------------------------------------------------------------------------
 
 
 def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> CapturedIteration:
-    """Driven as a captured one, its launches standing for a graph's."""
+    """Return a captured iteration that calls its recorded function in place of a graph."""
     trial = trial_of(constraint, **fields)
     training = training_of(constraint, captured=False, restarts=True)
     about: dict[str, Any] = {"dtype": torch.float32, "one_kernel": False, "mean": MIDDLE, "std": MIDDLE}
@@ -340,7 +340,7 @@ def captured(digits: DataSet, constraint: str = "clipping", **fields: Any) -> Ca
 
 
 def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32") -> dict[str, Any]:
-    """The gate as the workload runs it, of iterations that `spoil` may have changed."""
+    """Run the gate as the workload does, on iterations that `spoil` may change. Return its facts."""
     plain, tuned = training_of(run._training.trial.constraint), run._training
     read = lambda: (run.images, run.draws.noise)  # noqa: E731
     expected = gate.trace(plain, lambda: run.eagerly(plain), read)
@@ -357,11 +357,11 @@ def gated(run: CapturedIteration, *, spoil: Any = None, precision: str = "fp32")
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_the_gate_passes_iterations_that_do_what_the_eager_ones_do(constraint: str, digits: DataSet) -> None:
-    found = gated(captured(digits, constraint))
-    assert found["loss_difference"] <= 1e-3 < found["loss_tolerance"]
-    assert found["squares_difference"] <= 0.01 < found["squares_tolerance"]
-    assert found["change_difference"] <= 0.05 < found["change_tolerance"]
+def test_the_gate_passes_iterations_that_equal_the_eager_ones(constraint: str, digits: DataSet) -> None:
+    facts = gated(captured(digits, constraint))
+    assert facts["loss_difference"] <= 1e-3 < facts["loss_tolerance"]
+    assert facts["squares_difference"] <= 0.01 < facts["squares_tolerance"]
+    assert facts["change_difference"] <= 0.05 < facts["change_tolerance"]
 
 
 def no_new_noise(run: CapturedIteration) -> None:
@@ -392,16 +392,16 @@ def no_generator(run: CapturedIteration) -> None:
         (no_generator, "the estimates differ"),
     ],
 )
-def test_the_gate_refuses_iterations_that_do_something_else(spoil: Any, said: str, digits: DataSet) -> None:
+def test_the_gate_refuses_faulty_iterations(spoil: Any, said: str, digits: DataSet) -> None:
     with pytest.raises(GateError, match=said):
         gated(captured(digits), spoil=spoil)
 
 
 def trace(estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, statistics: float = 1.0) -> gate.Trace:
-    """Of which the generator's part is given."""
-    seen = {name: [torch.zeros(()), torch.ones(())] for name in ("images", "noise")}
+    """Return a trace with the given estimate and statistics. `movement` and `squares` are those of the generator."""
+    values_read = {name: [torch.zeros(()), torch.ones(())] for name in ("images", "noise")}
     parts = ({"critic": torch.ones(3), "generator": torch.full((3,), value)} for value in (movement, squares))
-    return gate.Trace(torch.full((2, 5), estimate), seen, *parts, torch.full((3,), statistics))
+    return gate.Trace(torch.full((2, 5), estimate), values_read, *parts, torch.full((3,), statistics))
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_the_gate_finds_each_difference_of_either_network(tuned: gate.Trace, sai
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_captured_iterations_mean_estimate_is_of_those_since_it_was_last_read(digits: DataSet) -> None:
+def test_the_mean_estimate_covers_the_captured_iterations_since_the_last_reading(digits: DataSet) -> None:
     run = captured(digits)
     each = []
     for _ in range(2):
@@ -431,7 +431,7 @@ def test_a_captured_iterations_mean_estimate_is_of_those_since_it_was_last_read(
     assert torch.isnan(run.take_estimates())
 
 
-# ---- its images -----------------------------------------------------------------------------------------------------
+# ---- samples --------------------------------------------------------------------------------------------------------
 
 
 def pixels(text: str) -> Any:
@@ -441,13 +441,13 @@ def pixels(text: str) -> Any:
 
 
 @pytest.mark.usefixtures("narrow")
-def test_samples_are_of_the_same_noise_before_and_after_and_leave_the_training_as_it_is(digits: DataSet) -> None:
+def test_samples_use_the_same_noise_before_and_after_training_and_do_not_change_it(digits: DataSet) -> None:
     workload: Any = build_workload(trial_of(samples=32), digits)
     assert isinstance(workload, DrawsSamples)
     untrained = workload.draw_samples()
     assert untrained["samples_png"] == untrained["samples_before_png"]
     workload.check()
-    weights, statistics = values(workload.training.network), [one.clone() for one in workload.training.statistics()]
+    weights, statistics = values(workload.training.network), [value.clone() for value in workload.training.statistics()]
     drawn = workload.draw_samples()
     assert drawn["samples_before_png"] == untrained["samples_before_png"] != drawn["samples_png"]
     assert not any(moved(weights, workload.training.network))
@@ -459,7 +459,7 @@ def test_samples_are_of_the_same_noise_before_and_after_and_leave_the_training_a
 
 
 @pytest.mark.usefixtures("narrow")
-def test_asking_for_samples_changes_nothing_of_the_training(digits: DataSet) -> None:
+def test_asking_for_samples_does_not_change_the_training(digits: DataSet) -> None:
     losses = []
     for samples in (0, 8):
         workload = build_workload(trial_of(samples=samples, batch=2), digits)
@@ -468,20 +468,20 @@ def test_asking_for_samples_changes_nothing_of_the_training(digits: DataSet) -> 
     assert losses[0] == losses[1]
 
 
-def test_real_images_stand_in_the_grid_as_they_are(digits: DataSet) -> None:
+def test_real_images_appear_in_the_grid_unchanged(digits: DataSet) -> None:
     shown = pixels(png(np.array(digits.train.images[:3])))
     assert shown.shape == (32, 3 * 34 - 2, 3)
     for place in range(3):
         there = shown[:, place * 34 : place * 34 + 32].transpose(2, 0, 1).astype(int)
-        assert abs(there - digits.train.images[place].astype(int)).max() <= 16, "sixteen levels of seventeen"
+        assert abs(there - digits.train.images[place].astype(int)).max() <= 16, "sixteen colours for seventeen levels"
     assert (shown[:, 32:34] == 255).all()
 
 
 def test_a_worker_times_a_wgan_and_keeps_its_images(measured: Measured, digits: DataSet) -> None:
     about = {"data": "digits", "data_checksum": digits.checksum, "batch": 2}
-    asked, train = trial_of(samples=8, **about), Trial(model="resnet18", device="cpu", samples=8, classes=10, **about)
-    records = measured([asked, train])
-    record = records[asked.key]
+    wgan, train = trial_of(samples=8, **about), Trial(model="resnet18", device="cpu", samples=8, classes=10, **about)
+    records = measured([wgan, train])
+    record = records[wgan.key]
     assert record.status == "ok" and record.blocks is not None
     assert record.blocks.images_per_step == 10
     assert {"samples_png", "samples_before_png", "samples_real_png"} <= set(record.facts)
@@ -491,8 +491,8 @@ def test_a_worker_times_a_wgan_and_keeps_its_images(measured: Measured, digits: 
 
 def test_a_wgans_recipes_are_named_by_their_engines_and_updated_by_their_papers_optimisers() -> None:
     for constraint in CONSTRAINTS:
-        known = {name: Trial(**recipe) for name, recipe in adversarial("cuda", constraint).items()}
-        assert list(known) == [trial.engine for trial in known.values()]
-        assert {trial.constraint for trial in known.values()} == {constraint}
+        trials = {name: Trial(**recipe) for name, recipe in adversarial("cuda", constraint).items()}
+        assert list(trials) == [trial.engine for trial in trials.values()]
+        assert {trial.constraint for trial in trials.values()} == {constraint}
     assert Trial(**adversarial("cuda")["graph"]).learning_rate == 5e-5
     assert Trial(**adversarial("cpu", "gradient_penalty")["eager"]).optimizer == "adam"

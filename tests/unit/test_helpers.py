@@ -1,4 +1,4 @@
-"""The helpers alone: an epoch of batches, the time of a step on a simulated clock, sensors read beside a block."""
+"""The helpers on their own: an epoch of batches, a step's time on a simulated clock, sensors beside a block."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_loop_over_the_validation_split_has_each_image_once_and_repeats() -> N
     assert sorted(labels_of(batches)) == sorted(open_data(**FEW).val.labels.tolist())
 
 
-def test_next_batch_goes_on_over_the_end_of_an_epoch() -> None:
+def test_next_batch_continues_past_the_end_of_an_epoch() -> None:
     batches = loader(batch=160, device="cpu", **FEW)
     images = [batches.next_batch()[0] for _ in range(3)]
     batches.rewind()
@@ -84,18 +84,18 @@ def test_next_batch_goes_on_over_the_end_of_an_epoch() -> None:
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
-def test_images_have_the_precision_and_the_size_asked_for(precision: str, dtype: torch.dtype) -> None:
+def test_images_have_the_requested_precision_and_size(precision: str, dtype: torch.dtype) -> None:
     images, labels = loader(batch=8, device="cpu", image_px=64, precision=precision, **FEW).next_batch()
     assert (images.shape, images.dtype, labels.dtype) == ((8, 3, 64, 64), dtype, torch.int64)
 
 
-def test_augmented_images_are_others_of_the_same_labels() -> None:
+def test_augmented_images_differ_and_keep_their_labels() -> None:
     plain, moved = (loader(batch=32, device="cpu", augment=augment, **FEW).next_batch() for augment in (False, True))
     assert torch.equal(plain[1], moved[1])
     assert not torch.equal(plain[0], moved[0])
 
 
-def test_a_folder_with_imagenet32_is_loaded_as_a_name_is(tmp_path: Path) -> None:
+def test_a_folder_with_imagenet32_is_loaded_like_a_named_data_set(tmp_path: Path) -> None:
     batches = loader(write_npz(tmp_path / "imagenet32"), batch=5, device="cpu", split="val")
     assert len(labels_of(batches)) == batches.images == 15
 
@@ -127,7 +127,7 @@ def timed(step_s: Iterator[float], *, device_share: float | None = None, **optio
     return time_step(lambda: None, clock=clock, images_per_step=32, **options)
 
 
-def test_the_summary_is_of_the_blocks_that_were_kept() -> None:
+def test_the_summary_describes_the_blocks_that_were_kept() -> None:
     result = timed(0.001 * (1 + 0.02 * (n // 100 % 3)) for n in count())
     per_step = result.blocks["step_s"]
     assert list(result.blocks) == ["block", "start_s", "step_s", "device_step_s"]
@@ -138,7 +138,7 @@ def test_the_summary_is_of_the_blocks_that_were_kept() -> None:
     assert result.blocks["start_s"].is_monotonic_increasing
 
 
-def test_a_still_step_is_steady_and_has_no_warning() -> None:
+def test_a_step_of_constant_time_is_steady_and_has_no_warning() -> None:
     result = timed(repeat(0.002))
     assert result.steady
     assert result.warnings == []
@@ -146,18 +146,18 @@ def test_a_still_step_is_steady_and_has_no_warning() -> None:
     assert "16,000 images/s" in repr(result)
 
 
-def test_a_step_that_never_settles_is_timed_and_warned_of() -> None:
+def test_a_step_that_never_settles_is_timed_with_warnings() -> None:
     restless = timed(0.01 if n // 10 % 2 else 0.03 for n in count())
     assert not restless.steady
     assert ["steady" in warning or "vary" in warning for warning in restless.warnings] == [True, True]
     assert all(warning in repr(restless) and warning in restless._repr_html_() for warning in restless.warnings)
 
 
-def test_too_few_blocks_for_quartiles_are_warned_of() -> None:
+def test_too_few_blocks_for_quartiles_give_a_warning() -> None:
     assert any("too few blocks" in warning for warning in timed(repeat(3.0)).warnings)
 
 
-def test_device_time_is_the_events_where_there_are_some_and_nan_with_its_reason_elsewhere() -> None:
+def test_device_time_comes_from_events_or_is_nan_with_a_reason() -> None:
     with_events, without = timed(repeat(0.002), device_share=0.5), timed(repeat(0.002))
     assert with_events.blocks["device_step_s"].tolist() == pytest.approx([0.001] * len(with_events.blocks))
     assert "1 ms" in repr(with_events)
@@ -176,7 +176,7 @@ def test_device_time_is_the_events_where_there_are_some_and_nan_with_its_reason_
         (int, {"device": "tpu"}, "valid: cpu"),
     ],
 )
-def test_a_step_or_time_that_cannot_be_is_refused(step: Callable[[], object], options: dict, words: str) -> None:
+def test_an_invalid_step_or_time_is_refused(step: Callable[[], object], options: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         time_step(step, **options)
 
@@ -190,7 +190,7 @@ def samplers() -> list[psutil.Process]:
 
 
 def made(readings: dict[tuple[str, str], list[tuple[float, float]]], end_s: float) -> Sampled:
-    """A block from 100 s to `end_s` beside which this was read."""
+    """Return the samples of a block from 100 s to `end_s` with these readings."""
     series = {name: Series(name[1], *zip(*rows, strict=True)) for name, rows in readings.items()}
     span, recording = (100.0, end_s), Recording(series)
     sampled = Sampled()
@@ -212,14 +212,14 @@ def test_the_frame_has_the_readings_inside_the_block_and_joules_are_derived() ->
     assert "energy_j 400" in repr(sampled)
 
 
-def test_a_block_shorter_than_a_period_has_a_reading_or_none_and_says_why_it_has_no_energy() -> None:
+def test_a_block_shorter_than_a_period_may_have_no_readings_and_says_why_it_has_no_energy() -> None:
     between = made({("gpu0", "temperature_c"): [(99.9, 60.0), (100.4, 61.0)]}, end_s=100.1)
     assert between.frame().empty
     assert between.summary()["readings"].tolist() == [0]
     assert between.reasons().query("metric == 'energy_j'")["reason"].str.contains("neither").all()
 
 
-def test_the_unit_that_a_name_ends_with_is_the_registrys() -> None:
+def test_the_unit_at_the_end_of_a_name_is_the_registrys() -> None:
     shared = METRICS.keys() & KINDS.keys()
     assert len(shared) > 10
     assert {name: unit_of(name) for name in shared} == {name: METRICS[name].si_unit for name in shared}
@@ -251,7 +251,7 @@ def _two_gpus(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("_two_gpus")
-def test_every_gpu_is_sampled_and_what_a_generation_lacks_has_a_reason() -> None:
+def test_every_gpu_is_sampled_and_metrics_that_a_generation_lacks_have_a_reason() -> None:
     with sample() as sampled:
         time.sleep(1.2)
     summary = sampled.summary().set_index(["device", "metric"])
@@ -265,14 +265,14 @@ def test_every_gpu_is_sampled_and_what_a_generation_lacks_has_a_reason() -> None
 
 @pytest.mark.usefixtures("_two_gpus")
 @pytest.mark.parametrize(("chosen", "visible"), [("1", [1]), ("0,1", [0, 1]), ("", [])])
-def test_gpus_that_cuda_hides_are_left_alone(monkeypatch, chosen: str, visible: list[int]) -> None:
+def test_gpus_that_cuda_hides_are_not_sampled(monkeypatch, chosen: str, visible: list[int]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
     gpus, why_none = helpers.devices.visible_gpus()
     assert gpus == visible
     assert bool(why_none) == (not visible)
 
 
-def test_a_sampler_that_dies_costs_telemetry_and_says_so() -> None:
+def test_a_sampler_that_dies_loses_telemetry_and_gives_the_reason() -> None:
     with sample(gpus=[]) as sampled:
         for child in samplers():
             child.kill()

@@ -1,4 +1,4 @@
-"""What this machine is, told by a fake driver: its id is stable and tells nothing, and numbers get no wrong label."""
+"""The description of a machine with a fake driver: its id is stable and anonymous, and numbers get no wrong label."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOST = {"function": "nvmlDeviceGetHandleByIndex", "error": "NVML_ERROR_GPU_IS_LO
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch):
-    """Makes this machine one with these chips (see `tests/fake_nvml`), and describes it."""
+    """Return a function that gives this machine the named chips (see `tests/fake_nvml`) and describes it."""
     monkeypatch.setattr(host_module, "foreign_gpus", lambda: ())
     monkeypatch.setitem(sys.modules, "pynvml", fake)
 
@@ -51,11 +51,11 @@ def machine(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def cpu_machine(machine):
-    """A machine without an NVIDIA driver."""
+    """Return a function that describes a machine without an NVIDIA driver."""
     return lambda: machine(faults=[NO_LIBRARY])
 
 
-# ---- what is there --------------------------------------------------------------------------------------------------
+# ---- hardware and software ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text_is_bytes", [False, True])  # as from new bindings and from old ones
@@ -76,7 +76,7 @@ def test_a_metric_that_a_device_lacks_is_missing_and_not_zero(machine) -> None:
     assert gpu.name == "NVIDIA H200"
 
 
-def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(
+def test_a_machine_without_a_driver_library_has_no_gpu_and_no_note(
     cpu_machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "nvidia_hardware", lambda: False)
@@ -86,7 +86,7 @@ def test_no_driver_library_is_a_machine_without_a_gpu_and_needs_no_word(
 
 
 @pytest.mark.parametrize("fault", [NOT_LOADED, LOST])
-def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine, fault: dict[str, str]) -> None:
+def test_a_driver_that_does_not_answer_is_reported_and_never_taken_for_a_cpu(machine, fault: dict[str, str]) -> None:
     host = machine("hopper", faults=[fault])
     (note,) = host.notes
     assert host.gpus == () and "driver does not answer" in note
@@ -94,7 +94,7 @@ def test_a_driver_that_does_not_answer_is_said_and_never_taken_for_a_cpu(machine
         detect(host)
 
 
-def test_what_a_record_carries_of_the_software(machine) -> None:
+def test_a_record_carries_the_versions_of_the_software(machine) -> None:
     host = machine("hopper")
     versions = host.versions()
     assert versions["driver"] == "550.54"
@@ -108,23 +108,23 @@ def test_what_a_record_carries_of_the_software(machine) -> None:
 # ---- the id ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_id_of_a_machine_with_gpus_is_theirs_whatever_their_order(machine) -> None:
-    one = machine("hopper", "pascal")
-    assert machine("hopper", "pascal").id == one.id
+def test_the_id_of_a_machine_depends_on_its_gpus_and_not_on_their_order(machine) -> None:
+    host = machine("hopper", "pascal")
+    assert machine("hopper", "pascal").id == host.id
     turned = machine("pascal", "hopper", uuids=["GPU-secret-1", "GPU-secret-0"])
     assert [gpu.name for gpu in turned.gpus] == ["Tesla P100-PCIE-16GB", "NVIDIA H200"]
-    assert turned.id == one.id
-    assert machine("hopper", "pascal", uuids=["GPU-secret-1", "GPU-secret-2"]).id != one.id, (
+    assert turned.id == host.id
+    assert machine("hopper", "pascal", uuids=["GPU-secret-1", "GPU-secret-2"]).id != host.id, (
         "the same models elsewhere are another machine"
     )
-    assert machine("hopper").id != one.id
+    assert machine("hopper").id != host.id
     assert not Path(os.environ["XDG_STATE_HOME"]).exists(), "no random number is needed"
 
 
-def test_nothing_in_a_description_tells_whose_machine_it_is(machine, cpu_machine) -> None:
+def test_a_description_does_not_tell_whose_machine_it_is(machine, cpu_machine) -> None:
     for host in (machine("hopper", "hopper"), cpu_machine()):
         text = json.dumps(host.as_dict())
-        assert "secret" not in text, "a raw UUID"
+        assert "secret" not in text, "no raw UUID"
         for private in {socket.gethostname(), os.environ.get("USER"), str(Path.home())} - {None, "", "root", "/root"}:
             assert private not in text
         assert len(host.id) == 12
@@ -135,24 +135,24 @@ def test_a_machine_without_gpus_gets_a_random_number_once(cpu_machine, monkeypat
     first = cpu_machine().id
     assert cpu_machine().id == first
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
-    assert cpu_machine().id != first, "it is random, not made of what the machine is"
+    assert cpu_machine().id != first, "the id is random and does not depend on the machine"
     assert [path.name for path in (tmp_path / "of another user" / "labkit").iterdir()] == ["host-id"]
 
 
-def test_two_first_runs_at_once_agree_on_one_number(cpu_machine, monkeypatch) -> None:
+def test_two_concurrent_first_runs_agree_on_one_number(cpu_machine, monkeypatch) -> None:
     token = host_module.secrets.token_hex
     others: list[str] = []
 
     def overtaken(count: int) -> str:
         monkeypatch.setattr(host_module.secrets, "token_hex", token)
-        others.append(cpu_machine().id)  # while this one is still making its number, another has asked for it
+        others.append(cpu_machine().id)  # another run asks for the number while this run still makes it
         return token(count)
 
     monkeypatch.setattr(host_module.secrets, "token_hex", overtaken)
     assert cpu_machine().id == others[0] == cpu_machine().id
 
 
-def test_a_state_folder_that_cannot_be_used_is_said(cpu_machine, monkeypatch, tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_used_is_reported(cpu_machine, monkeypatch, tmp_path: Path) -> None:
     occupied = tmp_path / "file"
     occupied.write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(occupied))
@@ -160,7 +160,7 @@ def test_a_state_folder_that_cannot_be_used_is_said(cpu_machine, monkeypatch, tm
         cpu_machine()
 
 
-def test_a_number_that_is_none_is_said_and_not_used(cpu_machine) -> None:
+def test_an_invalid_number_is_reported_and_not_used(cpu_machine) -> None:
     path = Path(os.environ["XDG_STATE_HOME"]) / "labkit" / "host-id"
     path.parent.mkdir(parents=True)
     for broken in ("", "../../etc", "0123456789a", "0123456789AB"):
@@ -169,7 +169,7 @@ def test_a_number_that_is_none_is_said_and_not_used(cpu_machine) -> None:
             cpu_machine()
 
 
-def test_a_description_comes_back_as_it_was_written(machine, tmp_path: Path) -> None:
+def test_a_description_is_read_back_as_it_was_written(machine, tmp_path: Path) -> None:
     host = machine("hopper", "pascal")
     write_host(host, tmp_path)
     write_host(host, tmp_path)
@@ -219,7 +219,7 @@ def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: 
     pci_device(tmp_path, "0000:01:00.0", kind="0x030000", vendor="0x1a03")  # a server's VGA chip
     pci_device(tmp_path, "0000:02:00.0", kind="0x020000", vendor="0x8086")  # a network card
     pci_device(tmp_path, "0000:03:00.0", kind="0x030200", vendor="0x10de")  # NVIDIA has its own driver
-    (tmp_path / "0000:04:00.0").mkdir()  # says nothing of itself
+    (tmp_path / "0000:04:00.0").mkdir()  # a device without a class and a vendor
     assert foreign_gpus(tmp_path) == ()
     pci_device(tmp_path, "0000:c1:00.0", kind="0x038000", vendor="0x1002")
     pci_device(tmp_path, "0000:c2:00.0", kind="0x120000", vendor="0x1002")
@@ -231,7 +231,7 @@ def test_gpus_of_other_vendors_are_seen_and_built_in_graphics_are_not(tmp_path: 
     )
 
 
-def test_a_gpu_of_another_vendor_is_never_silently_a_cpu(cpu_machine, machine) -> None:
+def test_a_gpu_of_another_vendor_is_never_silently_taken_for_a_cpu(cpu_machine, machine) -> None:
     amd = replace(cpu_machine(), foreign_gpus=("AMD GPU at PCI 0000:c1:00.0",))
     with pytest.raises(UserError, match=r"AMD GPU at PCI 0000:c1:00\.0.*NVIDIA GPUs and CPUs only.*HW=cpu"):
         detect(amd)
@@ -240,20 +240,20 @@ def test_a_gpu_of_another_vendor_is_never_silently_a_cpu(cpu_machine, machine) -
     assert detect(both).name == "h200"
 
 
-def test_numbers_are_never_labelled_with_hardware_that_is_not_here(cpu_machine) -> None:
+def test_numbers_are_never_labelled_with_absent_hardware(cpu_machine) -> None:
     host = cpu_machine()
     with pytest.raises(UserError) as caught:
         require_match(load_profile("p100_16gb"), host)
     assert caught.value.exit_code == 2
-    for said in ("expects Tesla P100 PCIe, 16 GB", f"has {host.summary()}", "`make render HW=p100_16gb`"):
-        assert said in str(caught.value)
+    for part in ("expects Tesla P100 PCIe, 16 GB", f"has {host.summary()}", "`make render HW=p100_16gb`"):
+        assert part in str(caught.value)
     assert [name for name in profile_names() if mismatch(load_profile(name), host) is None] == ["cpu"]
     require_match(load_profile("cpu"), host)
 
 
 def test_too_few_devices_or_another_capability_is_no_match(machine) -> None:
     two = machine("hopper", "hopper")
-    require_match(load_profile("h200"), two)  # a profile may use fewer than there are
+    require_match(load_profile("h200"), two)  # a profile may use fewer devices than the machine has
     require_match(load_profile("h200_x2"), two)
     with pytest.raises(UserError, match=r"expects 4x H200 SXM.*2 x NVIDIA H200"):
         require_match(load_profile("h200_x4"), two)
@@ -292,7 +292,7 @@ def test_cuda_visible_devices_decides_which_gpus_are_the_users(monkeypatch: pyte
         detect(host)
 
 
-def test_a_gpu_that_the_driver_does_not_show_is_never_silently_a_cpu(
+def test_a_gpu_that_the_driver_does_not_show_is_never_silently_taken_for_a_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
