@@ -272,7 +272,7 @@ def test_the_gate_refuses_what_is_no_training(digits: DataSet, monkeypatch: pyte
     ("fields", "reason"),
     [
         ({"engine": "compile"}, "eager and graph, compile has no iteration"),
-        ({"engine": "graph"}, "CUDA graphs are of CUDA devices"),
+        ({"engine": "graph"}, "CUDA graphs need a GPU"),
         ({"precision": "fp16"}, "use BF16"),
         ({"devices": 2}, "on one device"),
         (
