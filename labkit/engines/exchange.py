@@ -59,8 +59,8 @@ def bytes_to_send(model: nn.Module, team: Team, *, gradient_precision: str = "fp
     """
     widest = 4 if gradient_precision == "fp32" else 2
     own: int = sum(weight.numel() * min(weight.element_size(), widest) for weight in model.parameters())
-    others = team.size - 1
-    return 2 * own * others // team.size if averaged else own * others
+    peers = team.size - 1
+    return 2 * own * peers // team.size if averaged else own * peers
 
 
 def check_same_everywhere(values: Sequence[torch.Tensor], team: Team) -> None:

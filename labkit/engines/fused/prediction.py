@@ -64,7 +64,7 @@ class FusedPredictor(Predicts):
         assert self._network is not None
         apart = self._network.differences(images)
         worst = max(apart, key=apart.__getitem__)
-        said = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
-        check(said, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
+        claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
+        check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
         self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
         self._is_held = True

@@ -130,8 +130,8 @@ class TrainingOnJax(KerasTraining):
 
     def _take_total(self) -> float:
         assert self._state is not None
-        *others, total = self._state
-        self._state = (*others, self._zero())
+        *state, total = self._state
+        self._state = (*state, self._zero())
         return float(total)
 
     def wait(self) -> None:
