@@ -63,4 +63,4 @@ def test_an_update_that_is_not_put_together_is_found() -> None:
     sound, weights, gradients = (one["said"] for one in made)
     assert sound == [None, None]
     assert all("rank 1 has other weights than rank 0" in said for said in weights)
-    assert all("of what they change" in said or "change of" in said for said in gradients), gradients
+    assert all("of their change" in said or "change of" in said for said in gradients), gradients
