@@ -4,8 +4,8 @@ Residual branches of a ResNet add up, and each branch magnifies the rounding of 
 is scaled down. Chains of convolution, batch norm and ReLU (GoogLeNet, both Inceptions) magnify rounding too, since
 rounding decides whether a value near zero is on or off. torchvision initialises them so small that one step turns them
 about. With noise of one part in ten million on the weights, three steps of GoogLeNet at 224 px differed by half of
-their change, of Inception-v3 at 299 px by 0.8 of it. So their convolutions get He's spread, and most of their ReLUs
-stay open. The same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
+their change. At 299 px, those of Inception-v3 differed by 0.8 of it. So their convolutions get He's spread, and most
+ReLUs stay open. The same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
 """
 
 from __future__ import annotations

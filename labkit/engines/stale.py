@@ -2,8 +2,8 @@
 
 Each rank computes gradients with the weights that it last fetched. These gradients are applied in the order of the
 ranks, to weights that all ranks share. A rank fetches the weights right after its own gradients are applied. With n
-ranks, a gradient is thus n - 1 updates old when it is applied, as with a parameter server and n equally fast workers
-(Zhang et al. 2016, arXiv:1511.05950: the staleness). A step's time says nothing: every rank applies all updates itself.
+ranks, a gradient is thus n - 1 updates old when it is applied. A parameter server with n equally fast workers has the
+same staleness (Zhang et al. 2016, arXiv:1511.05950). A step's time says nothing: every rank applies all updates itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which combinations of a trial's fields this device can train or predict, and why it cannot do the rest."""
+"""Reasons why this device cannot train or predict a trial's combination of fields."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One iteration of a WGAN: five steps of the critic on a fresh batch each, then the generator's; by Python or captured.
 
 A captured iteration is one CUDA graph. One launch draws noise, loads five batches, makes six updates and adds up the
-critic's estimates. Noise comes from a random generator of its own, which draws the same numbers in a graph as outside,
-so that the gate can compare the two.
+critic's estimates. Noise comes from its own random generator. It draws the same numbers in a graph as outside, so that
+the gate can compare the two.
 """
 
 from __future__ import annotations

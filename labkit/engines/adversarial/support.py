@@ -1,4 +1,4 @@
-"""Which combinations of a trial's fields this device can train a WGAN with, and why it cannot do the rest."""
+"""Reasons why this device cannot train a WGAN with a trial's combination of fields."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A range is not the largest magnitude seen. It is the range whose rounding and clipping together make the smallest
 squared error, relative to each image's own activations. Otherwise a few images with activations a hundred times larger
-would set a step at which nothing is left of the rest (the Dell paper's TensorRT guards against them by a histogram's
-entropy). Values that a pooling or a concatenation only moves share a range with its result.
+would set a step at which nothing is left of the rest. The Dell paper's TensorRT guards against them by the entropy of a
+histogram. Values that a pooling or a concatenation only moves share a range with its result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which trials Keras trains here, on which back end, and why it cannot train the rest. Imports no back end.
+"""Reasons why Keras cannot train a trial here on its back end. Imports no back end.
 
 `why_unsupported` reads the trial. `why_not_here` is for a process with its back end, and looks at the device.
 """
