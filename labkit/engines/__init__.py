@@ -1,1 +1,1 @@
-"""How a training step is run: plain, compiled, captured. Needs torch; nothing here reads a clock."""
+"""Engines that run training steps and predictions: eager, compiled or captured. None reads the host's clock."""

@@ -1,4 +1,4 @@
-"""Gradients of some weights in one flat tensor, and the weights in another where their update is shared out."""
+"""One flat tensor for the gradients of some weights, and a second one for the weights if ranks share their update."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import nn
 
 from labkit.ranks import Team
 
-ALIGNED = 128  # elements: where a gradient in a bucket begins, so that kernels can load whole vectors
+ALIGNED = 128  # elements: gradients in a bucket begin at multiples of it, so that kernels can load whole vectors
 
 
 class Bucket:
     """A flat tensor, and the gradients of some weights as views of it.
 
-    With a team the weights are views of another one, and both are cut into a share for each rank.
+    With a team, the weights are views of a second flat tensor, and both tensors are cut into a share for each rank.
     """
 
     def __init__(self, weights: Sequence[nn.Parameter], wire: torch.dtype | None, team: Team | None) -> None:
@@ -29,7 +29,7 @@ class Bucket:
         self.flat = torch.zeros(self._share * ranks, dtype=wire or weights[0].dtype, device=weights[0].device)
         self.views = {weight: self._view(self.flat, weight) for weight in weights}
         self.weights = self._moved() if team else None
-        # Weights whose gradients are still to come, and weights that the backward pass may still read.
+        # `missing`: weights whose gradient has not come. `in_use`: weights that the backward pass may still read.
         self.missing, self.in_use, self.is_sent = set[nn.Parameter](), set[nn.Parameter](), False
 
     def _view(self, flat: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ class Bucket:
 
     @torch.no_grad()
     def _moved(self) -> torch.Tensor:
-        """A flat tensor in which the weights lie from now on, like their gradients."""
+        """Move the weights into a new flat tensor, laid out like their gradients, and return that tensor."""
         flat = torch.zeros_like(self.flat)
         for weight in self.views:
             view = self._view(flat, weight)
@@ -47,20 +47,20 @@ class Bucket:
 
     @property
     def is_shared(self) -> bool:
-        """Whether each rank updates a share of these weights."""
+        """Whether each rank updates only its share of these weights."""
         return self.weights is not None
 
     def own_of(self, weight: torch.Tensor) -> tuple[int, int]:
-        """Which of the weight's elements, as they lie in memory, are in this rank's share."""
+        """Return the range (first, end) of the weight's elements, in memory order, that is in this rank's share."""
         first = self._first - self._begins[weight]
         return min(max(first, 0), weight.numel()), min(max(first + self._share, 0), weight.numel())
 
     def own(self, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's share of the gradients or of the weights."""
+        """Return this rank's share of `flat`, the bucket's gradients or weights."""
         return flat[self._first : self._first + self._share]
 
     def gather(self) -> None:
-        """Bring here what was made elsewhere. Of the same type, the gradients are here from now on."""
+        """Copy gradients that lie elsewhere into the bucket. Those of the bucket's type become views of it."""
         elsewhere = [
             (weight, weight.grad, view)
             for weight, view in self.views.items()
@@ -74,7 +74,7 @@ class Bucket:
                 weight.grad = view.detach()
 
     def scatter(self) -> None:
-        """Give back what was sent in another type than the gradients have."""
+        """Copy the bucket's values back to the gradients if they were sent in another type."""
         rounded = [(weight.grad, view) for weight, view in self.views.items() if view.dtype != weight.dtype]
         if rounded:
             torch._foreach_copy_([gradient for gradient, _ in rounded], [view for _, view in rounded])
@@ -85,10 +85,10 @@ def _rounded_up(number: int, multiple: int) -> int:
 
 
 def in_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the order in which they lie, without gaps."""
+    """Return the elements, which lie without gaps, in memory order."""
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
 def same_place(gradient: torch.Tensor | None, view: torch.Tensor) -> bool:
-    """Whether a gradient lies where that view is, in its type."""
+    """Return whether a gradient has the address and the type of `view`."""
     return gradient is not None and gradient.data_ptr() == view.data_ptr() and gradient.dtype == view.dtype

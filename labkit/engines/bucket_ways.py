@@ -1,4 +1,4 @@
-"""How a bucket goes between ranks, and new weights where the update is shared out: by Gloo's threads, or by NCCL."""
+"""Exchange of a bucket between ranks, and of new weights if ranks share the update: on Gloo's threads, or by NCCL."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from labkit.ranks import Team
 
 
 class ByGloo:
-    """Means by Gloo's own threads. Divided before they are added up, as NCCL does it: FP16 may not hold the sum."""
+    """Averages on Gloo's threads. Gradients are divided before the sum, as in NCCL: FP16 may not hold the sum."""
 
     def __init__(self, team: Team) -> None:
         self._team = team
         self._works: list[Any] = []
 
     def send(self, bucket: Bucket, _after: Sequence[Any]) -> None:
-        """Begin to average the gradients; those of a share are averaged with all others, Gloo has no half of that."""
+        """Begin to average all gradients of the bucket, even if its update is shared: Gloo has no reduce-scatter."""
         bucket.flat /= self._team.size
         self._works.append(dist.all_reduce(bucket.flat, group=self._team.work, async_op=True))
 
     def send_weights(self, bucket: Bucket, update: Callable[[], None]) -> None:
-        """Update the share of the bucket that was sent last, and begin to give everybody its new weights."""
+        """Update this rank's share of the bucket that was sent last, and begin to send its new weights to all ranks."""
         self._works[-1].wait()
         update()
         assert bucket.weights is not None
@@ -33,22 +33,22 @@ class ByGloo:
         self._works[-1] = dist.all_gather(shares, own, group=self._team.work, async_op=True)
 
     def wait(self, number: int) -> None:
-        """Until what was sent as that number is here."""
+        """Wait for the exchange of bucket `number`."""
         self._works[number].wait()
 
     def forget(self) -> None:
-        """Before a step: nothing is sent yet."""
+        """Forget the exchanges of the last step, before a new step."""
         self._works.clear()
 
 
 class ByNccl:
-    """Means by NCCL on a stream of their own, which the current one waits for by events: all of it can be captured.
+    """Averages by NCCL on a stream of its own. The current stream waits for it by events, so a graph can capture both.
 
-    NCCL has to have made its connections before: the steps before a capture do. PyTorch's watchdog asks nothing of what
-    is captured (https://github.com/pytorch/pytorch/pull/103503), and what it still asks of the steps before disturbs no
-    capture in the mode `thread_local` (https://github.com/pytorch/pytorch/pull/148594). The stream comes before the
-    step's own, since a kernel of the exchange should not wait for room behind one that computes. NCCL multiplies by 1/n
-    before it adds: for numbers of devices that are no power of two BF16 rounds that once more.
+    NCCL must make its connections before a capture: the steps before it do. PyTorch's watchdog does not query captured
+    work (https://github.com/pytorch/pytorch/pull/103503). Its queries for earlier steps disturb no capture in the mode
+    `thread_local` (https://github.com/pytorch/pytorch/pull/148594). The stream has a higher priority than the step's:
+    an exchange kernel should not wait for room behind a compute kernel. NCCL multiplies by 1/n before it adds: BF16
+    rounds once more if the number of devices is no power of two.
     """
 
     def __init__(self, team: Team) -> None:
@@ -57,7 +57,7 @@ class ByNccl:
         self._done: list[Any] = []
 
     def send(self, bucket: Bucket, after: Sequence[Any]) -> None:
-        """Queue the mean of the gradients, or of the own share of them, behind these streams and the current one."""
+        """Queue the mean of the gradients, or of this rank's share, behind the streams `after` and the current one."""
         for stream in (torch.cuda.current_stream(), *after):
             self._stream.wait_stream(stream)
         mean: dict[str, Any] = {"op": dist.ReduceOp.AVG, "group": self._team.work}
@@ -69,9 +69,9 @@ class ByNccl:
             self._done.append(self._stream.record_event())
 
     def send_weights(self, bucket: Bucket, update: Callable[[], None]) -> None:
-        """Queue the update of the share of the bucket that was sent last, once what is queued now has read its weights.
+        """Queue the update of this rank's share of the bucket sent last, and the exchange of the new weights after it.
 
-        Then the new weights go to all.
+        The update waits for all work on the current stream so far, which may read the old weights.
         """
         assert bucket.weights is not None
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -81,9 +81,9 @@ class ByNccl:
             self._done[-1] = self._stream.record_event()
 
     def wait(self, number: int) -> None:
-        """Let the current stream wait for what was sent as that number."""
+        """Make the current stream wait for the exchange of bucket `number`."""
         torch.cuda.current_stream().wait_event(self._done[number])
 
     def forget(self) -> None:
-        """Before a step: nothing is sent yet."""
+        """Forget the exchanges of the last step, before a new step."""
         self._done.clear()

@@ -1,24 +1,25 @@
-"""Gradients of several ranks are averaged in buckets, each sent as soon as it is full; also inside a captured step.
+"""Average the gradients of several ranks in buckets, each sent as soon as it is full; also in a captured step.
 
-    a weight's gradient is made      autograd hands it over, or the operation that makes it says so (`side_stream`)
-    its bucket is full               one all-reduce, on a stream of its own, while the backward pass goes on
-    all of the backward is queued    the update takes the buckets one after the other, as they come back
+    a weight's gradient is made      autograd reports it, or the operation that makes it does (`side_stream`)
+    its bucket is full               one all-reduce, on a separate stream, while the backward pass goes on
+    the whole backward is queued     the update takes the buckets one after the other, as they come back
 
-A bucket is one flat tensor, and the gradients are views of it, laid out as their weights. The buckets follow the model
-from its end, where the backward pass begins. Biases and norms are small and go last: a compiled backward pass hands
-them over at its end only. Every rank sends its buckets in the same order, whichever is full first.
+A bucket is one flat tensor. The gradients are views of it, laid out as their weights. The buckets follow the model from
+its end, where the backward pass begins. Biases and norms are small and go last: a compiled backward pass reports them
+only at its end. Every rank sends its buckets in the same order, whichever is full first.
 
-The update of a large bucket is shared out among the ranks (Xu et al. 2020, arXiv:2004.13336):
+Ranks share the update of a large bucket (Xu et al. 2020, arXiv:2004.13336):
 
-    its bucket is full              each rank gets the mean of its own share, an n-th
-    nobody reads these weights      each rank updates its share, and sends the new weights to all
+    its bucket is full              each rank gets the mean of its share, an n-th
+    no kernel reads these weights   each rank updates its share, and sends the new weights to all
 
-That sends as many bytes as an all-reduce, which is these two halves; but each rank updates an n-th only, while the
-backward pass goes on. The weights then lie in a flat tensor like their gradients, and their masters and momenta are up
-to date in the own share only: `whole` puts them together.
+These two exchanges are the halves of an all-reduce and send as many bytes. Each rank updates only an n-th of the
+weights, while the backward pass goes on. The weights then lie in a flat tensor like their gradients. Masters and
+momenta are up to date only in a rank's own share: `whole` puts the shares together.
 
-DistributedDataParallel, which averages for the plain loop, hears of gradients from autograd alone: of a compiled
-network when its whole backward pass is queued. It copies each into its bucket, and every rank updates all.
+DistributedDataParallel, which averages for the eager loop, hears of gradients from autograd alone: with a compiled
+network, after its whole backward pass is queued. It copies each gradient into its bucket, and every rank updates all
+weights.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from labkit.engines.bucket_ways import ByGloo, ByNccl
 from labkit.errors import GateError
 from labkit.ranks import Team
 
-BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries others
-# Of a layer whose update is shared out: sharing takes another operation of the exchange, and a small update is short.
-SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with none
+BUCKET_BYTES = 2**23  # unmeasured: `benchmarks/data_parallel.py --bucket-mb` tries other sizes
+# Smallest layer whose update is shared: sharing takes one more exchange, and a small update is short.
+SHARED_BYTES = 2**25  # unmeasured: `benchmarks/data_parallel.py --unshared` compares with unshared updates
 
 
 def parts_of(weights: Sequence[torch.Tensor], bucket_bytes: int, wire: torch.dtype | None = None) -> list[list[int]]:
-    """Which weights go together, by their index, in the order in which they are sent.
+    """Return the indexes of the weights in each bucket, in the order in which the buckets are sent.
 
-    From the last on, a bucket is closed when it holds `bucket_bytes` or more; what has one dimension comes at the end,
-    all together. A bucket has one type: `wire`, or the weights' own.
+    The last weights come first. A bucket is closed when it holds `bucket_bytes` or more. Weights with one dimension
+    come at the end, all together. A bucket has one type: `wire`, or the weights' own.
     """
     parts: list[list[int]] = []
     backwards = range(len(weights))[::-1]
@@ -68,11 +69,11 @@ def parts_of(weights: Sequence[torch.Tensor], bucket_bytes: int, wire: torch.dty
 
 
 class Buckets:
-    """The exchange of one model's gradients: `begin()`, the backward pass, then `arriving()` or `wait()`.
+    """The exchange of a model's gradients: call `begin()`, run the backward pass, then call `arriving()` or `wait()`.
 
-    `wire` is the type in which they are sent and added up, by default their own. All ranks begin with the same weights.
-    `update(number)` queues the update of a bucket's weights, of those elements that `own` names: with it, large buckets
-    are shared out, whose gradients must be sent as they are.
+    Gradients are sent and added up in the type `wire`, by default their own. All ranks must begin with the same
+    weights. `update(number)` queues the update of a bucket's weights, of the elements that `own` names. With `update`,
+    ranks share the update of large buckets, whose gradients must be sent in their own type.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class Buckets:
         self._home = {weight: bucket for bucket in self._buckets for weight in bucket.views}
         self._at = {weight.data_ptr(): weight for weight in self._weights}
         self._way: ByNccl | ByGloo = ByNccl(team) if self._weights[0].is_cuda else ByGloo(team)
-        self._streams: list[Any] = []  # on which gradients are made whose makers say so, before autograd does
+        self._streams: list[Any] = []  # on which gradients are written that `made` reports
         self._next = 0
-        heard = weakref.WeakMethod(self._accumulated)  # else each would keep the other, and both their memory
+        reference = weakref.WeakMethod(self._accumulated)  # a strong one would make a cycle that keeps the memory
 
         def tell(weight: nn.Parameter) -> None:
-            if (accumulated := heard()) is not None:
+            if (accumulated := reference()) is not None:
                 accumulated(weight)
 
         for weight in self._weights:
@@ -110,33 +111,33 @@ class Buckets:
 
     @property
     def sizes_bytes(self) -> list[int]:
-        """What each bucket sends, in the order of sending."""
+        """Bytes of each bucket, in the order of sending."""
         return [bucket.flat.nbytes for bucket in self._buckets]
 
     @property
     def shared_sizes_bytes(self) -> list[int]:
-        """Of those, the ones whose update is shared out."""
+        """Bytes of each bucket whose update is shared, in the order of sending."""
         return [bucket.flat.nbytes for bucket in self._buckets if bucket.is_shared]
 
     @property
     def own(self) -> dict[int, tuple[int, int]]:
-        """Of each weight whose update is shared out, by its index: the elements from … to in memory that are ours."""
+        """For each weight whose update is shared, by index: the elements (first, end) in memory order of this rank."""
         shared = ((index, self._home[self._weights[index]]) for part in self.parts for index in part)
         return {index: home.own_of(self._weights[index]) for index, home in shared if home.is_shared}
 
     @torch.no_grad()
     def whole(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """One tensor a weight, each like its weight, of which every rank has its own share: put together."""
+        """Return one whole tensor a weight, put together from the ranks' shares. All ranks must call this together."""
         together = list(values)
         for index, (first, last) in self.own.items():
             made = torch.zeros_like(values[index])
             in_memory(made)[first:last] = in_memory(values[index])[first:last]
-            dist.all_reduce(made, group=self._team.work)  # each element is one rank's and zeros: no rounding
+            dist.all_reduce(made, group=self._team.work)  # one rank has the element, the others 0: no rounding
             together[index] = made
         return together
 
     def begin(self) -> None:
-        """Before a backward pass: nothing has come yet."""
+        """Mark every gradient as missing, before a backward pass."""
         self._streams.clear()
         self._next = 0
         self._way.forget()
@@ -144,7 +145,7 @@ class Buckets:
             bucket.missing, bucket.in_use, bucket.is_sent = set(bucket.views), set(bucket.views), False
 
     def place_of(self, weight: torch.Tensor) -> torch.Tensor | None:
-        """Where to write the gradient of this weight, so that nobody has to copy it; None where it is rounded first."""
+        """Return where to write this weight's gradient without a copy; None if it is rounded first or in no bucket."""
         own = self._at.get(weight.data_ptr())
         if own is None:
             return None
@@ -152,13 +153,13 @@ class Buckets:
         return view.detach() if view.dtype == weight.dtype else None
 
     def made(self, weight: torch.Tensor, stream: Any) -> None:
-        """The gradient of this weight is being written to its place, on that stream."""
+        """Note that `stream` writes the gradient of this weight to its place."""
         if stream not in self._streams:
             self._streams.append(stream)
         self._arrived(self._at[weight.data_ptr()])
 
     def _accumulated(self, weight: nn.Parameter) -> None:
-        """Autograd has the gradient of a weight: what reads the weight on the way back is queued too."""
+        """Note that autograd has a weight's gradient: all work of the backward pass that reads the weight is queued."""
         bucket = self._home[weight]
         if weight in bucket.missing or weight not in bucket.in_use:
             self._arrived(weight)
@@ -174,7 +175,7 @@ class Buckets:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Queue all whose turn it is. Every rank does so in one order: bucket by bucket, each to its end."""
+        """Queue all exchanges whose turn it is. Every rank keeps one order: bucket by bucket, each to its end."""
         while self._next < len(self._buckets):
             bucket = self._buckets[self._next]
             if bucket.missing:
@@ -191,15 +192,15 @@ class Buckets:
             self._next += 1
 
     def arriving(self) -> Iterator[int]:
-        """After the backward pass: the number of each bucket, once the gradients in it are the team's mean.
+        """Yield the number of each bucket, after the backward pass, once its gradients are the team's mean.
 
-        On a GPU that is so for what is queued next on the current stream. Of what is shared out, whose weights are new
-        by then, no number is given. GateError for weights without a gradient.
+        On a GPU, this holds for work that is queued next on the current stream. Buckets whose update is shared have new
+        weights by then and are not yielded. Raise GateError for weights without a gradient.
         """
         if names := sorted(self._names[weight] for bucket in self._buckets for weight in bucket.missing):
             raise GateError(f"{len(names)} weights got no gradient that could be averaged, {names[0]} first")
         if self._next < len(self._buckets):
-            raise RuntimeError(f"autograd has not accumulated all gradients of bucket {self._next}, which were made")
+            raise RuntimeError(f"autograd has not accumulated all gradients of bucket {self._next}, which was sent")
         for number, bucket in enumerate(self._buckets):
             self._way.wait(number)
             bucket.scatter()
@@ -207,6 +208,6 @@ class Buckets:
                 yield number
 
     def wait(self) -> None:
-        """Until all gradients are the team's mean."""
+        """Wait until all gradients are the team's mean."""
         for _ in self.arriving():
             pass

@@ -1,4 +1,4 @@
-"""The images from which INT8's ranges are found: the Dell paper's protocol, on images that are never scored."""
+"""Choose the images from which INT8's ranges are found: the Dell paper's protocol, on images that are never scored."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ BATCHES, IMAGES = 50, 25  # Dell V100, section V: 50 batches of 25 images
 
 
 def protocol(data: DataSet) -> str:
-    """Which images these are, in a record's words."""
+    """Return which images these are, in a record's words."""
     of = "images of the validation set that are not scored" if data.validation_only else "training images"
     return f"{BATCHES} batches of {IMAGES} {of}, spread evenly over the split"
 
 
 def facts_of(batches: list[torch.Tensor], data: DataSet) -> dict[str, Any]:
-    """What a record says of them."""
+    """Return a record's facts on the calibration batches."""
     return {"batches": len(batches), "images": sum(map(len, batches)), "protocol": protocol(data)}
 
 
 def calibration_batches(trial: Trial, data: DataSet) -> list[torch.Tensor]:
-    """Float32 batches (25, 3, image_px, image_px) of training images, normalised as the trial's, on its device.
+    """Return float32 batches (25, 3, image_px, image_px) of training images, normalised, on the trial's device.
 
-    They are spread evenly over the training split, whatever its order; a split of fewer images gives each once.
+    The images are spread evenly over the training split, whatever its order. A smaller split gives each image once.
     """
     prepare = Preparation(
         device=torch.device(trial.device),

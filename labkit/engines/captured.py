@@ -1,7 +1,7 @@
-"""A whole training step as one CUDA graph: one launch a step instead of hundreds.
+"""Capture a whole training step as one CUDA graph: one launch a step instead of hundreds.
 
-The step's batch, gradients, weights and losses keep their addresses, so everything that it uses must live as long as
-the graph does: the caller keeps the loader and the training.
+The step's batch, gradients, weights and losses keep their addresses. Everything that the step uses must live as long as
+the graph: the caller keeps the loader and the training.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Act = Callable[[], None]
 def record(
     feed: Act, body: Act, *, before: Act, generators: Iterable[torch.Generator] = ()
 ) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of `body`, and the allocator's peak in bytes while it was recorded: a replay allocates nothing.
+    """Return a CUDA graph of `body`, and the allocator's peak in bytes while recording; a replay allocates nothing.
 
-    `feed` comes before each run of the body, `before` before the recording. The generators draw within the graph.
+    `feed` runs before each run of `body`, and `before` runs before the recording. `generators` draw within the graph.
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(priority=-1)
     for generator in generators:
@@ -37,7 +37,7 @@ def record(
     torch.cuda.synchronize()
     before()
     torch.cuda.reset_peak_memory_stats()
-    # Other threads (a streaming loader's) may go on using the device meanwhile.
+    # Other threads (a streaming loader's) may use the device during the capture.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         body()
     memory_bytes = torch.cuda.max_memory_allocated()
@@ -46,7 +46,7 @@ def record(
 
 
 class CapturedStep:
-    """Loads a batch, trains on it and adds up its loss, in one launch once `capture()` was called."""
+    """A step that loads a batch, trains on it and adds up its loss, in one launch after `capture()`."""
 
     def __init__(self, training: Training, batch: StaticBatch) -> None:
         self._training, self.batch, self.kind = training, batch, batch.kind
@@ -57,44 +57,44 @@ class CapturedStep:
 
     @property
     def images(self) -> torch.Tensor:
-        """Images of the last step; the next one overwrites them."""
+        """Images of the last step; the next step overwrites them."""
         return self.batch.images
 
     @property
     def labels(self) -> torch.Tensor:
-        """Labels of the last step; the next one overwrites them."""
+        """Labels of the last step; the next step overwrites them."""
         return self.batch.labels
 
     def peek(self) -> Batch:
-        """The next batch, without training on it; the next one overwrites it."""
+        """Return the next batch without training on it; the batch after it overwrites it."""
         return self.batch.next_batch()
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch, and forget the losses."""
         self.batch.rewind()
         self.take_losses()
 
     def take_losses(self) -> torch.Tensor:
-        """Mean loss of the steps since the last call; not a number when there were none."""
+        """Return the mean loss, on the device, of the steps since the last call; NaN if there were none."""
         mean = self._loss_sum / (self._steps or torch.nan)
         self._loss_sum.zero_()
         self._steps = 0
         return mean
 
     def _body(self) -> None:
-        """Everything that a step does on the device."""
+        """Queue everything that a step does on the device."""
         self.batch.load()
         self._loss_sum += self._training.update(self.batch.images, self.batch.labels)
 
     def warm_up(self) -> None:
-        """One step outside of any graph: what an engine compiles, it compiles now."""
+        """Run one step outside a graph: an engine that compiles does so now."""
         self.batch.feed()
         self._body()
         torch.cuda.synchronize()
 
     def capture(self) -> None:
-        """Record the step. The warm-up steps before it change weights: restart the training and rewind the batch."""
-        forget, generators = self._training.optimizer.zero_grad, self.batch.generators()  # gradients are made anew
+        """Record the step. Its warm-up steps change weights: restart the training and rewind the batch afterwards."""
+        forget, generators = self._training.optimizer.zero_grad, self.batch.generators()  # the graph makes new ones
         self._graph, self.memory_bytes = record(self.batch.feed, self._body, before=forget, generators=generators)
         self._training.bind()
 

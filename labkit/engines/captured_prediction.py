@@ -1,4 +1,4 @@
-"""A whole prediction as one CUDA graph: one launch a batch instead of hundreds, and one for its images."""
+"""Capture a whole prediction as one CUDA graph: one launch a batch instead of hundreds, and one to copy its images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.engines.captured import record
 
 
 class CapturedPrediction:
-    """Copies the pool's next batch to where the graph reads it, and replays. `body(batch)` gives the logits."""
+    """A prediction that copies the pool's next batch to the graph's input and replays. `body(batch)` returns logits."""
 
     def __init__(self, body: Callable[[torch.Tensor], torch.Tensor], pool: Pool) -> None:
         self._body, self._pool = body, pool
@@ -21,8 +21,8 @@ class CapturedPrediction:
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Record the prediction. Batches before it are taken from the pool: rewind it."""
-        # Trying algorithms has taken memory, which is given back before the peak is read.
+        """Record the prediction. The warm-up takes batches from the pool: rewind it afterwards."""
+        # The choice of algorithms took memory: give it back before the peak is measured.
         self._graph, self.memory_bytes = record(self._feed, self._predict, before=torch.cuda.empty_cache)
 
     def _feed(self) -> None:
@@ -32,12 +32,12 @@ class CapturedPrediction:
         self._logits = self._body(self._batch)
 
     def __call__(self) -> torch.Tensor:
-        """Queue one prediction of the pool's next batch; the logits are overwritten by the next."""
+        """Queue one prediction of the pool's next batch and return its logits; the next prediction overwrites them."""
         return self.of(next(self._pool))
 
     @torch.inference_mode()
     def of(self, batch: torch.Tensor) -> torch.Tensor:
-        """The same of a batch like the pool's."""
+        """Queue one prediction of `batch`, shaped like the pool's; return its logits, which the next one overwrites."""
         assert self._graph is not None, "call capture() first"
         self._batch.copy_(batch, non_blocking=True)
         self._graph.replay()

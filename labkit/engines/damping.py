@@ -1,11 +1,11 @@
-"""Weaken what magnifies rounding at a network's initial weights, so that two ways to compute one step can be compared.
+"""Weaken what magnifies rounding at a network's initial weights, so that two ways to compute a step can be compared.
 
-Residual branches of a ResNet add up, and each magnifies the rounding of those before: their last normalisation is
-scaled down. Chains of convolution, batch norm and ReLU (GoogLeNet, both Inceptions) magnify rounding too, since it
-decides whether a value near zero is on or off, and torchvision begins them with weights so small that one step turns
-them about: with noise of one part in ten million on the weights, three steps of GoogLeNet at 224 px differed by half of
-their change, of Inception-v3 at 299 px by 0.8 of it. So their convolutions get He's spread, and most of their ReLUs
-stay open: the same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
+Residual branches of a ResNet add up, and each branch magnifies the rounding of those before: their last normalisation
+is scaled down. Chains of convolution, batch norm and ReLU (GoogLeNet, both Inceptions) magnify rounding too, since
+rounding decides whether a value near zero is on or off. torchvision initialises them so small that one step turns them
+about. With noise of one part in ten million on the weights, three steps of GoogLeNet at 224 px differed by half of
+their change. At 299 px, those of Inception-v3 differed by 0.8 of it. So their convolutions get He's spread, and most
+ReLUs stay open. The same noise then makes 0.1 % and 0.8 %, and a missing ReLU still 24 % and 65 % (on a CPU, in FP32).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 DAMPING = 0.05
-SCALE, SHIFT = 0.7, 1.0  # of the chains' batch norms: one value in thirteen lies below zero
+SCALE, SHIFT = 0.7, 1.0  # of the chains' batch norms: one value in thirteen is then below zero
 _LAST_OF_BOTTLENECK = re.compile(r"layer\d+\.\d+\.bn3\.weight")
 _CHAINED = re.compile(r"(?:.*\.)?(conv\.weight|bn\.weight|bn\.bias)")  # torchvision's BasicConv2d
 
@@ -39,8 +39,8 @@ def damp(model: nn.Module, factor: float = DAMPING) -> None:
 def calm(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
     """Weaken residual branches and chains of convolutions, in place, for steps that are compared and then undone.
 
-    `weights` are the model's own as its optimiser sees them, in FP32 and in the order of its parameters: where the
-    model computes with rounded ones, both follow.
+    `weights` are the model's weights as its optimiser holds them, in FP32 and in the order of its parameters. If the
+    model computes with rounded weights, both are changed.
     """
     import torch
 
@@ -53,7 +53,7 @@ def calm(model: nn.Module, weights: Sequence[torch.Tensor]) -> None:
 
 
 def calmed(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of arrays under PyTorch's names, of networks whose branches have three convolutions."""
+    """Return `weights` (arrays by PyTorch's names), weakened as by `calm`; branches must have three convolutions."""
     return {
         name: value * value.dtype.type(DAMPING) if _LAST_OF_BOTTLENECK.fullmatch(name) else _of_chain(name, value)
         for name, value in weights.items()
@@ -61,11 +61,11 @@ def calmed(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_chain(name: str, value: Any) -> Any:
-    """What a tensor or an array of a chain becomes; others as they are."""
-    found = _CHAINED.fullmatch(name)
-    if found is None:
+    """Return the weakened value of a chain's tensor or array; return any other as it is."""
+    match = _CHAINED.fullmatch(name)
+    if match is None:
         return value
-    if found[1] == "conv.weight":
+    if match[1] == "conv.weight":
         he = math.sqrt(2 / math.prod(value.shape[1:]))  # He et al. 2015, arXiv:1502.01852
         return value * (he / float(value.std()))
-    return value * 0 + (SCALE if found[1] == "bn.weight" else SHIFT)
+    return value * 0 + (SCALE if match[1] == "bn.weight" else SHIFT)

@@ -1,8 +1,8 @@
-"""How the gradients of several ranks become their mean: by DistributedDataParallel, by our own buckets, by hand.
+"""Average the gradients of several ranks: by DistributedDataParallel, in labkit's own buckets, or by hand.
 
-DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. So do ours
-(`buckets`), in steps that are compiled or captured. By hand, each gradient is sent after the whole backward pass: slow,
-but nothing can be out of step, so the others are held against it.
+DistributedDataParallel sends a bucket of gradients as soon as it is full, while the backward pass goes on. labkit's
+buckets (`buckets`) do the same in compiled or captured steps. By hand, each gradient is sent after the whole backward
+pass. This is slow, but no gradient can be out of step, so the other two are compared with it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Exchange = Literal["overlapped", "by hand"]
 
 
 def in_buckets(trial: Trial) -> bool:
-    """Whether a trial's gradients go in our own buckets: in those of DistributedDataParallel goes the plain loop."""
+    """Return whether a trial's gradients go in labkit's buckets; the eager loop's go in DistributedDataParallel's."""
     return trial.engine != "eager"
 
 
 def overlapped(model: nn.Module, team: Team, gradient_precision: str = "fp32") -> nn.Module:
-    """The model, whose gradients every backward pass averages over the team. The weights of rank 0 go to all.
+    """Return the model, wrapped so that every backward pass averages its gradients over the team.
 
-    Each rank keeps running statistics of its own, as is usual; the graph must not change from step to step. Gradients
-    are sent and added up in `gradient_precision`.
+    Rank 0's weights go to all ranks. Each rank keeps its own running statistics, as is usual. The autograd graph must
+    not change from step to step. Gradients are sent and added up in `gradient_precision`.
     """
     parallel = nn.parallel.DistributedDataParallel(
         model, process_group=team.work, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
@@ -52,19 +52,19 @@ def average_gradients(model: nn.Module, team: Team) -> None:
 
 
 def bytes_to_send(model: nn.Module, team: Team, *, gradient_precision: str = "fp32", averaged: bool = True) -> int:
-    """Bytes that a rank must send in a step, so that all have what they need of each other's gradients.
+    """Return the bytes that a rank must send in a step so that each rank has the gradients that it needs.
 
-    Averaged in a ring of n ranks: 2 (n - 1) / n of its gradients (Patarasuk and Yuan 2009). Else each rank needs the
-    gradients of every other one as they are.
+    To average in a ring of n ranks, a rank sends 2 (n - 1) / n of its gradients (Patarasuk and Yuan 2009). Without
+    averaging, each rank needs the unchanged gradients of every other rank.
     """
     widest = 4 if gradient_precision == "fp32" else 2
     own: int = sum(weight.numel() * min(weight.element_size(), widest) for weight in model.parameters())
-    others = team.size - 1
-    return 2 * own * others // team.size if averaged else own * others
+    peers = team.size - 1
+    return 2 * own * peers // team.size if averaged else own * peers
 
 
 def check_same_everywhere(values: Sequence[torch.Tensor], team: Team) -> None:
-    """GateError where the ranks' weights differ: each would train a network of its own."""
+    """Raise GateError if the ranks' weights differ by their sums: each rank would train a network of its own."""
     sums = team.gather([float(value.double().sum()) for value in values])
     for rank, of_rank in enumerate(sums):
         if of_rank != sums[0]:

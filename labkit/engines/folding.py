@@ -1,4 +1,4 @@
-"""Fold batch norm into the convolution before it: in inference it is a fixed scale and shift."""
+"""Fold batch norm into the convolution before it: in inference, batch norm is a fixed scale and shift."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from torch.nn.utils import fuse_conv_bn_eval
 
 @torch.no_grad()
 def fold_batch_norm(model: nn.Module) -> int:
-    """Replace each batch norm that stands next to a convolution in its module, in place; how many were folded.
+    """Fold each batch norm that stands after a convolution in its module, in place. Return how many were folded.
 
-    The model is in evaluation mode with FP32 weights. In torchvision's networks the normalisation that stands next to a
-    convolution is the one that follows it; whoever folds compares the outputs with those before.
+    The model must be in evaluation mode with FP32 weights. Modules count as neighbours in the order of definition: in
+    torchvision's networks, a batch norm next to a convolution also follows it in the forward pass. Callers compare the
+    outputs with those before.
     """
     folded = 0
     before: tuple[str, nn.Module] | None = None

@@ -1,20 +1,20 @@
-"""Does a tuned step compute what the plain one computes? A few steps of both, from the same weights.
+"""Correctness check: does a tuned step compute what the baseline step computes? Compares a few steps of both.
 
-plain    eager, FP32 weights, PyTorch's own SGD; in the trial's own precision (autocast) and memory format
-tuned    whatever the trial's engine and optimiser make of it; DataParallel, beside the batch's parts on one device
+baseline    eager, FP32 weights, PyTorch's own SGD; in the trial's own precision (autocast) and memory format
+tuned       the trial's own engine and optimiser; DataParallel is compared with the batch's parts on one device
 
-The gate compares what each step read, its loss, how far every weight moved, and every running mean and variance. Both
-draw the same dropout, since both start from one state of the random generator.
+Both start from the same weights. The gate compares what each step read, its loss, how far every weight moved, and every
+running mean and variance. Both draw the same dropout, since both start from one state of the random generator.
 
-At its initial weights a ResNet on 32x32 images magnifies rounding: on an H200 the first gradients of plain BF16 and
-plain FP32 differ by 1.2 of their norm, two random directions by 1.4. So the gate weakens what magnifies rounding, in
-both (`damping`), and takes small steps. Rounding to BF16 then changed no weight's gradient by more than 0.35 of its
-norm (ResNet-18, 50 and 152, on a CPU); a gradient that is missing, of another batch or of the wrong sign is 1 and more
+At its initial weights a ResNet on 32x32 images magnifies rounding. On an H200, the first gradients of baseline BF16 and
+baseline FP32 differ by 1.2 of their norm, two random directions by 1.4. So the gate weakens in both what magnifies
+rounding (`damping`), and takes small steps. Rounding to BF16 then changed no weight's gradient by more than 0.35 of its
+norm (ResNet-18, 50 and 152, on a CPU). A gradient that is missing, of another batch or of the wrong sign is 1 and more
 away. Weight decay stays below any tolerance: the update has a test of its own.
 
-Few images that are much alike (the digits, 32 a device) magnify rounding all the same: plain BF16 is then up to 0.5 of
-the change from plain FP32. So a step in a narrow precision that is beyond the tolerances is held against FP32, beside
-the plain step of its own precision (`compare_beside_exact`), and may be about as far from FP32 as that step is.
+A few similar images (the digits, 32 a device) still magnify rounding: baseline BF16 is then up to 0.5 of the change
+from baseline FP32. So a step in a narrow precision beyond the tolerances is compared with FP32, beside the baseline
+step of its own precision (`compare_beside_exact`). It may be about as far from FP32 as that step.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from labkit.errors import GateError
 
 STEPS = 3
 LEARNING_RATE = 1e-3
-NEGLIGIBLE = 1e-5  # of the whole change: a weight that moves less is not judged on its own
-# Limits beside FP32, relative to how far the plain steps of the trial's precision are from it.
-TOO_ROUGH = 0.6  # plain steps that are further away tell nothing
-FURTHER, EACH_FURTHER = 1.6, 2.0  # how much further the tuned steps may be: all weights, each weight or statistic
-MISSING = 0.95  # the most of a single weight: without its gradient it is 1 away
-STATISTIC = 0.25  # what a statistic may always be off by
-OF_ANOTHER_SIZE = 0.25  # how much more or less all weights may move
-FIRST_LOSS = 1.5  # times the usual tolerance, of the loss that no update has touched
-OF_LOSS = 0.05  # of the weights' difference, for later losses: two roundings may happen to give one loss
+NEGLIGIBLE = 1e-5  # of the whole change: a weight that moves less is not judged alone
+# Limits of distances from FP32, relative to the distance of the baseline steps in the trial's precision.
+TOO_ROUGH = 0.6  # baseline steps that are further from FP32 are no measure
+FURTHER, EACH_FURTHER = 1.6, 2.0  # times as far as the baseline: all weights, each weight or statistic
+MISSING = 0.95  # the highest limit of a single weight: without its gradient it is 1 away
+STATISTIC = 0.25  # the lowest limit of a statistic
+OF_ANOTHER_SIZE = 0.25  # how much further, or less far, all weights may move
+FIRST_LOSS = 1.5  # times the usual tolerance, for the loss before any update
+OF_LOSS = 0.05  # of the weights' difference, for later losses: two roundings may give the same loss by chance
 
 Step = Callable[[], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What a few steps did: the losses, what each read, every weight's change and every running statistic's (FP32)."""
+    """Results of a few steps: losses, what each step read, and changes of every weight and running statistic (FP32)."""
 
     losses: list[float]
     seen: list[torch.Tensor]
@@ -59,15 +59,15 @@ class Trace:
 
 
 def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
-    """Run a few steps of a training that is at its beginning; `one_step` gives loss, images and labels.
+    """Run a few steps of a training at its beginning and return their trace. `one_step` returns loss, images, labels.
 
-    Nothing waits for the device between the steps, so a step that overwrites what the last still reads is found.
+    Nothing waits for the device between the steps. So the gate finds a step that overwrites what the step before reads.
     """
     torch.manual_seed(seed)
     calm(training.model, training.masters())
     training.set_learning_rate(LEARNING_RATE)
     before = _on_host(training)
-    # Several devices would draw dropout from random numbers of their own, so nothing is dropped there.
+    # With several devices, each would draw its own random numbers for dropout, so nothing is dropped there.
     several = training.trial.parallel == "one_process"
     dropouts = [layer for layer in training.model.modules() if several and isinstance(layer, nn.Dropout)]
     for layer in dropouts:
@@ -86,17 +86,17 @@ def trace(training: Training, one_step: Step, *, seed: int) -> Trace:
 
 
 def _on_host(training: Training) -> list[list[torch.Tensor]]:
-    """Weights and running statistics, where they take nothing from the device whose memory is reported."""
+    """Return copies of weights and statistics on the host, since the device's peak memory is reported."""
     both = (training.weights(), training.statistics())
     return [[value.detach().to("cpu", copy=True) for value in values] for values in both]
 
 
 @dataclass(frozen=True)
 class Differences:
-    """How far one trace is from another, relative to the other: each loss, and the weights' changes.
+    """Distances of a trace from a reference trace, relative to the reference; also limits of such distances.
 
-    `change` is the norm of the difference over the norm of the change, of all weights together. `weights` and
-    `statistics` have the same of each alone, None where it hardly moves. `size` is the ratio of both norms.
+    `change` is the norm of the difference over that of the reference's change, of all weights together. `weights` and
+    `statistics` have the same of each alone, None where it hardly moves. `size` is the ratio of both changes' norms.
     """
 
     losses: list[float]
@@ -106,7 +106,7 @@ class Differences:
     size: float
 
     def furthest(self, limits: Differences) -> dict[str, Difference]:
-        """Of losses, of all weights together and of single values, the difference that is the most of its own limit."""
+        """Return the differences of losses, of all weights and of single values that use most of their limits."""
         of_weights = _furthest("change of a single weight", self.weights, limits.weights)
         of_statistics = _furthest("change of a running statistic", self.statistics, limits.statistics)
         return {
@@ -116,12 +116,12 @@ class Differences:
         }
 
     def within(self, tolerance: Tolerance) -> bool:
-        """Whether nothing is further than tolerated. A difference that is not a number is."""
-        return all(found <= most for _, found, most in self.furthest(_alike(self, tolerance)).values())
+        """Return whether no difference exceeds the tolerance; NaN exceeds it."""
+        return all(difference <= most for _, difference, most in self.furthest(_alike(self, tolerance)).values())
 
 
 def _alike(found: Differences, tolerance: Tolerance) -> Differences:
-    """The same limit for every loss, and another for every weight and statistic."""
+    """Return the tolerance as limits: one for every loss, one for all weights, one for every weight and statistic."""
     losses = [tolerance.loss] * len(found.losses)
     weights, statistics = ([tolerance.worst] * len(values) for values in (found.weights, found.statistics))
     return Differences(losses, tolerance.change, [*weights], [*statistics], size=math.nan)
@@ -129,24 +129,24 @@ def _alike(found: Differences, tolerance: Tolerance) -> Differences:
 
 def _furthest(what: str, found: Sequence[float | None], limits: Sequence[float | None]) -> Difference:
     pairs = zip(found, limits, strict=True)
-    judged = [(what, one, most) for one, most in pairs if one is not None and most is not None]
+    judged = [(what, difference, most) for difference, most in pairs if difference is not None and most is not None]
     return max(judged, key=_share, default=(what, 0.0, MISSING))
 
 
 def _share(difference: Difference) -> float:
-    """Of its limit; a difference that is not a number comes before all others."""
-    _, found, most = difference
-    return math.inf if math.isnan(found) else found / most
+    """Return the difference as a share of its limit; infinity for NaN, so that NaN comes before all others."""
+    _, size, most = difference
+    return math.inf if math.isnan(size) else size / most
 
 
 def differences(plain: Trace, tuned: Trace) -> Differences:
-    """How far the tuned steps are from the plain ones.
+    """Return how far the tuned steps are from the baseline steps.
 
-    GateError where no rounding can be the reason: a step read other images, a loss is not finite, a weight stood still.
+    Raise GateError where rounding is no reason: a step read other images, a loss is not finite, a weight stood still.
     """
     check_what_was_read({"images": plain.seen}, {"images": tuned.seen}, "step")
     if not all(map(math.isfinite, [*plain.losses, *tuned.losses])):
-        raise GateError(f"losses are not finite: plain {_shown(plain.losses)}, tuned {_shown(tuned.losses)}")
+        raise GateError(f"losses are not finite: baseline {_shown(plain.losses)}, tuned {_shown(tuned.losses)}")
     pairs = zip(plain.changes, tuned.changes, strict=True)
     if still := sum(bool(p.any()) and not t.any() for p, t in pairs):
         raise GateError(f"{still} of {len(plain.changes)} weights did not move in {len(tuned.losses)} tuned steps")
@@ -165,54 +165,54 @@ def _differences(plain: Trace, tuned: Trace) -> Differences:
 
 
 def compare(plain: Trace, tuned: Trace, precision: str, found: Differences | None = None) -> dict[str, Any]:
-    """The differences beside their tolerances; GateError when a step read other images or computed something else.
+    """Return the differences with their tolerances. Raise GateError if a step read other images or exceeds a tolerance.
 
-    `found` are the two's differences where they are known already: of large networks they take a while.
+    `found` are the differences of the two traces if they are known already: they take a while for large networks.
     """
     found = found or differences(plain, tuned)
-    return _judge(found, _alike(found, TOLERANCES[precision]), "the plain one's", plain, tuned)
+    return _judge(found, _alike(found, TOLERANCES[precision]), "the baseline's", plain, tuned)
 
 
 def compare_beside_exact(exact: Trace, plain: Trace, tuned: Trace, precision: str) -> dict[str, Any]:
-    """The same against plain FP32: each value may differ about as much as the plain step of the trial's precision does.
+    """Compare with baseline FP32: a value may differ about as much as in the baseline step of the trial's precision.
 
-    Of ResNet-18 on digits at batch 16 to 64, BF16 with other last digits (images of other rounding, or compiled) was
-    0.6 to 1.6 times as far from FP32 as plain BF16 and its weights moved 0.9 to 1.2 times as far (69 trainings, on a
-    CPU). Not found are rates 0.76 to 1.24 times as high, a momentum of 0.8 and a wrong label; found are half the rate,
-    a forgotten momentum, and a layer's gradient that is small, lost or of another sign.
+    For ResNet-18 on digits at batch 16 to 64, BF16 with other last digits (images of other rounding, or compiled) was
+    0.6 to 1.6 times as far from FP32 as baseline BF16. Its weights moved 0.9 to 1.2 times as far (69 trainings, on a
+    CPU). The comparison misses rates 0.76 to 1.24 times as high, a momentum of 0.8 and a wrong label. It finds half the
+    rate, a forgotten momentum, and a layer's gradient that is small, lost or of another sign.
     """
     if not all(map(math.isfinite, exact.losses)):
         raise GateError(f"the losses of plain FP32 are not finite: {_shown(exact.losses)}")
     own, found, tolerance = _differences(exact, plain), _differences(exact, tuned), TOLERANCES[precision]
     if not own.change <= TOO_ROUGH:
         raise GateError(
-            f"rounding to {precision.upper()} alone moves the plain steps by {own.change:.2g} of what they change, so "
-            f"nothing tells whether the tuned ones are right: take more images a device, or FP32"
+            f"rounding to {precision.upper()} alone moves the baseline steps by {own.change:.2g} of their change, so "
+            f"the tuned steps cannot be judged: take more images a device, or FP32"
         )
     if not abs(found.size / own.size - 1) <= OF_ANOTHER_SIZE:
         raise GateError(
-            f"in {STEPS} steps the checked engine's weights move {found.size / own.size:.2g} times as far as the plain "
-            f"one's, more than {OF_ANOTHER_SIZE:.0%} off"
+            f"in {STEPS} steps the checked engine's weights move {found.size / own.size:.2g} times as far as the "
+            f"baseline's, more than {OF_ANOTHER_SIZE:.0%} off"
         )
-    first, *later = own.losses  # no weight has moved before the first
+    first, *later = own.losses  # before the first loss no weight has moved
     losses = [max(FIRST_LOSS * tolerance.loss, first)]
     losses += [max(tolerance.loss, FURTHER * step, OF_LOSS * own.change) for step in later]
     change, always = max(tolerance.change, FURTHER * own.change), min(STATISTIC, tolerance.worst)
-    # A weight of which rounding alone leaves nothing is judged with all others only.
+    # A weight whose change rounding alone destroys is judged only together with all weights.
     weights = [
-        None if one is None or one >= MISSING else max(tolerance.worst, min(EACH_FURTHER * one, MISSING))
-        for one in own.weights
+        None if distance is None or distance >= MISSING else max(tolerance.worst, min(EACH_FURTHER * distance, MISSING))
+        for distance in own.weights
     ]
-    statistics = [None if one is None else max(always, EACH_FURTHER * one) for one in own.statistics]
+    statistics = [None if distance is None else max(always, EACH_FURTHER * distance) for distance in own.statistics]
     limits = Differences(losses, change, weights, statistics, size=math.nan)
-    facts = _judge(found, limits, "the plain one's in FP32", exact, tuned)
+    facts = _judge(found, limits, "the baseline's in FP32", exact, tuned)
     return facts | {"against": "plain FP32", "rounding_difference": own.change}
 
 
 def _judge(found: Differences, limits: Differences, whose: str, plain: Trace, tuned: Trace) -> dict[str, Any]:
     losses = f"losses {_shown(tuned.losses)} against {_shown(plain.losses)}"
-    said = f"in {STEPS} steps ({losses}) the checked engine's {{}} differs from {whose}"
-    return {"steps": STEPS, **checked(said, found.furthest(limits), "it")}
+    sentence = f"in {STEPS} steps ({losses}) the checked engine's {{}} differs from {whose}"
+    return {"steps": STEPS, **checked(sentence, found.furthest(limits), "it")}
 
 
 def _norms(changes: Sequence[torch.Tensor]) -> list[float]:
@@ -224,7 +224,7 @@ def _apart(plain: Sequence[torch.Tensor], tuned: Sequence[torch.Tensor]) -> list
 
 
 def _each(plain: Sequence[torch.Tensor], tuned: Sequence[torch.Tensor], least: float) -> list[float | None]:
-    """Each difference relative to its own plain change; None of those that changed by no more than `least`."""
+    """Return each difference relative to its own baseline change; None for changes of no more than `least`."""
     apart = zip(_apart(plain, tuned), _norms(plain), strict=True)
     return [None if norm <= least else difference / norm for difference, norm in apart]
 
@@ -232,12 +232,12 @@ def _each(plain: Sequence[torch.Tensor], tuned: Sequence[torch.Tensor], least: f
 def check_what_was_read(
     plain: Mapping[str, Sequence[torch.Tensor]], tuned: Mapping[str, Sequence[torch.Tensor]], step: str
 ) -> None:
-    """GateError where a step (or iteration) read something else than the plain one's, or all of them read the same."""
+    """Raise GateError if a step (or iteration) read other values than the baseline's, or all steps read the same."""
     for what, expected in plain.items():
         seen = tuned[what]
         for number, pair in enumerate(zip(expected, seen, strict=True), start=1):
             if not torch.equal(*pair):
-                raise GateError(f"{step} {number} of the checked engine read other {what} than the plain one's")
+                raise GateError(f"{step} {number} of the checked engine read other {what} than the baseline's")
         if len(seen) > 1 and all(torch.equal(seen[0], later) for later in seen[1:]):
             raise GateError(f"every {step} read the same {what}: they are not fresh")
 

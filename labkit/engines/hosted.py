@@ -11,7 +11,7 @@ from labkit.engines.training import Training
 
 
 class HostedStep:
-    """Takes the loader's next batch and trains on it."""
+    """A step that takes the loader's next batch and trains on it."""
 
     def __init__(self, training: Training, loader: AnyLoader) -> None:
         self.kind = loader.kind
@@ -20,20 +20,20 @@ class HostedStep:
         self.images, self.labels = torch.empty(0), torch.empty(0, dtype=torch.int64)  # of the last step
 
     def peek(self) -> Batch:
-        """The next batch, without training on it."""
+        """Return the next batch without training on it."""
         return self.loader.next_batch()
 
     def warm_up(self) -> None:
-        """One step: what an engine compiles, it compiles now."""
+        """Run one step: an engine that compiles does so now."""
         self()
 
     def rewind(self) -> None:
-        """Back to the first batch."""
+        """Go back to the first batch, and forget the losses."""
         self.loader.rewind()
         self.losses = []
 
     def take_losses(self) -> torch.Tensor:
-        """Mean loss of the steps since the last call; not a number when there were none."""
+        """Return the mean loss of the steps since the last call; NaN if there were none."""
         losses, self.losses = self.losses, []
         return torch.stack(losses).float().mean() if losses else torch.tensor(torch.nan)
 

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="no-untyped-def"
-"""SGD for BF16 weights with FP32 masters, all of them in one kernel (CUDA, Triton).
+"""SGD for BF16 weights with FP32 masters: one kernel updates all of them (CUDA, Triton).
 
-Autocast copies every FP32 weight to BF16 in each step and casts each gradient back: for ResNet-50 some 160 launches,
-and the fused optimisers of PyTorch read and write the FP32 weights only. Here convolutions and matrix products hold
-their weights in BF16; the optimiser keeps the FP32 masters and momenta and writes masters, momenta and BF16 weights in
-one pass over a table of addresses. Batch norm keeps FP32 weights, as autocast has it.
+Autocast copies every FP32 weight to BF16 in each step and casts each gradient back: for ResNet-50 some 160 launches.
+PyTorch's fused optimisers read and write only the FP32 weights. Here convolutions and matrix products hold their
+weights in BF16. The optimiser keeps FP32 masters and momenta, and writes masters, momenta and BF16 weights in one pass
+over a table of addresses. Batch norm keeps FP32 weights, as under autocast.
 
-The table holds addresses of gradients, so these must not move: the step has to be captured in a CUDA graph.
+The table holds addresses of gradients, so gradients must not move: the step has to be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class MasterSGD:
     """SGD with momentum and weight decay as `torch.optim.SGD` defines them, over FP32 masters of BF16 weights.
 
     `exact` are the weights before `to_half`, in the model's order. `lr` is a float32 scalar on the device. Capture
-    `step()` together with the backward pass, then call `bind()` once: until then `step()` changes nothing. In parts
-    (`arrange`) it is one kernel each, so that what has come from other devices need not wait for the rest.
+    `step()` together with the backward pass, then call `bind()` once: until then `step()` changes nothing. `arrange`
+    cuts the update into parts of one kernel each, so that gradients from other devices need not wait for the rest.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class MasterSGD:
         self.arrange([range(len(self.weights))])
 
     def arrange(self, parts: Sequence[Sequence[int]], own: Mapping[int, tuple[int, int]] = _ALL) -> None:
-        """Update in these parts from now on: the indexes of each one's weights. ValueError if a weight is left out.
+        """Update in these parts from now on, each the indexes of its weights. Raise ValueError if a weight is left out.
 
-        Of the weights that `own` names only these elements, from … to as they lie in memory: others update the rest.
+        For a weight in `own`, update only the elements (first, end) in memory order: other ranks update the rest.
         """
         if sorted(index for part in parts for index in part) != list(range(len(self.weights))):
-            raise ValueError(f"the parts {parts} are not {len(self.weights)} weights")
+            raise ValueError(f"the parts {parts} do not hold each of {len(self.weights)} weights once")
         pairs = zip(self.weights, self.masters, strict=True)
-        # A weight in FP32 is its own master, also where buckets have moved it.
+        # An FP32 weight is its own master, also after buckets moved it.
         self.masters = [w.detach() if w.dtype == torch.float32 else full for w, full in pairs]
         self._own = {index: own.get(index, (0, weight.numel())) for index, weight in enumerate(self.weights)}
         self._order = [index for part in parts for index in part]
@@ -89,7 +89,7 @@ class MasterSGD:
         self._spans = [(sum(rows[:number]), sum(rows[: number + 1])) for number in range(len(parts))]
 
     def _blocks(self, index: int) -> range:
-        """Where the blocks of a weight begin, counted in elements."""
+        """Return where the blocks of this rank's part of a weight begin, counted in elements."""
         first, last = self._own[index]
         return range(first, last, BLOCK)
 
@@ -99,7 +99,7 @@ class MasterSGD:
             weight.grad = None
 
     def step(self) -> None:
-        """Queue the update."""
+        """Queue the update of all parts."""
         for part in range(len(self._spans)):
             self.step_part(part)
 
@@ -107,14 +107,14 @@ class MasterSGD:
         """Queue the update of one part."""
         first, last = self._spans[part]
         if first == last:
-            return  # others update all of it
+            return  # other ranks update all of it
         rows = self._table[first:last]
         _update[(last - first,)](
             rows, self.lr, self.momentum, self.weight_decay, BLOCK=BLOCK, FIELDS=_FIELDS, num_warps=8
         )
 
     def bind(self) -> None:
-        """Take the addresses that the gradients have now. ValueError where one is laid out unlike its weight."""
+        """Take the gradients' addresses. Raise ValueError if one is laid out unlike its weight, or a weight moved."""
         rows = []
         for index in self._order:
             weight, master, momenta = self.weights[index], self.masters[index], self.momenta[index]
@@ -131,7 +131,7 @@ class MasterSGD:
         self._table[: len(rows)] = torch.tensor(rows, dtype=torch.int64)
 
     def restart(self, exact: Sequence[torch.Tensor]) -> None:
-        """Back to these masters, and to no momentum."""
+        """Set the masters to `exact` and the momenta to zero, in place."""
         for master, full in zip(self.masters, exact[: len(self.masters)], strict=True):
             master.copy_(full)
         for momenta in self.momenta:
@@ -139,7 +139,7 @@ class MasterSGD:
 
 
 def to_half(model: nn.Module) -> None:
-    """Convolutions and matrix products in BF16, all else (batch norm) in FP32."""
+    """Convert convolutions and matrix products to BF16, in place; the rest (batch norm) stays in FP32."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.to(torch.bfloat16)

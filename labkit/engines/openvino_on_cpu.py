@@ -1,17 +1,17 @@
 """OpenVINO on a CPU: a network in FP32, in BF16 where the CPU has it, or in INT8, quantised after training by NNCF.
 
-Weights are quantised per channel and activations per tensor, both symmetric, the activations' ranges from their
-extremes over the calibration images, then biases are corrected (NNCF's defaults). The Dell paper's TensorRT takes
-symmetric ranges too, but chooses them by entropy. On a CPU with AMX or AVX512-VNNI convolutions multiply bytes.
+Weights are quantised per channel and activations per tensor, both symmetrically. Activations' ranges are their extremes
+over the calibration images; then biases are corrected (NNCF's defaults). The Dell paper's TensorRT takes symmetric
+ranges too, but chooses them by entropy. On a CPU with AMX or AVX512-VNNI, convolutions multiply bytes.
 
-Two things that the packages do unasked are switched off here: OpenVINO computes "FP32" in BF16 where the CPU has it,
-and both packages send usage statistics to Google as soon as they are imported.
+This module switches off two defaults: OpenVINO computes "FP32" in BF16 where the CPU has it, and both packages send
+usage statistics to Google as soon as they are imported.
 
-Known limit: where activations between convolutions are signed (no ReLU before a convolution but the first), OpenVINO
-2026.4.1 strayed from what its own rounding in FP32 gives (0.6 against 0.05 of the logits' spread in a network of three
-convolutions). The workbook's networks have a ReLU everywhere.
+Known limit: OpenVINO 2026.4.1 errs where activations between convolutions are signed (no ReLU before a convolution but
+the first). It strayed from the result of its own rounding in FP32 (0.6 against 0.05 of the logits' spread in a network
+of three convolutions). The workbook's networks have a ReLU everywhere.
 
-OpenVINO rather than ONNX Runtime or PyTorch's PT2E: `benchmarks/int8_on_cpu.py` measures what it was chosen by.
+`benchmarks/int8_on_cpu.py` measures why OpenVINO was chosen rather than ONNX Runtime or PyTorch's PT2E.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from labkit.errors import Unsupported
 
 Precision = Literal["fp32", "bf16", "int8"]
 PRECISIONS = get_args(Precision)
-HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}  # of what is not multiplied in bytes
+HINTS = {"fp32": "f32", "bf16": "bf16", "int8": "f32"}  # of layers that do not multiply bytes
 PACKAGES = ("openvino", "nncf")
 MULTIPLYING = ("Convolution", "FullyConnected")  # as OpenVINO names the layers that can be quantised
 
 
 def why_unsupported(precision: Precision = "int8") -> str | None:
-    """The reason, in a sentence without a full stop; None where networks can be predicted in `precision` here."""
+    """Return why networks cannot be predicted in `precision` here, without a full stop; None if they can."""
     needed = PACKAGES if precision == "int8" else PACKAGES[:1]
     if missing := [name for name in needed if not _is_installed(name)]:
         how = f"pip install {' '.join(missing)}"
@@ -55,7 +55,7 @@ def _is_installed(name: str) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that are installed."""
+    """Return the versions of the installed packages."""
     return {name: version(name) for name in PACKAGES if _is_installed(name)}
 
 
@@ -68,7 +68,7 @@ class CompiledNetwork:
         self._request = compiled.create_infer_request()
 
     def __call__(self, images: torch.Tensor | NDArray[np.float32]) -> torch.Tensor:
-        """Logits (batch, classes) in FP32, memory of their own, of float32 images (batch, 3, H, W); else ValueError."""
+        """Return new FP32 logits (batch, classes) of float32 images (batch, 3, H, W); else raise ValueError."""
         pixels = images.numpy() if isinstance(images, torch.Tensor) else images
         wanted = (self.batch, *self.image_shape)
         if pixels.dtype != np.float32 or pixels.shape != wanted:
@@ -76,33 +76,33 @@ class CompiledNetwork:
         return torch.from_numpy(self._request.infer([np.ascontiguousarray(pixels)], share_inputs=True)[0])
 
     def layers(self) -> dict[str, Counter[str]]:
-        """How many layers of each kind that can be quantised multiply in which type, as the plugin compiled them.
+        """Return how many layers of each quantisable kind multiply in which type, as the plugin compiled them.
 
         `{"Convolution": {"u8": 52, "i8": 1}, "FullyConnected": {"u8": 1}}`; the type is the input's.
         """
-        found: dict[str, Counter[str]] = {}
+        counts: dict[str, Counter[str]] = {}
         for operation in self._compiled.get_runtime_model().get_ops():
             facts = operation.get_rt_info()
             kind = facts["layerType"].astype(str)
             if kind in MULTIPLYING:
-                found.setdefault(kind, Counter())[facts["runtimePrecision"].astype(str)] += 1
-        return found
+                counts.setdefault(kind, Counter())[facts["runtimePrecision"].astype(str)] += 1
+        return counts
 
 
 def compile_network(
     model: torch.nn.Module, calibration: Iterable[torch.Tensor], *, precision: Precision, batch: int, threads: int
 ) -> CompiledNetwork:
-    """The network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
+    """Return the network as OpenVINO runs it in `precision` on `threads` cores, `batch` images at a time.
 
-    `calibration` are float32 batches (n, 3, H, W), all of them kept in memory while INT8's ranges are found; of other
-    precisions the first is taken for the images' shape. The model is on the CPU in evaluation mode, and is left as it
-    is. ValueError in training mode or without a calibration batch, Unsupported where a package is missing.
+    `calibration` are float32 batches (n, 3, H, W). INT8 keeps all in memory while it finds ranges; others read the
+    first one's shape. The model is on the CPU in evaluation mode and is not changed. Raise ValueError in training mode
+    or without a calibration batch, Unsupported if a package is missing or the CPU has no BF16.
     """
     if reason := why_unsupported(precision):
         raise Unsupported(reason)
     batches = list(calibration if precision == "int8" else islice(calibration, 1))
     if not batches:
-        raise ValueError("no calibration batch was given: ranges and the images' shape come from them")
+        raise ValueError("no calibration batch was given: give one or more, for ranges and the images' shape")
     network = convert(model, batches[0])
     if precision == "int8":
         network = quantise(network, batches)
@@ -110,19 +110,19 @@ def compile_network(
 
 
 def convert(model: torch.nn.Module, images: torch.Tensor) -> Any:
-    """The model as OpenVINO's network for any number of images (n, 3, H, W) such as these; ValueError in training."""
+    """Return OpenVINO's network for any number of images (n, 3, H, W) like these. Raise ValueError in training mode."""
     if model.training:
         raise ValueError("the model is in training mode: call eval() first, or batch norm would follow the batch")
     openvino = _import_openvino()
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of the tracer, on shapes that it takes for constants
+        warnings.simplefilter("ignore")  # the tracer's, on shapes that it takes for constants
         network = openvino.convert_model(model, example_input=images[:2], input=[-1, *images.shape[1:]])
     _round_pools_down(network)
     return network
 
 
 def compile_converted(network: Any, *, precision: Precision, batch: int, threads: int) -> CompiledNetwork:
-    """OpenVINO's `network`, which gets this batch for good, ready to predict on `threads` cores."""
+    """Set OpenVINO's `network` to this batch for good, and return it compiled to predict on `threads` cores."""
     openvino = _import_openvino()
     image_shape = tuple(side.get_length() for side in list(network.input(0).get_partial_shape())[1:])
     network.reshape([batch, *image_shape])
@@ -132,9 +132,9 @@ def compile_converted(network: Any, *, precision: Precision, batch: int, threads
 
 
 def _round_pools_down(network: Any) -> None:
-    """Write max-pools that round their output's size up as ones that round down and pad the end: the same results.
+    """Replace max-pools that round their output's size up with pools that round down and pad the end: the same results.
 
-    OpenVINO takes no bytes through the former, and what follows one multiplies FP32: 19 of GoogLeNet's 57 convolutions.
+    OpenVINO takes no bytes through pools that round up. Then 19 of GoogLeNet's 57 convolutions multiply FP32.
     """
     from openvino import opset1
 
@@ -152,14 +152,14 @@ def _round_pools_down(network: Any) -> None:
 
 
 def quantise(network: Any, batches: list[torch.Tensor]) -> Any:
-    """A copy of OpenVINO's `network` that rounds what enters its convolutions and matrix products to 8 bits."""
+    """Return a copy of OpenVINO's `network` that rounds inputs of convolutions and matrix products to 8 bits."""
     import nncf
     import rich
 
     nncf.set_log_level(logging.ERROR)
     samples = nncf.Dataset([images.numpy() for images in batches])
     preset = nncf.QuantizationPreset.PERFORMANCE
-    console = rich.get_console()  # where NNCF draws its progress bars, which a notebook without a screen must not have
+    console = rich.get_console()  # NNCF draws progress bars there, which a notebook without a screen must not have
     was_quiet, console.quiet = console.quiet, True
     try:
         return nncf.quantize(network, samples, preset=preset, subset_size=len(batches), fast_bias_correction=True)
@@ -168,7 +168,7 @@ def quantise(network: Any, batches: list[torch.Tensor]) -> Any:
 
 
 def _import_openvino() -> Any:
-    """openvino, without the module through which it and NNCF report its use: both do without when it is missing."""
+    """Return openvino, imported without the module that reports its use and NNCF's; both run without that module."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 

@@ -19,9 +19,9 @@ WEIGHT_BYTES = {"fp32": 4, "bf16": 2, "int8": 1}
 
 
 class OpenVinoPredictor(Predicts):
-    """Logits of a batch from OpenVINO on a CPU. `model` is in evaluation mode with FP32 weights and is left as it is.
+    """A predictor by OpenVINO on a CPU. `model` is in evaluation mode with FP32 weights and is not changed.
 
-    OpenVINO fuses batch norm and whatever else by itself (`folded` is 0), and takes FP32 images in every precision.
+    OpenVINO fuses batch norm and other layers by itself (`folded` is 0), and takes FP32 images in every precision.
     """
 
     dtype = torch.float32
@@ -36,7 +36,7 @@ class OpenVinoPredictor(Predicts):
         self._compiled: CompiledNetwork | None = None
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Converting the network, and finding INT8's ranges."""
+        """Yield the conversion of the network, and for INT8 the search for ranges."""
         yield "convert", self._convert
         if self.trial.precision == "int8":
             yield "calibrate", self._calibrate
@@ -58,6 +58,6 @@ class OpenVinoPredictor(Predicts):
         self.facts["layers"] = {kind: dict(types) for kind, types in self._compiled.layers().items()}
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of images (B, 3, H, W) in FP32."""
+        """Return logits (B, classes) of images (B, 3, H, W) in FP32."""
         assert self._compiled is not None, "compile first"
         return self._compiled(images)

@@ -1,4 +1,4 @@
-"""What a precision means in training: the modes it sets, where it runs, how near to the plain step it must stay."""
+"""A precision in training: modes that it sets, devices that have it, and its tolerances against the baseline step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Tolerance(NamedTuple):
-    """How far a tuned step may be from the plain one: its losses, all weights' change over a few steps, each weight's.
+    """How far a tuned step's losses may be from the baseline's, and the changes of all weights and of each weight.
 
-    Changes are compared by the norm of their difference over that of the plain change. A forgotten momentum makes it
-    0.56 after three steps, half the learning rate 0.5, a missing gradient 1, an unrelated one 1.4.
+    Changes are compared by the norm of their difference over that of the baseline's change. After three steps this is
+    0.56 for a forgotten momentum, 0.5 for half the learning rate, 1 for a missing gradient, 1.4 for an unrelated one.
     """
 
     loss: float
@@ -34,14 +34,14 @@ TOLERANCES = {
 
 
 def why_unsupported(trial: Trial) -> str | None:
-    """Why this device does not train in the trial's precision; None where it does."""
+    """Return why this device does not train in the trial's precision; None if it does."""
     if trial.precision not in TOLERANCES:
         return f"the training workload does not train in {trial.precision}"
     return why_not_here(trial, trains=True)
 
 
 def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
-    """Why this device has no arithmetic of the trial's precision; None where it has."""
+    """Return why this device cannot compute in the trial's precision; None if it can."""
     if trial.device == "cpu":
         return why_not_on_cpu(trial.precision, trains=trains)
     if not torch.cuda.is_available():
@@ -50,7 +50,7 @@ def why_not_here(trial: Trial, *, trains: bool = False) -> str | None:
 
 
 def set_modes(precision: str) -> None:
-    """FP32 means FP32: TF32 only where the trial says so. cuDNN picks its algorithms by trial for the fixed shapes."""
+    """Set PyTorch's modes: TF32 only if the precision says so. cuDNN tries out its algorithms, as shapes are fixed."""
     tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
@@ -58,7 +58,7 @@ def set_modes(precision: str) -> None:
 
 
 def autocast(trial: Trial) -> AbstractContextManager[Any]:
-    """The context of the forward pass: half precision where the weights themselves are kept in FP32."""
+    """Return the context of the forward pass: autocast to half precision if the weights are kept in FP32."""
     if trial.precision in AUTOCAST and trial.optimizer != "sgd_master":
         context: AbstractContextManager[Any] = torch.autocast(trial.device, AUTOCAST[trial.precision])
         return context

@@ -1,13 +1,13 @@
-"""A model that predicts: its weights, precision and memory format as a trial has them, driven by the trial's engine.
+"""Predictors of a trial: a model in the trial's precision and memory format, run by the trial's engine.
 
-Engines of PyTorch stand here, OpenVINO's in `openvino_prediction`, kernels of our own in `fused`:
+PyTorch's engines are here, OpenVINO's is in `openvino_prediction`, labkit's own kernels are in `fused`:
 
 eager           the model as it is, in the trial's precision
 compile         batch norm folded, then Inductor: a ResNet by its blocks on a GPU, whole with frozen weights on a CPU
 graph           batch norm folded, then captured in a CUDA graph
-compile+graph   all of it
-openvino        OpenVINO's own network, in bytes where the trial says INT8
-triton+graph    kernels of our own, a layer each, in bytes or half precision, captured in a CUDA graph
+compile+graph   batch norm folded, compiled, then captured
+openvino        OpenVINO's own network, in bytes if the trial says INT8
+triton+graph    labkit's own kernels, one a layer, in bytes or half precision, captured in a CUDA graph
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "
 
 
 def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
-    """What predicts as the trial says. `model` is in evaluation mode with FP32 weights and may be changed in place.
+    """Return the trial's predictor. `model` is in evaluation mode with FP32 weights and may be changed in place.
 
-    `data` has the training images that an engine calibrates with.
+    `data` has the training images that some engines calibrate with.
     """
     if trial.engine == "openvino":
         return OpenVinoPredictor(trial, model, data)
@@ -43,7 +43,7 @@ def make_predictor(trial: Trial, model: nn.Module, data: DataSet) -> Predicts:
 
 
 class Predictor(Predicts):
-    """PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
+    """A predictor by PyTorch's engines. `model` is in evaluation mode with FP32 weights and is changed in place."""
 
     def __init__(self, trial: Trial, model: nn.Module) -> None:
         super().__init__(trial)
@@ -55,7 +55,7 @@ class Predictor(Predicts):
         self._logits = logits_function(self.model, None)
 
     def compile(self) -> None:
-        """Let Inductor make the forward pass; it does so in the first prediction."""
+        """Let Inductor compile the forward pass; it does so in the first prediction."""
         on_gpu = self.trial.device == "cuda"
         options: dict[str, Any] = {} if on_gpu else {"freezing": True}  # oneDNN packs weights that cannot change
         if on_gpu and self.trial.memory_format == "contiguous":
@@ -68,5 +68,5 @@ class Predictor(Predicts):
 
     @torch.inference_mode()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
+        """Return logits (B, classes) of images (B, 3, H, W) of type `dtype`."""
         return self._logits(images)

@@ -1,4 +1,4 @@
-"""What predicts: logits of a batch, by PyTorch, OpenVINO or kernels of our own (`engines.predicting` chooses)."""
+"""Base class of predictors: a batch's logits by PyTorch, OpenVINO or our kernels (`engines.predicting` chooses)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from labkit.trial import Trial
 
 
 class Predicts(ABC):
-    """Logits of a batch, whatever predicts them.
+    """A predictor of a batch's logits, by any engine.
 
-    `dtype` is that of the images, `weight_bytes` the size of one weight when it is read. `compiles` says whether
-    `compile` has to be called before the first prediction; `has_uncompiled_form` whether the engine predicts before
-    that too: the compiled or captured prediction is then compared with that form.
+    `dtype` is the images' type, `weight_bytes` the size of one weight when it is read. `compiles` says whether
+    `compile` must be called before the first prediction. `has_uncompiled_form` says whether the engine also predicts
+    before that: the compiled or captured prediction is then compared with that form.
     """
 
     dtype: torch.dtype
@@ -30,13 +30,13 @@ class Predicts(ABC):
         self.facts: dict[str, Any] = {}
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Names and calls of what comes before `compile`, in order."""
+        """Return names and calls of the preparations before `compile`, in order."""
         return ()
 
     @abstractmethod
     def compile(self) -> None:
-        """Make what predicts a batch of the trial; at the latest in the first prediction."""
+        """Compile the prediction of a batch of the trial; compilation may wait for the first prediction."""
 
     @abstractmethod
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) of images (B, 3, H, W) of `dtype`."""
+        """Return logits (B, classes) of images (B, 3, H, W) of type `dtype`."""

@@ -1,13 +1,13 @@
 """Compile a ResNet by its residual blocks, each kind of block once, or any network whole.
 
 Inductor's time grows with the number of layers, and a ResNet repeats its layers: ResNet-152 has 50 blocks of 8 shapes.
-Blocks of one shape share one compiled function, whose weights are arguments; blocks end in convolutions, which nothing
-is fused with anyway. Other networks are compiled whole; but AlexNet and the VGGs train in two regions, so that autograd
-has the gradients of the head, where most weights are, before it goes back through the rest. VGG-16 on an H200 (32 px,
-batch 256, captured) gained 2 %.
+Blocks of one shape share one compiled function, whose weights are arguments. Blocks end in convolutions, with which
+Inductor fuses nothing anyway. Other networks are compiled whole. AlexNet and the VGGs train in two regions: autograd
+then has the gradients of the head, where most weights are, before it goes back through the rest. VGG-16 gained 2 % (on
+an H200, 32 px, batch 256, captured).
 
-Python calls every region in every step, which costs nothing where a CUDA graph replays the step, and much where it does
-not: ResNet-50's step at 32 px, batch 256 in BF16 took an H200's host 22 ms in regions and 15 ms whole.
+Python calls every region in every step. This costs nothing if a CUDA graph replays the step, and much otherwise:
+ResNet-50's step at 32 px, batch 256 in BF16 took an H200's host 22 ms in regions and 15 ms whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from labkit.engines.sections import section
 
-# How Inductor counts, for each graph, whether its cache on the disk had it.
+# Inductor's counters of graphs that its cache on the disk had, or had not.
 _COUNTERS = {"from the cache": "fxgraph_cache_hit", "compiled": "fxgraph_cache_miss"}
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 Function = Callable[..., torch.Tensor]
@@ -29,7 +29,7 @@ Compile = Callable[[Function], Function]
 
 
 def compiler_cache() -> dict[str, int]:
-    """Graphs that this process took from Inductor's cache and graphs that it compiled, so far."""
+    """Return how many graphs this process took from Inductor's cache and how many it compiled, so far."""
     from torch._dynamo.utils import counters
 
     return {name: int(counters["inductor"][key]) for name, key in _COUNTERS.items()}
@@ -38,9 +38,9 @@ def compiler_cache() -> dict[str, int]:
 def loss_function(
     model: Any, compile_: Compile | None, *, in_regions: bool = True
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Cross-entropy of the model's logits, in FP32, compiled in regions or whole; as it is without `compile_`.
+    """Return a function for the logits' cross-entropy in FP32, compiled in regions or whole; as is without `compile_`.
 
-    Marks its sections; compiled the loss is one function with (the end of) the forward pass, and so in its section.
+    The function marks sections. A compiled loss is one function with the end of the forward pass, and in its section.
     """
 
     def in_sections(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -68,7 +68,7 @@ def loss_function(
 
 
 def logits_function(model: Any, compile_: Compile | None) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The model's logits, compiled in regions or whole; as it is without `compile_`."""
+    """Return a function for the model's logits, compiled in regions or whole; as is without `compile_`."""
 
     def whole(images: torch.Tensor) -> torch.Tensor:
         return model(images)
@@ -82,7 +82,7 @@ def logits_function(model: Any, compile_: Compile | None) -> Callable[[torch.Ten
 
 
 def _beginning(model: Any, *, head_apart: bool) -> tuple[Function, list[nn.Module]] | None:
-    """What a ResNet does before its blocks, and the blocks; of AlexNet and VGG all but the head. None of others."""
+    """Return what comes before a ResNet's blocks, and the blocks; of AlexNet and VGG all but the head; else None."""
     if all(hasattr(model, stage) for stage in STAGES):
         blocks = [block for stage in STAGES for block in getattr(model, stage)]
         return lambda images: model.maxpool(model.relu(model.bn1(model.conv1(images)))), blocks
@@ -92,7 +92,7 @@ def _beginning(model: Any, *, head_apart: bool) -> tuple[Function, list[nn.Modul
 
 
 def _compiled(first: Function, blocks: list[nn.Module], last: Function, compile_: Compile) -> Function:
-    """`first`, then the blocks, all by one region, then `last(features, *rest)`."""
+    """Return `first`, the blocks (all by one region) and `last(features, *rest)` as one function of regions."""
     first_region, block_region, last_region = compile_(first), compile_(_through), compile_(last)
 
     def by_regions(images: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:

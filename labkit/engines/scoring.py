@@ -1,4 +1,4 @@
-"""Top-1 and top-5 hits of every image, from whatever predicts: the same predictor and batch that are timed."""
+"""Top-1 and top-5 hits of every image, by the predictor and batch size that are timed."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import torch
 from labkit.data import Split
 from labkit.records.scored import Hits
 
-TOP = 5  # of fewer classes, all
+TOP = 5  # all classes if there are fewer
 
 
 def score(
     predict: Callable[[torch.Tensor], torch.Tensor], split: Split, *, batch: int, on_share: Callable[[float], None]
 ) -> tuple[Hits, Hits]:
-    """Whether the right class was the first, and among the first five, of each image of the split: two of bool (N,).
+    """Return whether each image's class ranked first, and whether it ranked in the first five: two bool arrays (N,).
 
-    `predict` takes uint8 images (batch, 3, H, W) on the host and gives logits (batch, classes). A last batch that is
-    short is filled up with the split's images from the beginning, whose logits are left out. `on_share` is told how far
-    it is, from 0 to 1.
+    `predict` takes uint8 images (batch, 3, H, W) on the host and returns logits (batch, classes). A short last batch is
+    filled up with the split's first images, whose logits are left out. `on_share` gets the share done, 0 to 1.
     """
     images = len(split)
     top1, top5 = np.zeros(images, np.bool_), np.zeros(images, np.bool_)

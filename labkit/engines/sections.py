@@ -1,7 +1,7 @@
-"""Parts of a step by name, for whoever traces it: ranges of the profiler, and nothing at all where nobody does.
+"""Named parts of a step, for traces: ranges of the profiler while one is taken, nothing otherwise.
 
-A mark outside of a trace is a call and a look at a flag, some 0.2 us on a slow host; a training step has six. They
-stand outside of everything that is compiled, because a compiler would have to break its graph for them.
+A mark outside a trace is a call and a look at a flag, some 0.2 us on a slow host; a training step has six. Marks stand
+outside all compiled code, because a compiler would have to break its graph for them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from labkit.measure.trace import SECTION
 
-Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # `labkit.records.traced.SECTIONS`, a test compares
+Name = Literal["load", "forward", "loss", "backward", "optimiser"]  # as `labkit.records.traced.SECTIONS`: a test checks
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 _marking = False
 
 
 def section(name: Name) -> AbstractContextManager[Any]:
-    """What the host does in it belongs to that part of the step. A part may be entered several times in a step."""
+    """Return a context that assigns the host's work to that part of the step. A step may enter a part several times."""
     if not _marking:
         return _NOTHING
     from torch.profiler import record_function
@@ -29,7 +29,7 @@ def section(name: Name) -> AbstractContextManager[Any]:
 
 @contextmanager
 def marked() -> Iterator[None]:
-    """Steps in this context mark their sections."""
+    """Mark the sections of steps within this context."""
     global _marking
     before, _marking = _marking, True
     try:

@@ -1,14 +1,14 @@
-"""Gradients of weights on a stream of their own, beside the backward pass that does not wait for them.
+"""Compute gradients of weights on a stream of their own, beside the backward pass, which does not wait for them.
 
-Going back through a network, only the gradient of each layer's input is needed to go on; the gradient of its weights is
-not needed before the update. On small images neither fills the device, so both run at once: in the captured graph the
-side stream becomes a second branch. `join()` closes it before the update.
+To go on, the backward pass needs only the gradient of each layer's input. The gradient of the layer's weights is not
+needed before the update. On small images neither fills the device, so both run at once: in the captured graph the side
+stream becomes a second branch. `join()` closes it before the update.
 
-What the side stream reads must not be overwritten meanwhile: `record_stream` keeps the allocator from it, and Inductor
-must neither reuse buffers nor write in place (`INDUCTOR_OPTIONS`).
+Memory that the side stream reads must not be overwritten meanwhile. `record_stream` keeps the allocator from doing so,
+and Inductor must neither reuse buffers nor write in place (`INDUCTOR_OPTIONS`).
 
-Where several ranks train, the buckets (`buckets`) say where each gradient goes and hear as soon as it is queued: long
-before autograd, which gets the gradients of a compiled network when its whole backward pass is queued.
+With several ranks, the buckets (`buckets`) say where each gradient goes, and are told as soon as it is queued. Autograd
+gets the gradients of a compiled network much later, after its whole backward pass is queued.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INDUCTOR_OPTIONS = {"allow_buffer_reuse": False, "inplace_buffers": False}
 
 @dataclass
 class _Step:
-    """Where the gradients lie that the side stream made in this step, and the buckets that are told of them."""
+    """Addresses of the gradients that the side stream made in this step, and the buckets that are told of them."""
 
     made: list[int] = field(default_factory=list)
     buckets: Buckets | None = None
@@ -39,7 +39,7 @@ _step = _Step()
 
 
 def begin(buckets: Buckets | None) -> None:
-    """Before a step: note anew which gradients are made, and tell these buckets."""
+    """Forget the gradients of the last step, before a new step, and tell `buckets` of the new ones."""
     _step.made, _step.buckets = [], buckets
 
 
@@ -53,17 +53,17 @@ def _side_of(device: int) -> torch.cuda.Stream:
 
 
 def join() -> None:
-    """Let the current stream wait for all gradients of weights; nobody is told of them any more."""
+    """Make the current stream wait for all gradients of weights, and tell the buckets of no more gradients."""
     _step.buckets = None
     torch.cuda.current_stream().wait_stream(_side())
 
 
 def use_side_stream(model: nn.Module) -> None:
-    """Let every convolution and matrix product of the model make its weights' gradients on the side stream.
+    """Make every convolution and matrix product of the model compute its weights' gradients on the side stream.
 
-    For networks in which no such layer is the last before a residual addition (a normalisation stands between in all
-    of the catalogue's): there the gradient that arrives is shared with the skip path, and eager autograd may add to it
-    in place while the side stream reads it. Matrix products take batches of vectors.
+    No such layer may be the last before a residual addition (in all of the catalogue's networks a normalisation stands
+    between). The gradient there is shared with the skip path, and eager autograd may add to it in place while the side
+    stream reads it. Matrix products take batches of vectors.
     """
     for module in model.modules():
         if type(module) is nn.Conv2d and module.padding_mode == "zeros":
@@ -121,7 +121,7 @@ class _Linear(torch.autograd.Function):
 def conv_weight(
     gradient: Tensor, x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int
 ) -> Tensor:
-    """The gradient of a convolution's weight, laid out like the weight, queued on the side stream."""
+    """Return the gradient of a convolution's weight, laid out like the weight, queued on the side stream."""
     side = _fork(gradient, x)
     with torch.cuda.stream(side):
         made = torch.ops.aten.convolution_backward(
@@ -142,7 +142,7 @@ def _(gradient: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: A
 
 @torch.library.custom_op("labkit::linear_weight", mutates_args=())
 def linear_weight(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a matrix product's weight (out, in), queued on the side stream. The weight only says which."""
+    """Return the gradient (out, in) of a matrix product's weight, queued on the side stream. `weight` says which."""
     side = _fork(gradient, x)
     with torch.cuda.stream(side):
         place = _place_of(weight)
@@ -156,7 +156,7 @@ def _(gradient: Any, x: Any, weight: Any) -> Tensor:  # noqa: ARG001
 
 
 def _fork(*read: Tensor) -> torch.cuda.Stream:
-    """The side stream, once all that is queued so far is done."""
+    """Return the side stream after making it wait for all work so far; it may read the given tensors."""
     side = _side()
     side.wait_stream(torch.cuda.current_stream())
     for tensor in read:
@@ -169,12 +169,12 @@ def _place_of(weight: Tensor) -> Tensor | None:
 
 
 def _hand_over(made: Tensor, placed: Tensor | None, side: Any) -> Tensor:
-    """A tensor of the side stream that the current one will use after `join`; `placed` is the buckets' weight."""
+    """Return `made`, of the side stream, for use after `join`. `placed` is its weight if it lies in a bucket."""
     if placed is None:
-        if _step.buckets is not None:  # it copies the gradient on the current stream
+        if _step.buckets is not None:  # the bucket copies the gradient on the current stream
             torch.cuda.current_stream().wait_stream(side)
         made.record_stream(torch.cuda.current_stream())
-    else:  # a place in the buckets, which nobody gives back to the allocator meanwhile
+    else:  # a place in the buckets, which the allocator does not get back meanwhile
         assert _step.buckets is not None
         _step.buckets.made(placed, side)
     _step.made.append(made.data_ptr())
@@ -182,7 +182,7 @@ def _hand_over(made: Tensor, placed: Tensor | None, side: Any) -> Tensor:
 
 
 def check_not_copied(gradients: list[Tensor]) -> None:
-    """RuntimeError when autograd copied a gradient: it would have read it before the side stream had written it."""
+    """Raise RuntimeError if autograd copied a gradient, which it would do before the side stream has written it."""
     missing = set(_step.made) - {gradient.data_ptr() for gradient in gradients}
     if missing:
         raise RuntimeError(f"autograd copied {len(missing)} of {len(_step.made)} gradients of the side stream")

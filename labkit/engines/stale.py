@@ -1,9 +1,9 @@
-"""Asynchronous training as it was before everybody averaged: gradients of weights that others have changed meanwhile.
+"""Asynchronous training as before averaging became usual: gradients of weights that other ranks changed meanwhile.
 
-Each rank computes gradients with the weights that it last fetched. These gradients are applied one after the other, in
-the order of the ranks, to weights that all share; a rank fetches right after its own have been applied. Of n ranks a
-gradient is thus n - 1 updates old when it is applied, as with a parameter server and n equally fast workers (Zhang et
-al. 2016, arXiv:1511.05950, call it the staleness). Its time says nothing: every rank applies all updates itself.
+Each rank computes gradients with the weights that it last fetched. These gradients are applied in the order of the
+ranks, to weights that all ranks share. A rank fetches the weights right after its own gradients are applied. With n
+ranks, a gradient is thus n - 1 updates old when it is applied. A parameter server with n equally fast workers has the
+same staleness (Zhang et al. 2016, arXiv:1511.05950). A step's time says nothing: every rank applies all updates itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from labkit.trial import Trial
 
 
 class StaleUpdates:
-    """The shared weights and their optimiser, beside a model whose weights are old by the time they are used."""
+    """The shared weights and their optimiser, beside a model whose weights are stale when its gradients are applied."""
 
     def __init__(self, model: nn.Module, team: Team, make_optimizer: Callable[[list[nn.Parameter]], Any]) -> None:
         self._own, self._team = list(model.parameters()), team
@@ -33,7 +33,7 @@ class StaleUpdates:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Apply every rank's gradients in turn; this rank fetches the weights after its own."""
+        """Apply every rank's gradients in turn; this rank fetches the weights after its own gradients."""
         for rank in range(self._team.size):
             for shared, own in zip(self.shared, self._own, strict=True):
                 assert own.grad is not None, "a weight without a gradient"
@@ -46,7 +46,7 @@ class StaleUpdates:
 
     @contextmanager
     def newest(self) -> Iterator[None]:
-        """With the shared weights in the model, which is what the training has come to."""
+        """Put the shared weights, the training's current state, into the model within this context."""
         before = [own.detach().clone() for own in self._own]
         self._load([shared.detach() for shared in self.shared])
         try:
@@ -56,7 +56,7 @@ class StaleUpdates:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Back to the model's weights and to no momentum."""
+        """Set the shared weights to the model's weights, and forget the momenta."""
         for shared, own in zip(self.shared, self._own, strict=True):
             shared.copy_(own)
         self.optimizer.state.clear()
@@ -68,17 +68,17 @@ class StaleUpdates:
 
 
 class StaleTraining(Training):
-    """A training whose gradients are stale by the time they are applied. Eager, in FP32, on two ranks or more."""
+    """A training whose gradients are stale when they are applied. Eager, in FP32, on two ranks or more."""
 
     def __init__(self, trial: Trial, model: nn.Module, *, restarts: bool) -> None:
         super().__init__(trial, model, captured=False, restarts=restarts, exchange="by hand")
         team = ranks.team()
-        assert team is not None, "one rank has nobody to be stale for"
+        assert team is not None, "stale updates need two ranks or more"
         self._stale = StaleUpdates(model, team, lambda weights: plain_sgd(weights, trial.learning_rate))
         self.optimizer = self._stale.optimizer
 
     def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """One step: its loss, detached, on the device."""
+        """Run one step and return its loss, detached, on the device."""
         with section("optimiser"):
             self.model.zero_grad(set_to_none=True)
         loss = self._loss(images, labels)
@@ -89,18 +89,18 @@ class StaleTraining(Training):
         return loss.detach()
 
     def weights(self) -> list[torch.Tensor]:
-        """The shared weights."""
+        """Return the shared weights."""
         return [weight.detach() for weight in self._stale.shared]
 
     def state(self) -> list[torch.Tensor]:
-        """Momenta, and the shared weights, which the model's own are behind."""
+        """Return the momenta and the shared weights, which are newer than the model's."""
         return [*super().state(), *self.weights()]
 
     def newest(self) -> AbstractContextManager[None]:
-        """With the shared weights in the model."""
+        """Return a context in which the model has the shared weights."""
         return self._stale.newest()
 
     def restart(self) -> None:
-        """Back to the initial weights, statistics and momenta, in place."""
+        """Go back to the initial weights, statistics and momenta, in place."""
         super().restart()
         self._stale.restart()

@@ -1,4 +1,4 @@
-"""Which combinations of a trial's fields can be trained or predicted on this device, and why the others cannot."""
+"""Reasons why this device cannot train or predict a trial's combination of fields."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from labkit.engines.one_process import why_not_in_one_process
 from labkit.models import MODELS
 from labkit.trial import Trial
 
-# `sgd` as PyTorch's default does it; `sgd_fused`: its fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
-# kernel for all of them.
+# `sgd`: PyTorch's default; `sgd_fused`: PyTorch's fused kernels; `sgd_master`: BF16 weights with FP32 masters, one
+# kernel for all weights.
 OPTIMIZERS = ("sgd", "sgd_fused", "sgd_master")
 FUSED_PRECISIONS = ("int8", "fp16", "bf16")
 PREDICTING_ONLY = ("openvino", "triton+graph")
@@ -22,19 +22,19 @@ OF_KERAS = ("function", "xla")
 
 
 def why_unsupported(trial: Trial) -> str | None:
-    """The reason, in a sentence without a full stop; None where the trial can be trained."""
+    """Return why the trial cannot be trained, as a sentence without a full stop; None if it can."""
     captured = "graph" in trial.engine
     if _is_gan(trial):
-        return f"{trial.model} is two networks that train against each other: the gan workload does that"
+        return f"{trial.model} is two networks that train against each other: the gan workload trains them"
     if trial.engine in PREDICTING_ONLY:
         return f"the engine {trial.engine} predicts, it does not train"
     if trial.parallel == "one_process" and (reason := why_not_in_one_process(trial)):
         return reason
     exact = trial.precision == trial.gradient_precision == "fp32" and trial.engine == "eager"
     if trial.updates == "asynchronous" and not (trial.devices > 1 and exact and trial.optimizer == "sgd"):
-        return "asynchronous updates are of several devices, in FP32 by plain SGD, eagerly"
+        return "asynchronous updates need several devices, FP32, the optimiser sgd and the engine eager"
     if trial.placement == "together" and trial.engine != "eager":
-        return "processes that stand together on one device exchange gradients by Gloo, eagerly"
+        return "processes that share one device exchange gradients by Gloo, and need the engine eager"
     if trial.gradient_precision != "fp32" and trial.devices == 1:
         return "one device exchanges no gradients"
     if trial.gradient_precision == "bf16" and (trial.device == "cpu" or trial.placement == "together"):
@@ -52,12 +52,12 @@ def why_unsupported(trial: Trial) -> str | None:
             return f"sgd_master keeps BF16 weights beside FP32 ones; the trial trains in {trial.precision}"
         if trial.devices > 1 and trial.gradient_precision != "bf16":
             sent = trial.gradient_precision
-            return f"sgd_master's gradients are BF16, and so several devices exchange them, not in {sent}"
+            return f"sgd_master's gradients are BF16: several devices exchange them in BF16, not in {sent}"
     return _why_not_compiled(trial)
 
 
 def why_not_predicted(trial: Trial) -> str | None:
-    """The same of inference."""
+    """Return why the trial cannot be predicted, as a sentence without a full stop; None if it can."""
     if _is_gan(trial):
         return f"{trial.model} classifies nothing: the gan workload trains it"
     if trial.devices != 1:
@@ -67,17 +67,17 @@ def why_not_predicted(trial: Trial) -> str | None:
     if trial.engine == "triton+graph":
         return _why_not_fused(trial)
     if trial.precision == "int8":
-        return f"the engine {trial.engine} has no integers: openvino has them on a CPU, triton+graph on a GPU"
+        return f"the engine {trial.engine} does not predict in INT8: openvino does on a CPU, triton+graph on a GPU"
     return precision.why_not_here(trial) or why_not_captured(trial, trains=False) or _why_not_compiled(trial)
 
 
 def why_not_captured(trial: Trial, *, trains: bool = True) -> str | None:
-    """Why no CUDA graph can be made of a step, or why the device cannot load its images; None also of other engines."""
+    """Return why a step cannot be captured, or the device cannot load its images; None if both can or need not be."""
     captured = "graph" in trial.engine
     if captured and trial.device == "cpu":
-        return "CUDA graphs are of CUDA devices; a CPU has no launches to save"
+        return "CUDA graphs need a GPU; a CPU has no launches to save"
     if trains and trial.loader == "device" and trial.device == "cpu":
-        return "the device's loader is of GPUs: a CPU gathers from the memory map"
+        return "the device's loader needs a GPU; a CPU gathers from the memory map"
     if trains and captured and trial.loader != "device":
         return "a captured step cannot wait for the host to say which images come next: it needs the device's loader"
     return None
@@ -103,16 +103,16 @@ def _why_not_openvino(trial: Trial) -> str | None:
     if trial.precision not in openvino_on_cpu.PRECISIONS:
         return f"OpenVINO on a CPU predicts in {', '.join(openvino_on_cpu.PRECISIONS)}, not in {trial.precision}"
     if trial.copies == "included":
-        return "with copies included the engine openvino is not built: images lie on the CPU anyway"
+        return "the engine openvino cannot predict with copies included: images lie on the CPU anyway"
     if trial.memory_format != "contiguous":
         return "OpenVINO chooses its own memory format and takes contiguous images"
     return openvino_on_cpu.why_unsupported(trial.precision)  # type: ignore[arg-type]
 
 
 def _why_not_compiled(trial: Trial) -> str | None:
-    """By Inductor, or by Triton where kernels of our own are compiled."""
+    """Return why Inductor, or Triton for labkit's own kernels, cannot compile the trial; None if they can."""
     if trial.engine in OF_KERAS:
-        return f"the engine {trial.engine} is TensorFlow's or JAX's under Keras, and the trial runs on PyTorch as it is"
+        return f"the engine {trial.engine} is Keras's, on TensorFlow or JAX; the trial runs on PyTorch without Keras"
     compiles = "compile" in trial.engine
     if trial.device == "cuda" and (compiles or trial.optimizer == "sgd_master"):
         return why_no_triton(torch.device("cuda"))

@@ -1,8 +1,8 @@
 """torchvision's own weights as files: `<model>-<8 hex>.pth`, a plain state dict as its model pages offer it.
 
-Its hexadecimal digits are the first of the file's SHA-256, so a damaged or renamed file is known from its name. They
-are weights for ImageNet at 224 pixels; which images they want is said by torchvision itself, and weights that want
-others than `labkit.data.ilsvrc2012` makes are refused rather than scored below what they can do.
+The hexadecimal digits are the first of the file's SHA-256, so the name reveals a damaged or renamed file. The weights
+are for ImageNet at 224 pixels, and torchvision says which images they want. Weights for other images than
+`labkit.data.ilsvrc2012` makes are refused, rather than scored below what they can do.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ PATTERN = "<model>-<8 hexadecimal digits>.pth"
 _NAME = re.compile(r"(?P<model>[a-z0-9_]+?)(-owt)?-(?P<sha256>[0-9a-f]{8})\.pth")
 
 # Mean and standard deviation, in units of 0..255, where they are not those of torchvision's other weights. GoogLeNet's
-# were trained by others on images of -1 to 1; torchvision takes its usual normalisation back inside the network
-# (`transform_input`), which without the detour is this one, exactly.
+# weights were trained by others on images of -1 to 1. torchvision undoes its usual normalisation inside the network
+# (`transform_input`); without the detour, the result is exactly this normalisation.
 ANOTHER_NORMALISATION: dict[str, tuple[Levels, Levels]] = {"googlenet": ((127.5, 127.5, 127.5), (127.5, 127.5, 127.5))}
-_AUXILIARY = {"googlenet": ("aux1.", "aux2.")}  # heads that only training has
+_AUXILIARY = {"googlenet": ("aux1.", "aux2.")}  # heads that exist in training only
 _COUNTER = ".num_batches_tracked"  # of batch norm; older files lack it, and predicting does not read it
-_SHOWN = 3  # names in a message
+_SHOWN = 3  # names in a message, at most
 
 
 def model_of(name: str) -> str | None:
-    """The model that a file's name says it is of; None for a name of another form."""
-    found = _NAME.fullmatch(name)
-    return found["model"] if found else None
+    """Return the model that a file's name begins with; None for a name of another form."""
+    match = _NAME.fullmatch(name)
+    return match["model"] if match else None
 
 
 def find_file(model: str, folder: Path) -> Path | None:
-    """The file of a model in a folder, if there is one; UserError where there are two."""
+    """Return the file of a model in a folder, or None. Raise UserError if there are two."""
     files = [path for path in folder.glob(f"{model}-*.pth") if model_of(path.name) == model and path.is_file()]
     check_names(path.name for path in files)
     return files[0] if files else None
 
 
 def check_names(names: Iterable[str]) -> None:
-    """UserError where two of the file names are of one model: which of them is meant?"""
+    """Raise UserError if two of the file names are of one model, since either could be meant."""
     of_model: dict[str, list[str]] = {}
     for name in sorted(names):
         if model := model_of(name):
             of_model.setdefault(model, []).append(name)
-    for model, found in of_model.items():
-        if len(found) > 1:
-            raise UserError(f"WEIGHTS= holds {' and '.join(found)}, and one file of {model} is wanted: keep one.")
+    for model, files in of_model.items():
+        if len(files) > 1:
+            raise UserError(f"WEIGHTS= holds {' and '.join(files)}, and one file of {model} is wanted: keep one.")
 
 
 def published_name(model: str) -> str:
-    """What torchvision calls its file of a model (weights IMAGENET1K_V1)."""
+    """Return torchvision's name for its file of a model (weights IMAGENET1K_V1)."""
     weights = import_torchvision().models.get_model_weights(model).IMAGENET1K_V1
     return str(weights.url).rsplit("/", 1)[-1]
 
 
 def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any], str]:
-    """The state in a file (FP32 tensors by name, as the model has them, on the host) and the file's SHA-256.
+    """Return the state in a file (FP32 tensors by the model's names, on the host) and the file's SHA-256.
 
-    Auxiliary heads are left out. Nothing in the file is executed. LabkitError for a file that is damaged, holds another
-    network or something else, or whose images are not those of this workbook.
+    Auxiliary heads are left out. Nothing in the file is executed. Raise LabkitError for a file that is damaged, holds
+    another network or no weights, or is for other images than this workbook's.
     """
     import torch
 
@@ -99,26 +99,26 @@ def read_state(path: Path, model: str, *, classes: int) -> tuple[dict[str, Any],
 
 @contextmanager
 def reading(path: Path, instead: str) -> Iterator[None]:
-    """LabkitError, with what to do instead, where a file cannot be read as weights."""
+    """Raise LabkitError, with what to do instead, if a file cannot be read as weights within this context."""
     try:
         yield
     except pickle.UnpicklingError as error:
         raise LabkitError(f"{path} holds something else than weights; nothing of it was executed.") from error
     except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise LabkitError(f"{path} can't be read as weights ({said}); {instead}.") from error
+        cause = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise LabkitError(f"{path} can't be read as weights ({cause}); {instead}.") from error
 
 
 def _check_state(path: Path, model: str, state: dict[str, Any], expected: dict[str, Any]) -> None:
     shapes = {name: getattr(value, "shape", None) for name, value in state.items()}
-    found = {
+    problems = {
         "it lacks": [name for name in expected if name not in shapes],
         "it has": [name for name in shapes if name not in expected],
-        "of another shape are": [n for n, one in expected.items() if n in shapes and shapes[n] != one.shape],
+        "of another shape are": [n for n, tensor in expected.items() if n in shapes and shapes[n] != tensor.shape],
     }
     wrong = [
         f"{what} {', '.join(map(str, names[:_SHOWN]))}{' and more' if len(names) > _SHOWN else ''}"
-        for what, names in found.items()
+        for what, names in problems.items()
         if names
     ]
     if wrong:
@@ -126,7 +126,7 @@ def _check_state(path: Path, model: str, state: dict[str, Any], expected: dict[s
 
 
 def _check_images(path: Path, model: str) -> None:
-    """LabkitError for weights that torchvision lists with other images than the workbook makes for them."""
+    """Raise LabkitError for weights that torchvision lists with other images than the workbook makes."""
     for weights in import_torchvision().models.get_model_weights(model):
         images = weights.transforms()
         wanted = (images.resize_size, images.crop_size, images.interpolation.value)

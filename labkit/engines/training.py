@@ -1,7 +1,7 @@
-"""One model in training: its weights, loss and update, as a trial's precision and optimiser have them.
+"""One model in training: its weights, loss and update, in a trial's precision and with its optimiser.
 
-`Training.update(images, labels)` is the step of every engine; what differs is who calls it: Python in each step
-(eager), with the loss compiled by Inductor (compile), or once, while a CUDA graph records it (graph).
+`Training.update(images, labels)` is the step of every engine. Python calls it in each step (eager), also with the loss
+compiled by Inductor (compile), or once, while a CUDA graph records it (graph).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SIDE_STREAM_PX = 64  # larger images fill the device, and keeping all gradients 
 class Training:
     """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
 
-    `lr` is a float32 scalar on the device; engines that capture read it there, others are told by `set_learning_rate`.
-    `network` is what is called with the images: the model, or what shares it with other devices. `restarts` says
-    whether `restart()` will be called: the beginning is then kept on the host, since the device's memory is reported.
-    `exchange` says how the gradients of several devices become one; gates compare with "by hand".
+    `lr` is a float32 scalar on the device. Captured steps read it there; other engines are told by `set_learning_rate`.
+    `network` is called with the images: the model, or a module that shares it with other devices. `restarts` says
+    whether `restart()` will be called: initial values are then kept on the host, since the device's memory is reported.
+    `exchange` says how several devices average gradients; gates compare with "by hand".
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Training:
         self._loss = loss_function(self.network, None)
 
     def _make_buckets(self, team: ranks.Team) -> Buckets:
-        """The exchange of a tuned step: `sgd_master` takes gradients as they are, in BF16 but for batch norm's."""
+        """Return the exchange of a tuned step. `sgd_master` keeps gradients' types: BF16, and FP32 for batch norm."""
         if not self._has_masters:
             return Buckets(self.model, team, wire=AUTOCAST.get(self.trial.gradient_precision))
         buckets = Buckets(self.model, team, update=self.optimizer.step_part)
@@ -84,41 +84,41 @@ class Training:
             if self._side_stream:
                 side_stream.use_side_stream(self.model)
             return MasterSGD(self.model, exact, lr=self.lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
-        rate = self.lr if self._captured else self.trial.learning_rate  # a captured number could not change
+        rate = self.lr if self._captured else self.trial.learning_rate  # a captured number cannot change
         return plain_sgd(self.model.parameters(), rate, fused=True if self.trial.optimizer == "sgd_fused" else None)
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """What the model takes: half precision where nothing casts the images anyway."""
+        """Type of the images that the model takes: the trial's half precision in a captured step, else FP32."""
         return AUTOCAST.get(self.trial.precision, torch.float32) if self._captured else torch.float32
 
     def compile(self) -> None:
-        """Let Inductor make the forward and backward pass; it does so in the first step."""
-        # Dropout draws PyTorch's own random numbers, so that the gate can compare with the plain step.
+        """Let Inductor compile the forward and backward pass; it does so in the first step."""
+        # Dropout draws PyTorch's own random numbers, so that the gate can compare with the baseline step.
         options: dict[str, Any] = {"fallback_random": True}
         if self.trial.device == "cuda" and self.trial.memory_format == "contiguous":
-            # Inductor would turn convolutions to channels last, which the trial does not say; and PyTorch 2.11 then
+            # Inductor would convert convolutions to channels last, against the trial's format. PyTorch 2.11 then also
             # expects another layout of some weight gradients than cuDNN returns.
             options["layout_optimization"] = False
         if self._side_stream:
             options |= side_stream.INDUCTOR_OPTIONS
         if self.buckets is not None:
-            # Inductor would make large gradients at the end, to keep memory free: too late to send them meanwhile.
+            # To save memory, Inductor would compute large gradients last: too late to send them meanwhile.
             options["reorder_for_peak_memory"] = False
         compile_ = partial(torch.compile, dynamic=False, fullgraph=True, options=options)
-        # Captured, regions cost nothing; sent in buckets, the gradients of one are on their way while the next is made.
+        # In a captured step, regions are free. With buckets, a region's gradients are sent while the next is computed.
         in_regions = self._captured or self.buckets is not None
         self._loss = loss_function(self.model, compile_, in_regions=in_regions)
 
     def set_learning_rate(self, value: float) -> None:
-        """For the next steps. A captured step reads it from the device."""
+        """Set the learning rate of the next steps. A captured step reads it from the device."""
         self.lr.fill_(value)
         if not self._captured:
             for group in self.optimizer.param_groups:
                 group["lr"] = value
 
     def update(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """One step: its loss, detached, on the device."""
+        """Run one step and return its loss, detached, on the device."""
         with section("optimiser"):
             self.optimizer.zero_grad(set_to_none=True)
             if self.buckets is not None:
@@ -144,13 +144,13 @@ class Training:
             self._scaler.step(self.optimizer)
             self._scaler.update()
         elif self.buckets is not None and self._has_masters:
-            for part in self.buckets.arriving():  # while other gradients are still on their way
+            for part in self.buckets.arriving():  # while other gradients are still being sent
                 self.optimizer.step_part(part)
         else:
             self.optimizer.step()
 
     def bind(self) -> None:
-        """Once the step is captured: the gradients stay where they are now."""
+        """Take the gradients' addresses, once the step is captured; gradients do not move from then on."""
         if self._has_masters:
             self.optimizer.bind()
         if self._side_stream:
@@ -158,17 +158,17 @@ class Training:
             side_stream.check_not_copied(gradients)
 
     def masters(self) -> list[torch.Tensor]:
-        """What the optimiser updates, FP32, in the order of the model's parameters: of some maybe its share only."""
+        """Return the FP32 weights that the optimiser updates, in the model's order; some perhaps in its share only."""
         if self._has_masters:
             return list(self.optimizer.masters)
         return [weight.detach() for weight in self.model.parameters()]
 
     def weights(self) -> list[torch.Tensor]:
-        """The weights as the optimiser sees them, FP32, in the model's order, whole. All ranks have to ask together."""
+        """Return the optimiser's FP32 weights, whole, in the model's order. All ranks must call this together."""
         return self.masters() if self.buckets is None else self.buckets.whole(self.masters())
 
     def check_rounded(self, weights: Sequence[torch.Tensor]) -> None:
-        """GateError where the network computes with others than these weights, rounded to what it computes in."""
+        """Raise GateError if the network computes with other weights than these, rounded to its own types."""
         named = list(self.model.named_parameters())
         wrong = [
             name
@@ -176,22 +176,22 @@ class Training:
             if own.dtype != weight.dtype and not torch.equal(own, weight.to(own.dtype))
         ]
         if wrong:
-            raise GateError(f"{len(wrong)} weights of the network are not the optimiser's, rounded, {wrong[0]} first")
+            raise GateError(f"{len(wrong)} network weights are not the optimiser's rounded weights, {wrong[0]} first")
 
     def state(self) -> list[torch.Tensor]:
-        """What the optimiser keeps beside the weights: momenta, and masters of weights in half precision."""
+        """Return the optimiser's tensors beside the weights: momenta, and masters of half-precision weights."""
         if self._has_masters:
             return [*self.optimizer.masters, *self.optimizer.momenta]
         kept = (value for of_weight in self.optimizer.state.values() for value in of_weight.values())
         return [value for value in kept if isinstance(value, torch.Tensor)]
 
     def statistics(self) -> list[torch.Tensor]:
-        """Running means and variances, in the model's order."""
+        """Return running means and variances, in the model's order."""
         return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Back to the initial weights, statistics and momenta, in place."""
+        """Go back to the initial weights, statistics and momenta, in place."""
         assert self._initial is not None, "made without restarts"
         for value, initial in zip(values_of(self.model), self._initial, strict=True):
             value.copy_(initial)
@@ -200,28 +200,28 @@ class Training:
         else:
             for state in self.optimizer.state.values():
                 if state.get("momentum_buffer") is not None:
-                    state["momentum_buffer"].zero_()  # the first step then sets it to its gradient, as a fresh one does
+                    state["momentum_buffer"].zero_()  # the first step then sets it to its gradient, as if it were new
         if self._scaler is not None:
             self._scaler.load_state_dict({**self._scaler.state_dict(), "scale": LOSS_SCALE, "_growth_tracker": 0})
         if not self._captured:
             self.model.zero_grad(set_to_none=True)
 
     def newest(self) -> AbstractContextManager[None]:
-        """With the weights in the model that the training has come to: they always are, but where they may be stale."""
+        """Return a context in which the model has the newest weights. It always has them, except with stale updates."""
         return nullcontext()
 
     def forget_beginning(self) -> None:
-        """There will be no restart any more: give the memory back."""
+        """Free the memory of the initial values. `restart()` cannot be called after that."""
         self._initial = None
 
 
 def plain_sgd(
     weights: Iterable[nn.Parameter], rate: float | torch.Tensor, *, fused: bool | None = None
 ) -> torch.optim.SGD:
-    """PyTorch's SGD as all trials have it."""
+    """Return PyTorch's SGD with the momentum and weight decay of all trials."""
     return torch.optim.SGD(weights, lr=rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=fused)
 
 
 def values_of(model: nn.Module) -> list[torch.Tensor]:
-    """Weights and buffers, weights first, in the model's order."""
+    """Return weights and buffers, weights first, in the model's order."""
     return [*model.parameters(), *model.buffers()]

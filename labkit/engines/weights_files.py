@@ -1,10 +1,10 @@
 """Trained weights as files: `<model>-<px>px-<hash>.pt`, one for each network, training set and way of training.
 
-They lie in a folder of the user's (WEIGHTS=, LABKIT_WEIGHTS), so that a CPU can score what a GPU has trained, or in the
-cache. The hash is of all that the weights follow from, so a file that is there under its name is the one that is meant;
-what is in it is checked against the SHA-256 that it was written with.
+They lie in the user's folder (WEIGHTS=, LABKIT_WEIGHTS), so that a CPU can score what a GPU has trained, or in the
+cache. The hash is of everything that the weights follow from, so a file with the right name is the right file. Its
+content is checked against the SHA-256 that it was written with.
 
-For ImageNet's own validation images nothing is trained: its networks take torchvision's files from the same folder
+For ImageNet's own validation images nothing is trained: the networks take torchvision's files from the same folder
 (`torchvision_files`).
 """
 
@@ -28,15 +28,15 @@ from labkit.trial import Trial
 VARIABLE = "LABKIT_WEIGHTS"
 RECIPE_VERSION = 1  # raised with any change to how weights are trained
 FORMAT = 1
-NONE = "no trained weights"  # how the reason of a trial without them begins
+NONE = "no trained weights"  # how the reason of a trial without weights begins
 _NAME = re.compile(r"(?P<model>[a-z0-9_]+)-\d+px-[0-9a-f]{16}\.pt")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A network's state (FP32 tensors by name, on the host), its SHA-256, and what is known of its training.
+    """A network's state (FP32 tensors by name, on the host), its SHA-256, and facts on its training.
 
-    `normalisation` is the mean and standard deviation that the network expects where they are not the data's.
+    `normalisation` is the mean and standard deviation that the network expects if they are not the data's.
     """
 
     state: dict[str, Any]
@@ -45,21 +45,21 @@ class Weights:
     normalisation: tuple[Levels, Levels] | None = None
 
     def normalise(self, data: DataSet) -> DataSet:
-        """The data as the network expects it."""
+        """Return the data with the normalisation that the network expects."""
         mean, std = self.normalisation or (data.mean, data.std)
         return replace(data, mean=mean, std=std)
 
 
 def weights_folder() -> Path:
-    """Where weights lie: the user's folder, else `weights` in the cache."""
+    """Return the folder of weights: the user's, else `weights` in the cache."""
     own = os.environ.get(VARIABLE)
     return Path(own).expanduser().absolute() if own else cache_dir() / "weights"
 
 
 def check_folder(given: str) -> Path:
-    """The folder that WEIGHTS= names.
+    """Return the absolute path of the folder that WEIGHTS= names.
 
-    UserError where there is none, nothing in it that could be weights, or two files of torchvision's for one model.
+    Raise UserError if it is no readable folder, holds no weights, or holds two files of torchvision's for one model.
     """
     folder = Path(given).expanduser()
     wanted = (
@@ -69,24 +69,24 @@ def check_folder(given: str) -> Path:
     try:
         if not folder.is_dir():
             raise UserError(f"WEIGHTS={given[:200]} is not a folder; name one that holds {wanted}.")
-        found = sorted(path.name for path in folder.iterdir())
+        names = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         raise UserError(f"WEIGHTS={given[:200]} can't be read: {error}. Name a folder that you can read.") from error
-    if not any(is_name(name) for name in found):
-        there = f"; there is {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}" if found else ""
+    if not any(is_name(name) for name in names):
+        there = f"; there is {', '.join(names[:5])}{' and more' if len(names) > 5 else ''}" if names else ""
         raise UserError(f"WEIGHTS={given[:200]} holds no weights: wanted are {wanted}{there}.")
-    torchvision_files.check_names(found)
+    torchvision_files.check_names(names)
     return folder.absolute()
 
 
 def is_name(name: str) -> bool:
-    """Whether a file of this name could be weights: its model is one of the catalogue's."""
-    found = _NAME.fullmatch(name)
-    return (found["model"] if found else torchvision_files.model_of(name)) in MODELS
+    """Return whether a file of this name could hold weights: its model must be in the catalogue."""
+    match = _NAME.fullmatch(name)
+    return (match["model"] if match else torchvision_files.model_of(name)) in MODELS
 
 
 def file_name(trial: Trial) -> str:
-    """The name of a trial's weights: by the network, the training set and how it is trained."""
+    """Return the name of a trial's weights file, by the network, the training set and the way of training."""
     names = ("model", "image_px", "classes", "stem", "head", "data", "data_checksum", "seed")
     identity = {name: getattr(trial, name) for name in names} | {"recipe": RECIPE_VERSION}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
@@ -94,7 +94,7 @@ def file_name(trial: Trial) -> str:
 
 
 def find_weights(trial: Trial) -> Path | None:
-    """The file with a trial's weights, if there is one; UserError where torchvision's could be either of two."""
+    """Return the file with a trial's weights, or None. Raise UserError if two of torchvision's files fit."""
     if of_torchvision(trial):
         return torchvision_files.find_file(trial.model, weights_folder())
     path = weights_folder() / file_name(trial)
@@ -102,17 +102,17 @@ def find_weights(trial: Trial) -> Path | None:
 
 
 def of_torchvision(trial: Trial) -> bool:
-    """Whether a trial's weights are torchvision's: nobody trains for ImageNet's own images here."""
+    """Return whether a trial's weights are torchvision's: labkit trains none for ImageNet's own images."""
     return trial.data == ILSVRC2012
 
 
 def can_train(trial: Trial) -> bool:
-    """Whether the trial's device trains its weights itself; on a CPU that would take hours."""
+    """Return whether the trial's device trains the weights itself; on a CPU this would take hours."""
     return trial.device == "cuda" and not of_torchvision(trial)
 
 
 def why_none(trial: Trial) -> str:
-    """That there are none, where was looked, and what to do: a sentence without a full stop."""
+    """Return that the trial has no weights, and what to do, as a sentence without a full stop."""
     of = f"{trial.model} at {trial.image_px} px on {trial.data}"
     if of_torchvision(trial):
         name = torchvision_files.published_name(trial.model)
@@ -121,12 +121,12 @@ def why_none(trial: Trial) -> str:
 
 
 def lacked_weights(record: Record) -> bool:
-    """Whether a trial was refused for want of weights that are here now: it is tried again."""
+    """Return whether a trial was refused for lack of weights that exist now; it is then tried again."""
     return (record.reason or "").startswith(NONE) and find_weights(record.as_trial) is not None
 
 
 def state_sha256(state: dict[str, Any]) -> str:
-    """SHA-256 over names, shapes and FP32 values, whatever order or file they come in."""
+    """Return the SHA-256 over names, types, shapes and values, independent of their order and file."""
     digest = hashlib.sha256()
     for name in sorted(state):
         values = state[name].detach().cpu().contiguous().numpy()
@@ -136,7 +136,7 @@ def state_sha256(state: dict[str, Any]) -> str:
 
 
 def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any]) -> Path:
-    """Write a trial's weights; the file appears whole or not at all. UserError where it cannot be written."""
+    """Write a trial's weights and return the file, which appears whole or not at all. Raise UserError on failure."""
     import torch
 
     path = weights_folder() / file_name(trial)
@@ -159,7 +159,7 @@ def write_weights(trial: Trial, state: dict[str, Any], facts: dict[str, Any]) ->
 
 
 def read_weights(path: Path) -> Weights:
-    """The weights of a file; LabkitError for one that is damaged or none. Nothing in it is executed."""
+    """Return the weights in a file, of which nothing is executed. Raise LabkitError if it is damaged or no weights."""
     import torch
 
     with torchvision_files.reading(path, "remove it"):
@@ -172,7 +172,7 @@ def read_weights(path: Path) -> Weights:
 
 
 def read_torchvision(trial: Trial, path: Path) -> Weights:
-    """torchvision's weights of a trial's network, from its file; LabkitError as `torchvision_files.read_state`."""
+    """Return torchvision's weights of a trial's network; LabkitError as from `torchvision_files.read_state`."""
     state, file_sha256 = torchvision_files.read_state(path, trial.model, classes=trial.classes)
     facts: dict[str, Any] = {"file": path.name, "file_sha256": file_sha256}
     normalisation = torchvision_files.ANOTHER_NORMALISATION.get(trial.model)

@@ -55,21 +55,21 @@ MASTER = {**GRAPH, "optimizer": "sgd_master", "precision": "bf16"}
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({**GRAPH, "optimizer": "sgd_fused"}, "CUDA graphs are of CUDA devices"),
+        ({**GRAPH, "optimizer": "sgd_fused"}, "CUDA graphs need a GPU"),
         ({"optimizer": "sgd_master", "precision": "bf16"}, "only stay in a captured step"),
         ({"precision": "tf32"}, "TF32 is a mode of NVIDIA's tensor cores"),
         ({"precision": "fp16"}, "use BF16 on a CPU"),
         ({"precision": "int8"}, "does not train in int8"),
         ({"optimizer": "lion"}, "no optimiser 'lion'"),
         ({"devices": 2, "engine": "compile"}, None),
-        ({"devices": 2, "engine": "compile", "updates": "asynchronous"}, "by plain SGD, eagerly"),
+        ({"devices": 2, "engine": "compile", "updates": "asynchronous"}, "the optimiser sgd and the engine eager"),
         ({"devices": 2, "gradient_precision": "bf16"}, "Gloo has FP16"),
         ({"gradient_precision": "fp16"}, "one device exchanges no gradients"),
-        ({"updates": "asynchronous"}, "of several devices, in FP32 by plain SGD"),
-        ({"devices": 2, "updates": "asynchronous", "precision": "bf16"}, "of several devices, in FP32 by plain SGD"),
+        ({"updates": "asynchronous"}, "need several devices, FP32"),
+        ({"devices": 2, "updates": "asynchronous", "precision": "bf16"}, "need several devices, FP32"),
         ({"precision": "bf16"}, None),
         ({"engine": "compile"}, None),
-        ({"loader": "device"}, "the device's loader is of GPUs"),
+        ({"loader": "device"}, "the device's loader needs a GPU"),
         ({"batch": 1}, "a single value a channel"),
         ({"batch": 1, "stem": "cifar"}, None),
     ],
@@ -86,7 +86,7 @@ def test_a_cpu_trains_a_trial_or_gives_the_reason_why_not(fields: dict[str, Any]
         ((9, 0), {**GRAPH, "optimizer": "sgd"}, "sgd_fused or sgd_master"),
         ((9, 0), {**MASTER, "loader": "indexed"}, "needs the device's loader"),
         ((9, 0), {**MASTER, "precision": "fp32"}, "the trial trains in fp32"),
-        ((9, 0), {**MASTER, "devices": 8}, "exchange them, not in fp32"),
+        ((9, 0), {**MASTER, "devices": 8}, "exchange them in BF16, not in fp32"),
         ((9, 0), {**MASTER, "devices": 8, "gradient_precision": "bf16"}, None),
         ((9, 0), {**GRAPH, "optimizer": "sgd_fused", "devices": 2, "gradient_precision": "fp16"}, None),
         ((7, 0), {"precision": "tf32"}, "tf32 needs compute capability 8.0, this device has 7.0"),
@@ -169,7 +169,7 @@ def test_differences_just_within_the_tolerance_pass_and_just_beyond_are_refused(
         return trace([2.0, 1.9, 1.8 * (1 + loss * allowed.loss)], [[3.0, 5 * change * allowed.change], [0.0, 4.0]])
 
     gate.compare(PLAIN, tuned(0.99, 0.99), precision)
-    with pytest.raises(GateError, match=r"checked engine's loss differs from the plain one's .* more than"):
+    with pytest.raises(GateError, match=r"checked engine's loss differs from the baseline's .* more than"):
         gate.compare(PLAIN, tuned(1.01, 0.0), precision)
     with pytest.raises(GateError, match=r"change of all weights together differs .* more than"):
         gate.compare(PLAIN, tuned(0.0, 1.01), precision)
@@ -189,8 +189,8 @@ def statistics(*values: float) -> gate.Trace:
         (PLAIN, trace([2.0, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]], [[0, 1], [2, 1], [2, 3]]), "step 2 .* other images"),
         (SAME, SAME, "every step read the same images"),
         (PLAIN, trace([2.0, math.nan, 1.8], [[3.0, 0.0], [0.0, 4.0]]), "not finite: .*tuned 2.0000, nan"),
-        (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: plain inf"),
-        (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs from the plain one's by inf"),
+        (trace([math.inf, 1.9, 1.8], [[3.0, 0.0], [0.0, 4.0]]), PLAIN, "not finite: baseline inf"),
+        (trace([0.0, 1.9], [[1.0]]), trace([0.1, 1.9], [[1.0]]), "loss differs from the baseline's by inf"),
         (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), "1 of 2 weights did not move in 2"),
         (trace([2.0, 1.9], [[1e-6], [9.0]]), trace([2.0, 1.9], [[2e-6], [9.0]]), None),  # only rounding moves it
         (trace([2.0, 1.9], [[0.0], [9.0]]), trace([2.0, 1.9], [[0.0], [9.0]]), None),
@@ -202,9 +202,9 @@ def statistics(*values: float) -> gate.Trace:
         (
             statistics(0.3, 0.3, 0.3),
             statistics(0.3, math.nan, 0.3),
-            "running statistic differs from the plain one's by nan",
+            "running statistic differs from the baseline's by nan",
         ),
-        (statistics(math.nan), statistics(0.3), "running statistic differs from the plain one's by nan"),
+        (statistics(math.nan), statistics(0.3), "running statistic differs from the baseline's by nan"),
     ],
 )
 def test_a_step_that_computes_wrongly_is_refused_with_the_difference(
@@ -240,18 +240,18 @@ def test_beside_fp32_a_step_with_as_much_rounding_as_the_plain_step_passes() -> 
 @pytest.mark.parametrize(
     ("plain", "tuned", "said"),
     [
-        (rounded(0.4), rounded(0.4, times=0.5), "weights move 0.5 times as far as the plain one's, more than 25% off"),
+        (rounded(0.4), rounded(0.4, times=0.5), "weights move 0.5 times as far as the baseline's, more than 25% off"),
         (rounded(0.4), rounded(0.4, times=1.3), "weights move 1.3 times as far"),
         (rounded(0.5), rounded(0.81, towards=3), "all weights together differs .* in FP32 by 0.81 of it"),
         (rounded(0.1), rounded(0.36, towards=3), "all weights together differs .* more than 0.35"),
-        (rounded(0.4), rounded(0.4, loss=0.021), "loss differs from the plain one's in FP32"),
-        (rounded(0.01), rounded(0.01, loss=0.006), "loss differs from the plain one's in FP32 by 0.006 .* than 0.005"),
+        (rounded(0.4), rounded(0.4, loss=0.021), "loss differs from the baseline's in FP32"),
+        (rounded(0.01), rounded(0.01, loss=0.006), "loss differs from the baseline's in FP32 by 0.006 .* than 0.005"),
         (
             rounded(0.61),
             rounded(0.61),
-            "BF16 alone moves the plain steps by 0.61 .* take more images a device, or FP32",
+            "BF16 alone moves the baseline steps by 0.61 .* take more images a device, or FP32",
         ),
-        (rounded(math.nan), rounded(0.1), "BF16 alone moves the plain steps by nan"),
+        (rounded(math.nan), rounded(0.1), "BF16 alone moves the baseline steps by nan"),
         (rounded(0.1), rounded(math.nan), "weights move nan times"),
     ],
     ids=["half", "more", "far", "few", "loss", "loss of little rounding", "too rough", "plain nan", "tuned nan"],
@@ -299,7 +299,7 @@ def test_beside_fp32_each_loss_has_the_tolerance_of_its_own_step() -> None:
     exact, plain = [2.0, 1.9, 1.8], [2.0, 1.9, 1.8 * 1.04]
     beside([0.1], [0.1], losses=(exact, plain, [2.0 * 1.007, 1.9, 1.8 * 1.06]))
     for tuned in ([2.0 * 1.008, 1.9, 1.8], [2.0, 1.9 * 1.006, 1.8], [2.0, 1.9, 1.8 * 1.07]):
-        with pytest.raises(GateError, match="loss differs from the plain one's in FP32"):
+        with pytest.raises(GateError, match="loss differs from the baseline's in FP32"):
             beside([0.1], [0.1], losses=(exact, plain, tuned))
     with pytest.raises(GateError, match=r"losses of plain FP32 are not finite: 2.0000, nan"):
         beside([0.1], [0.1], losses=([2.0, math.nan, 1.8], plain, plain))
@@ -348,7 +348,7 @@ def repeats_a_batch(workload: TrainWorkload, patch: pytest.MonkeyPatch) -> None:
 
 
 # A wrong update shows in the weights' change and, from the next step on, in the loss. The message names either.
-DIFFERS = "checked engine's (loss|change of .*) differs from the plain one's"
+DIFFERS = "checked engine's (loss|change of .*) differs from the baseline's"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_the_wider_tolerance_of_half_precision_still_finds_a_wrong_update(
 ) -> None:
     workload = prepared(replace(TUNED, precision="bf16"), digits)
     fault(workload, monkeypatch)
-    with pytest.raises(GateError, match=rf"{DIFFERS}|weights move 0.[45]\d* times as far as the plain one's"):
+    with pytest.raises(GateError, match=rf"{DIFFERS}|weights move 0.[45]\d* times as far as the baseline's"):
         workload.check()
 
 
@@ -494,7 +494,7 @@ def test_a_network_whose_weights_differ_from_its_optimisers_is_refused() -> None
     training.model.conv1.to(torch.bfloat16)
     training.check_rounded(masters)
     masters[0] *= 1.01
-    with pytest.raises(GateError, match=r"1 weights of the network are not the optimiser's, rounded, conv1\.weight"):
+    with pytest.raises(GateError, match=r"1 network weights are not the optimiser's rounded weights, conv1\.weight"):
         training.check_rounded(masters)
 
 
@@ -533,7 +533,7 @@ def test_the_gate_finds_a_rectifier_that_a_chain_lacks(digits: DataSet) -> None:
     for block in workload.training.model.modules():
         if hasattr(block, "conv") and hasattr(block, "bn"):
             block.forward = lambda images, block=block: block.bn(block.conv(images))  # type: ignore[method-assign]
-    with pytest.raises(GateError, match="differs from the plain one's"):
+    with pytest.raises(GateError, match="differs from the baseline's"):
         workload.check()
 
 

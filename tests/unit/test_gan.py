@@ -271,8 +271,8 @@ def test_the_gate_refuses_a_broken_training(digits: DataSet, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"engine": "compile"}, "eager and graph, compile has no iteration"),
-        ({"engine": "graph"}, "CUDA graphs are of CUDA devices"),
+        ({"engine": "compile"}, "eager and graph, not by compile"),
+        ({"engine": "graph"}, "CUDA graphs need a GPU"),
         ({"precision": "fp16"}, "use BF16"),
         ({"devices": 2}, "on one device"),
         (
@@ -281,9 +281,9 @@ def test_the_gate_refuses_a_broken_training(digits: DataSet, monkeypatch: pytest
         ),
         ({"model": "resnet18"}, "resnet18 is none"),
         ({"epochs": 1}, "no validation"),
-        ({"augment": True}, "a generator would learn too"),
+        ({"augment": True}, "a generator would learn the flips"),
         ({"batch": 1}, "a single value a channel"),
-        ({"loader": "device"}, "of GPUs"),
+        ({"loader": "device"}, "loader needs a GPU"),
     ],
 )
 def test_unsupported_options_of_a_wgan_are_refused_with_a_reason(
@@ -388,7 +388,7 @@ def no_generator(run: CapturedIteration) -> None:
     [
         (no_new_noise, "iteration 2 of the checked engine read other noise"),
         (other_images, "iteration 1 of the checked engine read other images"),
-        (half_the_generators_rate, "differ from the eager ones'"),
+        (half_the_generators_rate, "differ from the eager iterations'"),
         (no_generator, "the estimates differ"),
     ],
 )
@@ -409,7 +409,7 @@ def trace(estimate: float = 1.0, movement: float = 1.0, squares: float = 1.0, st
     [
         (trace(estimate=1.02), "estimates differ"),
         (trace(movement=1.41), "movement differ"),
-        (trace(movement=math.nan), "movement differ from the eager ones' by nan"),
+        (trace(movement=math.nan), "movement differ from the eager iterations' by nan"),
         (trace(squares=1.06), "squares or statistics differ"),
         (trace(statistics=1.06), "squares or statistics differ"),
     ],

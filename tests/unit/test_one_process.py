@@ -161,4 +161,4 @@ def test_bf16_is_refused_since_threads_would_compute_in_fp16(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     about: dict[str, Any] = {"devices": 2, "batch": 8, "scaling": "strong", "parallel": "one_process"}
     assert why_not_in_one_process(Trial(**about)) is None
-    assert "no autocast but to FP16" in str(why_not_in_one_process(Trial(precision="bf16", **about)))
+    assert "autocast to FP16 only" in str(why_not_in_one_process(Trial(precision="bf16", **about)))

@@ -296,7 +296,7 @@ def test_learners_that_share_a_device_learn_what_those_with_one_each_do(trained:
     assert learned[0] == learned[1], "where they stand changes nothing"
     assert many.epochs is not None
     assert many.epochs.epochs[0].steps == -(-96 // (8 * LEARNERS)), "as many as asked for, whatever cores there are"
-    for name, said in (("compiled, together", "by Gloo, eagerly"), ("rounded, together", "Gloo has FP16")):
+    for name, said in (("compiled, together", "Gloo, and need the engine"), ("rounded, together", "Gloo has FP16")):
         assert (trained[name].status, said in (trained[name].reason or "")) == ("unsupported", True)
 
 

@@ -1,1 +1,1 @@
-"""Two networks trained against each other: their updates, one iteration of them, its gate, and what is supported."""
+"""Two networks trained against each other: their updates, one iteration, its correctness check, what is supported."""

@@ -1,17 +1,17 @@
-"""Does a captured iteration of a WGAN compute what the eager one computes? Two of both, from the same beginning.
+"""Correctness check: does a captured iteration of a WGAN compute what the eager one does? Compares two of each.
 
-Compared are the images and the noise that each read, the critic's estimates before each of its steps, the mean squares
-of gradients that the optimisers keep, how far the weights moved, and every running statistic. The same kernels run in
-both, so what may differ is the order in which some of them add up, and which ones cuDNN picks.
+Both start from one state. The check compares the images and noise that each iteration read, the critic's estimates
+before each of its steps, the mean squares of gradients that the optimisers keep, how far the weights moved, and every
+running statistic. Both run the same kernels: only the order of some sums and cuDNN's choice of kernels may differ.
 
-RMSprop and Adam divide a gradient by its own size: a gradient of nearly nothing moves its weight as far as a large one,
-in whichever direction rounding says. On a CPU another memory format alone changed the generator's movement by up to
-0.17 of itself in FP32 and 0.32 in BF16, and the squares by 0.011 and 0.072 (batches of 2 to 64). Half the critic's
-learning rate changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and 0.67. So the
-squares are held tightly, the movement loosely, and no single weight is judged alone.
+RMSprop and Adam divide a gradient by its own size: a gradient near zero moves its weight as far as a large one, in a
+direction that rounding decides. On a CPU, another memory format alone changed the generator's movement by up to 0.17 of
+itself in FP32 and 0.32 in BF16, and the squares by 0.011 and 0.072 (batches of 2 to 64). Half the critic's learning
+rate changes movements by more than 0.5 and squares by 0.56, other images and noise by 1.4 and 0.67. So the tolerance of
+the squares is tight, that of movement is loose, and no single weight is judged alone.
 
-A critic whose weights are clipped is clipped before the first iteration, in both: the first clipping moves weights as
-DCGAN draws them so far that what the steps do would not be seen beside it.
+A critic whose weights are clipped is clipped before the first iteration, in both. The first clipping moves weights as
+DCGAN draws them so far that the changes of the steps would not be seen beside it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from labkit.errors import GateError
 ITERATIONS = 2
 
 
-# Of the estimates the largest difference over the largest estimate; of gradients' squares or running statistics, and
-# of each network's movement, the norm of the difference over the eager norm.
+# For estimates: the largest difference over the largest estimate. For gradients' squares or running statistics, and for
+# each network's movement: the norm of the difference over the eager norm.
 TOLERANCES = {"fp32": (0.01, 0.05, 0.4), "tf32": (0.02, 0.1, 0.45), "bf16": (0.05, 0.2, 0.48)}
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What two iterations did: the estimates (2, 5), what each read, and what they left by name, flat, on the host."""
+    """Results of two iterations: estimates (2, 5), data read, movement, squares and statistics, flat, on the host."""
 
     estimates: torch.Tensor
     seen: dict[str, list[torch.Tensor]]
@@ -53,9 +53,9 @@ def trace(
     one_iteration: Callable[[], torch.Tensor],
     what_was_read: Callable[[], tuple[torch.Tensor, torch.Tensor]],
 ) -> Trace:
-    """Run two iterations of a training that is at its beginning; `what_was_read` gives images and noise of the last.
+    """Run two iterations of a training at its beginning. `what_was_read` returns images and noise of the last one.
 
-    Nothing waits for the device between them, so that one which overwrites what the last still reads is found.
+    Nothing waits for the device between them. So the gate finds an iteration that overwrites what the one before reads.
     """
     training.clip()
     before = _by_part(training)
@@ -78,13 +78,13 @@ def _by_part(training: Adversarial) -> dict[str, torch.Tensor]:
 
 
 def _flat(values: Iterable[torch.Tensor]) -> torch.Tensor:
-    """All of them in a row, on the host, where it takes nothing from the device whose memory is reported."""
+    """Return all values in a row, on the host, since the device's peak memory is reported."""
     rows = [value.detach().flatten().cpu() for value in values]
     return torch.cat(rows) if rows else torch.zeros(0)
 
 
 def compare(plain: Trace, captured: Trace, precision: str) -> dict[str, Any]:
-    """The differences beside their tolerances; GateError when an iteration read or computed something else."""
+    """Return the differences with their tolerances. Raise GateError if an iteration read or computed something else."""
     check_what_was_read(plain.seen, captured.seen, "iteration")
     if not bool(torch.isfinite(torch.cat([plain.estimates, captured.estimates])).all()):
         raise GateError("the critic's estimates are not finite")
@@ -98,12 +98,12 @@ def compare(plain: Trace, captured: Trace, precision: str) -> dict[str, Any]:
         "squares": ("gradients' squares or statistics", float(np.max(squares)), of_squares),
         "change": ("weights' movement", float(np.max(movements)), of_movement),
     }
-    said = f"in {ITERATIONS} captured iterations the {{}} differ from the eager ones'"
-    return {"iterations": ITERATIONS, **checked(said, differences, "them")}
+    sentence = f"in {ITERATIONS} captured iterations the {{}} differ from the eager iterations'"
+    return {"iterations": ITERATIONS, **checked(sentence, differences, "them")}
 
 
 def _apart(plain: torch.Tensor, captured: torch.Tensor) -> float:
-    """The norm of the difference over the plain norm; 0 of nothing, not a number where one of them has none."""
+    """Return the norm of the difference over the eager norm; 0 for no difference, NaN for different shapes."""
     if plain.shape != captured.shape:
         return math.nan
     difference = float((captured - plain).norm())

@@ -1,8 +1,8 @@
 """One iteration of a WGAN: five steps of the critic on a fresh batch each, then the generator's; by Python or captured.
 
-Captured, the whole iteration is one CUDA graph: noise is drawn, five batches are loaded, six updates are made, and the
-critic's estimates are added up, all in one launch. Noise comes from a generator of random numbers of its own, which
-draws the same in a graph as outside, so that the gate can compare the two.
+A captured iteration is one CUDA graph. One launch draws noise, loads five batches, makes six updates and adds up the
+critic's estimates. Noise comes from its own random generator. It draws the same numbers in a graph as outside, so that
+the gate can compare the two.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from labkit.models.wgan import NOISE
 from labkit.recipes import CRITIC_STEPS
 from labkit.trial import Trial
 
-# The batches of an iteration are asked for at once, and the loader's ring of sample numbers must reach that far.
+# An iteration asks for all its batches at once, so the loader's ring of sample numbers must hold them.
 LARGEST_CAPTURED = PART // CRITIC_STEPS
 
 
 class Draws:
-    """The random numbers of an iteration, which stay in one place: `noise` (6, B, 100, 1, 1) is normal, `mixing`
-    (5, B, 1, 1, 1) uniform from 0 to 1 and only there where a gradient penalty wants it.
+    """The random numbers of an iteration, at fixed addresses.
+
+    `noise` (6, B, 100, 1, 1) is normal. `mixing` (5, B, 1, 1, 1) is uniform, 0 to 1; None without a gradient penalty.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -39,18 +40,18 @@ class Draws:
         self.rewind()
 
     def fill(self) -> None:
-        """Queue the drawing of the next iteration's."""
+        """Queue the drawing of the next iteration's numbers."""
         self.noise.normal_(generator=self.generator)
         if self.mixing is not None:
             self.mixing.uniform_(generator=self.generator)
 
     def rewind(self) -> None:
-        """The same numbers come again."""
+        """Seed the generator again, so that the same numbers follow."""
         self.generator.manual_seed(self._seed)
 
 
 def iterate(training: Adversarial, draws: Draws, next_images: Callable[[int], torch.Tensor]) -> torch.Tensor:
-    """Queue one iteration: the critic's estimates (5,), each before its step. `next_images` gives a critic's batch."""
+    """Queue one iteration and return the critic's estimates (5,) before its steps. `next_images(n)` returns batch n."""
     draws.fill()
     estimates = []
     for number in range(CRITIC_STEPS):
@@ -61,13 +62,13 @@ def iterate(training: Adversarial, draws: Draws, next_images: Callable[[int], to
 
 
 class HostedIteration:
-    """Driven by Python: each batch is the loader's next."""
+    """An iteration driven by Python, on the loader's next batches."""
 
     def __init__(self, training: Adversarial, loader: AnyLoader, draws: Draws) -> None:
         self.kind = loader.kind
         self._training, self.loader, self.draws = training, loader, draws
         self._estimates: list[torch.Tensor] = []
-        self.images = torch.empty(0)  # of the last critic's step
+        self.images = torch.empty(0)  # of the critic's last step
 
     def _next_images(self, _number: int) -> torch.Tensor:
         with section("load"):
@@ -79,22 +80,21 @@ class HostedIteration:
         self._estimates.append(iterate(self._training, self.draws, self._next_images))
 
     def rewind(self) -> None:
-        """Back to the first batch and the first noise."""
+        """Go back to the first batch and the first noise, and forget the estimates."""
         self.loader.rewind()
         self.draws.rewind()
         self._estimates = []
 
     def take_estimates(self) -> torch.Tensor:
-        """Mean estimate of the iterations since the last call; not a number when there were none."""
+        """Return the mean estimate of the iterations since the last call; NaN if there were none."""
         estimates, self._estimates = self._estimates, []
         return torch.stack(estimates).mean() if estimates else torch.tensor(torch.nan)
 
 
 class CapturedIteration:
-    """One launch once `capture()` was called.
+    """An iteration in one launch, after `capture()`.
 
-    `batches` are the five places from which the critic takes its images: the same place where they are made on the
-    device, one after the other.
+    `batches` are the five places of the critic's images: one and the same if the device makes them one after the other.
     """
 
     def __init__(self, training: Adversarial, batches: Sequence[StaticBatch], draws: Draws) -> None:
@@ -106,11 +106,11 @@ class CapturedIteration:
 
     @property
     def images(self) -> torch.Tensor:
-        """Images of the last critic's step; the next one may overwrite them."""
+        """Images of the critic's last step; the next step may overwrite them."""
         return self._batches[-1].images
 
     def eagerly(self, training: Adversarial) -> torch.Tensor:
-        """One iteration of another training, on this one's next batches and noise: its estimates."""
+        """Run an iteration of another training on this one's next batches and noise, and return its estimates."""
         return iterate(training, self.draws, lambda number: self._batches[number].next_batch()[0])
 
     def _feed(self) -> None:
@@ -126,7 +126,7 @@ class CapturedIteration:
         self._sum += self.estimates.mean()
 
     def capture(self) -> None:
-        """Record the iteration. Those before it change weights: restart the training and rewind."""
+        """Record the iteration. Its warm-up changes weights: restart the training and rewind afterwards."""
         drawing = dict.fromkeys([self.draws.generator, *(one for batch in self._batches for one in batch.generators())])
         parts, forget = (self._feed, self._body), self._training.forget_gradients
         self._graph, self.memory_bytes = record(*parts, before=forget, generators=drawing)
@@ -139,13 +139,13 @@ class CapturedIteration:
         self._iterations += 1
 
     def rewind(self) -> None:
-        """Back to the first batch and the first noise."""
-        self._batches[0].rewind()  # all of them are fed by one loader
+        """Go back to the first batch and the first noise, and forget the estimates."""
+        self._batches[0].rewind()  # one loader feeds all batches
         self.draws.rewind()
         self.take_estimates()
 
     def take_estimates(self) -> torch.Tensor:
-        """Mean estimate of the iterations since the last call; not a number when there were none."""
+        """Return the mean estimate, on the device, of the iterations since the last call; NaN if there were none."""
         mean = self._sum / (self._iterations or torch.nan)
         self._sum.zero_()
         self._iterations = 0

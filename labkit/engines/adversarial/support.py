@@ -1,4 +1,4 @@
-"""Which combinations of a trial's fields a WGAN can be trained with on this device, and why the others cannot."""
+"""Reasons why this device cannot train a WGAN with a trial's combination of fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ ENGINES = ("eager", "graph")
 
 
 def why_unsupported(trial: Trial) -> str | None:
-    """The reason, in a sentence without a full stop; None where the trial can be trained."""
+    """Return why the trial cannot be trained, as a sentence without a full stop; None if it can."""
     if trial.model not in MODELS or not MODELS[trial.model].noise:
         return f"the gan workload trains a GAN (wgan), and {trial.model} is none"
     if trial.engine not in ENGINES:
-        return f"a WGAN is trained by the engines {' and '.join(ENGINES)}, {trial.engine} has no iteration of it"
+        return f"a WGAN is trained by the engines {' and '.join(ENGINES)}, not by {trial.engine}"
     if trial.devices > 1 or trial.arrangement != "alone":
         return "this version trains a WGAN on one device, one at a time"
     if trial.optimizer != (wanted := optimizer_of(trial.constraint)):
@@ -26,9 +26,9 @@ def why_unsupported(trial: Trial) -> str | None:
     if trial.epochs:
         return "a WGAN has no validation, so no training run of whole epochs"
     if trial.precision == "fp16":
-        return "FP16 needs a scaled loss, which two losses with a common network have none of here: use BF16"
+        return "FP16 needs loss scaling, which is not built for two losses with a common network: use BF16"
     if trial.augment:
-        return "what flips and crops make of images a generator would learn too: a WGAN trains without them"
+        return "a generator would learn the flips and crops of augmented images too: train a WGAN without augment"
     if trial.batch == 1:
         return "batch norm cannot train on a single value a channel, and the generator begins with one pixel of noise"
     if reason := precision.why_unsupported(trial) or why_not_captured(trial):

@@ -1,11 +1,11 @@
-"""Two networks that are trained against each other: a WGAN's critic and generator, and their updates.
+"""A WGAN's critic and generator, which are trained against each other, and their updates.
 
-The critic's step makes its scores of real images as much larger than those of generated ones as its constraint lets
-it; the difference is its estimate of the Wasserstein distance. The generator's step makes the scores of its images
-larger. Both constraints, with their numbers and sources, stand in `labkit.recipes`.
+The critic's step makes its scores of real images larger than those of generated images, by as much as its constraint
+lets it. The difference is its estimate of the Wasserstein distance. The generator's step makes the scores of its images
+larger. Both constraints, with their numbers and sources, are in `labkit.recipes`.
 
-Real and generated images go through the critic one after the other, as in the paper's own code: its batch norm would
-otherwise tell them apart by their mixture.
+Real and generated images go through the critic one after the other, as in the paper's own code. In one batch, the
+critic's batch norm would tell them apart by their mixture.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from labkit.trial import Trial
 class Adversarial:
     """A WGAN and its two optimisers. `network` has FP32 weights and is changed in place.
 
-    `restarts` says whether `restart()` will be called: the beginning is then kept, on the host.
+    `restarts` says whether `restart()` will be called: the initial values are then kept on the host.
     """
 
     def __init__(self, trial: Trial, network: WGAN, *, captured: bool, restarts: bool) -> None:
@@ -37,14 +37,14 @@ class Adversarial:
         self.optimizers = [self._make_optimizer(part.parameters()) for part in (self.critic, self.generator)]
 
     def _make_optimizer(self, weights: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """PyTorch's own, with its defaults. In a captured step its counters have to lie on the device."""
+        """Return PyTorch's own optimiser, with its defaults. In a captured step its counters must lie on the device."""
         rate = self.trial.learning_rate
         if self._penalised:
             return torch.optim.Adam(weights, lr=rate, betas=ADAM_BETAS, capturable=self._captured)
         return torch.optim.RMSprop(weights, lr=rate, capturable=self._captured)
 
     def critic_step(self, images: torch.Tensor, noise: torch.Tensor, mixing: torch.Tensor | None) -> torch.Tensor:
-        """One step of the critic on real images and as many made from the noise: its estimate before it, detached.
+        """Run one critic step on real images and as many from `noise`. Return the estimate before it, detached.
 
         `mixing` (B, 1, 1, 1), from 0 to 1, says where between real and generated images slopes are taken.
         """
@@ -59,7 +59,7 @@ class Adversarial:
         loss = -estimate
         if self._penalised:
             assert mixing is not None
-            with section("forward"):  # the critic's scores, and the way back from them to the images
+            with section("forward"):  # the critic's scores, and their gradients for the images
                 steepness = self._steepness(torch.lerp(made.float(), images, mixing))
             with section("loss"):
                 loss = loss + PENALTY * steepness
@@ -71,7 +71,7 @@ class Adversarial:
         return estimate.detach()
 
     def _steepness(self, mixed: torch.Tensor) -> torch.Tensor:
-        """Mean squared distance of the norm of each image's slope from 1."""
+        """Return the mean squared distance from 1 of the norm of each image's slope."""
         mixed.requires_grad_(True)
         with autocast(self.trial):
             scores = self.critic(mixed)
@@ -80,19 +80,19 @@ class Adversarial:
 
     @torch.no_grad()
     def clip(self) -> None:
-        """Bring the critic's weights within the bound, if the constraint is one."""
+        """Clip the critic's weights to the bound, if the constraint is clipping."""
         if not self._penalised:
             for weight in self._critics:
                 weight.clamp_(-CLIP, CLIP)
 
     @torch.no_grad()
     def make(self, noise: torch.Tensor) -> torch.Tensor:
-        """Images from noise, without gradients."""
+        """Return images generated from `noise`, without gradients."""
         with autocast(self.trial):
             return self.generator(noise)
 
     def generator_step(self, noise: torch.Tensor) -> None:
-        """One step of the generator. The critic's weights get no gradients: nobody computes them."""
+        """Run one generator step. Gradients of the critic's weights are not computed."""
         _, optimizer = self.optimizers
         self.critic.requires_grad_(False)
         with section("optimiser"):
@@ -105,20 +105,20 @@ class Adversarial:
             optimizer.step()
 
     def forget_gradients(self) -> None:
-        """Before a capture: gradients are made anew in the graph's own memory."""
+        """Forget the gradients, before a capture: the graph makes new ones in its own memory."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def weights(self) -> list[torch.Tensor]:
-        """The weights of both networks, in the order of their parameters."""
+        """Return the weights of both networks, in the order of their parameters."""
         return [weight.detach() for weight in self.network.parameters()]
 
     def statistics(self) -> list[torch.Tensor]:
-        """Running means and variances, in the order of their layers."""
+        """Return running means and variances, in the order of their layers."""
         return [buffer for buffer in self.network.buffers() if buffer.is_floating_point()]
 
     def moments(self) -> dict[str, list[torch.Tensor]]:
-        """Of both networks the mean squares of the gradients that their optimisers keep, in the order of weights."""
+        """Return the mean squares of gradients that each network's optimiser keeps, in the order of weights."""
         name = "exp_avg_sq" if self._penalised else "square_avg"
         return {
             part: [state[name] for state in optimizer.state.values()]
@@ -126,7 +126,7 @@ class Adversarial:
         }
 
     def out_of_bounds(self) -> str | None:
-        """What of the critic lies beyond the clipping's bound; None where nothing does, or nothing is clipped."""
+        """Return which critic weight exceeds the clipping bound; None if none does, or weights are not clipped."""
         for name, weight in self.critic.named_parameters():
             most = float(weight.detach().abs().max())
             if not self._penalised and not most <= CLIP * (1 + 1e-6):  # clipped in FP32: the bound is rounded
@@ -135,7 +135,7 @@ class Adversarial:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Back to the initial weights, statistics and moments, in place."""
+        """Go back to the initial weights, statistics and moments, in place."""
         assert self._initial is not None, "made without restarts"
         for value, initial in zip(values_of(self.network), self._initial, strict=True):
             value.copy_(initial)
@@ -147,5 +147,5 @@ class Adversarial:
             self.network.zero_grad(set_to_none=True)
 
     def forget_beginning(self) -> None:
-        """There will be no restart any more: give the memory back."""
+        """Free the memory of the initial values. `restart()` cannot be called after that."""
         self._initial = None

@@ -1,1 +1,1 @@
-"""Inference by kernels of our own: a network read into layers, each with all that follows it one kernel."""
+"""Inference by our own kernels: a network read as layers, each computed with all that follows it by one kernel."""

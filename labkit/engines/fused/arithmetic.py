@@ -1,4 +1,4 @@
-"""The numbers of a layer: weights in bytes or in half precision, and what its sums are multiplied by."""
+"""The numbers of a layer: weights in bytes or in half precision, and the factors of its sums."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from labkit.engines.fused.graph import Layer
 from labkit.engines.fused.ranges import STEPS
 
-# Where a result is cut: bytes symmetric, FP16 at its largest number, which an activation must not turn into infinity.
+# Where a result is cut: bytes symmetrically, FP16 at its largest number, so that no activation becomes infinite.
 MOST = {torch.int8: float(STEPS), torch.float16: 65504.0, torch.float32: float("inf")}
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """`result = sums * scales + biases + other * other_scale`, cut to `least` and `most` and rounded to `out`.
+    """The numbers of `result = sums * scales + biases + other * other_scale`, cut to `least`..`most`, rounded to `out`.
 
-    The weight (K, C, R, S) is int8, float16 or bfloat16, the scales and biases (K,) are float32. Where the output is
-    bytes everything is in its steps, each worth `step`, and `widens` says whether it is wanted in FP16 beside them.
+    The weight (K, C, R, S) is int8, float16 or bfloat16; scales and biases (K,) are float32. If the output is bytes,
+    all numbers are in the output's steps, each worth `step`, and `widens` says whether FP16 is wanted beside the bytes.
     """
 
     weight: torch.Tensor
@@ -41,8 +41,9 @@ def in_bytes(
     out: torch.dtype = torch.int8,
     widens: bool = False,
 ) -> Arithmetic:
-    """Products of bytes, symmetric per filter. The steps are what one of the input, the output and the added value is
-    worth; an added value in FP16 has none (None), nor has an output that is not in bytes.
+    """Return the arithmetic for products of bytes, symmetric per filter. A step is what one unit is worth.
+
+    `step_other` is None for an added value in FP16, `step_out` for an output that is not in bytes.
     """
     assert layer.weight is not None
     per_filter = layer.weight.flatten(1).abs().amax(dim=1).clamp(min=1e-12) / STEPS
@@ -70,10 +71,9 @@ def in_half(
     step_other: float | None = None,
     widens: bool = False,
 ) -> Arithmetic:
-    """Float16 or bfloat16; the logits stay in FP32.
+    """Return the arithmetic in float16 or bfloat16; the logits stay in FP32.
 
-    With `step`, what one of the output is worth, the result is in bytes, and `step_other` and `widens` are as of
-    `in_bytes`.
+    With `step`, the worth of one unit of the output, the result is bytes; `step_other` and `widens` as in `in_bytes`.
     """
     assert layer.weight is not None
     per_one, most = (1.0, float("inf")) if step is None else (1 / step, MOST[torch.int8])

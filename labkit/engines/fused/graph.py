@@ -1,4 +1,4 @@
-"""A network as the few layers that INT8 inference knows, read from its modules by torch.fx.
+"""A network as the few layers that the fused kernels have, read from its modules by torch.fx.
 
 A layer is a convolution with what follows it (bias, the other branch of a residual, ReLU), a pooling, an average or a
 concatenation. A matrix product is a convolution whose window is the whole image. Batch norm must be folded before.
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from labkit.errors import Unsupported
 
-IMAGES = 0  # the value that the network is given
+IMAGES = 0  # the number of the network's input
 _SKIPPED = (nn.Identity, nn.Dropout)
 _ADDITIONS = (operator.add, operator.iadd, torch.add)
 
@@ -45,14 +45,14 @@ class Layer:
 
 @dataclass
 class Graph:
-    """Layers in an order in which each finds its inputs ready. `result` is the value with the logits."""
+    """Layers, each after the layers that make its inputs. `result` is the value with the logits."""
 
     layers: list[Layer] = field(default_factory=list)
     values: int = 1
     result: int = IMAGES
 
     def run(self, images: torch.Tensor, seen: Callable[[int, torch.Tensor], None] | None = None) -> torch.Tensor:
-        """Logits (N, classes) in floating point, of images (N, 3, H, W); `seen` is shown every value once."""
+        """Return floating-point logits (N, classes) of images (N, 3, H, W). `seen` is called once with every value."""
         values: dict[int, torch.Tensor] = {IMAGES: images}
         show = seen or (lambda _number, _value: None)
         show(IMAGES, images)
@@ -65,15 +65,15 @@ class Graph:
         return values[self.result].flatten(1)
 
     def last_uses(self) -> list[list[int]]:
-        """For each layer the values that nothing after it reads."""
-        found: list[list[int]] = [[] for _ in self.layers]
+        """Return for each layer the values that no later layer reads."""
+        unread: list[list[int]] = [[] for _ in self.layers]
         done = {self.result}
         for index in reversed(range(len(self.layers))):
             for number in (*self.layers[index].inputs, self.layers[index].adds):
                 if number is not None and number not in done:
                     done.add(number)
-                    found[index].append(number)
-        return found
+                    unread[index].append(number)
+        return unread
 
 
 def _float(layer: Layer, values: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -94,10 +94,10 @@ def _float(layer: Layer, values: dict[int, torch.Tensor]) -> torch.Tensor:
 
 
 def read(model: nn.Module, image_px: int) -> Graph:
-    """The layers of a network in evaluation mode without batch norm, for images (N, 3, image_px, image_px).
+    """Return the layers of a network in evaluation mode without batch norm, for images (N, 3, image_px, image_px).
 
-    Its weights are shared. ValueError in training mode, Unsupported for another operator than these layers, a grouped
-    convolution or a window that is no square.
+    The layers share its weights. Raise ValueError in training mode, Unsupported for any other operator than these
+    layers, a grouped convolution or a window that is no square.
     """
     if model.training:
         raise ValueError("the model is in training mode: call eval() first")
@@ -108,14 +108,14 @@ def read(model: nn.Module, image_px: int) -> Graph:
 
 
 class _Reader:
-    """Goes through the nodes in order. An addition or a ReLU becomes part of the convolution whose value it takes."""
+    """Reader of the nodes in order. An addition or a ReLU becomes part of the convolution whose value it takes."""
 
     def __init__(self, traced: fx.GraphModule) -> None:
         self._traced = traced
         self._graph = Graph()
         self._number: dict[fx.Node, int] = {}  # of the value that a node makes
-        self._added: set[int] = set()  # values of convolutions that add another one
-        self._closed: set[int] = set()  # values that are used as they are, or follow a ReLU
+        self._added: set[int] = set()  # values of convolutions that already add a value
+        self._closed: set[int] = set()  # values with several users, or after a ReLU
 
     def read(self) -> Graph:
         for node in self._traced.graph.nodes:
@@ -174,7 +174,7 @@ class _Reader:
         return self._add(node, "convolution", [source], weight=weight, bias=bias, **facts)
 
     def _flattened_from(self, node: Any) -> tuple[int, ...]:
-        """The shape (C, H, W) of what reaches a matrix product flat."""
+        """Return the shape (C, H, W) of the value that reaches a matrix product flat."""
         while node.target is torch.flatten or isinstance(self._module(node), (*_SKIPPED, nn.Flatten)):
             node = node.args[0]
         return tuple(node.meta["tensor_meta"].shape[1:])
@@ -186,7 +186,7 @@ class _Reader:
         return number
 
     def _with_addition(self, node: fx.Node) -> int:
-        """By the later of both operands, a convolution, which finds the other's value ready."""
+        """Add in the later of both operands, a convolution, which finds the other operand's value ready."""
         operands = {self._number[operand] for operand in node.args if isinstance(operand, fx.Node)}
         number = max(operands)
         if len(operands) != 2 or number in self._added:
@@ -208,7 +208,7 @@ class _Reader:
         return number
 
     def _one(self, node: fx.Node, size: Any) -> int:
-        """The single number of a size that is the same in both directions."""
+        """Return the single number of a size that is equal in both directions."""
         numbers = set(size) if isinstance(size, tuple) else {size}
         if len(numbers) != 1 or not isinstance(number := numbers.pop(), int):
             raise Unsupported(f"{node.target} differs between its two directions")

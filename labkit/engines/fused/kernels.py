@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def"
 """Triton kernels of whole layers: images to squares, convolution with all that follows it, pooling (CUDA).
 
-Activations are (N, H, W, C) in bytes or in half precision, channels innermost, so that a convolution is a matrix
-product whose rows are gathered: row m is an output pixel, column k a filter, and the sum runs over window and channels.
-What follows a convolution (scale, bias, the other branch of a residual, ReLU, rounding) happens on its sums, in FP32,
-so that nothing wider than an activation is ever written. Bytes are symmetric, -127 to 127; halves are rounded up. What
-differs from layer to layer is no constant of a kernel, so that a network needs a dozen of them and not one a layer.
+Activations are (N, H, W, C) in bytes or in half precision, channels innermost. So a convolution is a matrix product
+whose rows are gathered: row m is an output pixel, column k a filter, and the sum runs over window and channels. All
+that follows a convolution (scale, bias, the other branch of a residual, ReLU, rounding) works on its sums, in FP32, so
+that nothing wider than an activation is written. Bytes are symmetric, -127 to 127; halves are rounded up. Values that
+differ from layer to layer are no constants of a kernel, so that a network needs a dozen kernels and not one a layer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 
-# Triton would compile anew for each of these that is 1 or a multiple of 16.
+# Triton would compile again for each of these arguments that is 1 or a multiple of 16.
 @triton.jit(
     do_not_specialize=[
         *("rows", "height", "width", "out_height", "out_width", "window_height", "window_width", "stride", "pad"),
@@ -24,17 +24,17 @@ import triton.language as tl
 def convolve(
     images,  # (N, H, W, pitch)
     weights,  # (K, R, S, C)
-    scales,  # of bytes, float32 (K,): a sum's worth in steps of the output
+    scales,  # for bytes only, float32 (K,): a sum's worth in steps of the output
     biases,  # float32 (K,), in steps of the output
-    other,  # (N, P, Q, K), added before ReLU; `images` again where there is none
+    other,  # (N, P, Q, K), added before ReLU; `images` if nothing is added
     out,  # (N, P, Q, K)
-    wide,  # float16 (N, P, Q, K): the result before it is rounded to bytes; `out` again where it is not wanted
-    partial,  # of SPLITS > 1, of the sums' type (tiles, SPLITS, BLOCK_M, BLOCK_K): every program's share of a sum
-    arrived,  # int32 (tiles,), zeros: how many programs of a tile have written theirs
+    wide,  # float16 (N, P, Q, K): the result before it is rounded to bytes; `out` if it is not wanted
+    partial,  # for SPLITS > 1, in the sums' type (tiles, SPLITS, BLOCK_M, BLOCK_K): every program's share of a sum
+    arrived,  # int32 (tiles,), zeros: how many programs of a tile have written their share
     rows,  # N * P * Q
     height,
     width,
-    channels,  # C: how many the window takes of each pixel, and of those behind it where C > pitch
+    channels,  # C: how many the window takes of each pixel, and of the pixels after it if C > pitch
     out_height,
     out_width,
     filters,
@@ -59,12 +59,12 @@ def convolve(
     BLOCK_C: tl.constexpr,  # noqa: N803
     SPLITS: tl.constexpr,  # noqa: N803
 ):
-    """A convolution with what follows it, one tile of rows and filters a program, or SPLITS programs.
+    """Convolve, with what follows: one program computes one tile of rows and filters, or SPLITS programs do.
 
-    Where tiles are few, each sum is split over several programs, and the last of them to arrive adds up and finishes.
+    Where tiles are few, each sum is split over several programs. The last to arrive adds up the shares and finishes.
     """
     tiles_of_filters = tl.cdiv(filters, BLOCK_K)
-    tile_m = tl.program_id(0) // tiles_of_filters  # neighbours share their rows, which are the larger operand
+    tile_m = tl.program_id(0) // tiles_of_filters  # neighbours share rows, the larger operand
     tile_k = tl.program_id(0) % tiles_of_filters
     row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     is_row = row < rows
@@ -110,11 +110,11 @@ def convolve(
         within = tl.arange(0, BLOCK_M)[:, None] * BLOCK_K + tl.arange(0, BLOCK_K)[None, :]
         of_tile = partial + tl.program_id(0).to(tl.int64) * (SPLITS * BLOCK_M * BLOCK_K) + within
         tl.store(of_tile + tl.program_id(1) * (BLOCK_M * BLOCK_K), sums)
-        tl.debug_barrier()  # every thread has written before one of them says so
+        tl.debug_barrier()  # every thread has written before the counter says so
         is_last = tl.atomic_add(arrived + tl.program_id(0), 1) == SPLITS - 1
         if is_last:
             sums = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.int32 if OF_BYTES else tl.float32)
-            for split in range(SPLITS):  # in this order whoever is last, so that a result is the same every time
+            for split in range(SPLITS):  # always in this order, so that a result is the same every time
                 sums += tl.load(of_tile + split * (BLOCK_M * BLOCK_K), cache_modifier=".cg")
             tl.store(arrived + tl.program_id(0), 0)  # for the next launch
     if is_last:
@@ -152,7 +152,7 @@ def to_squares(
     PAD: tl.constexpr,  # noqa: N803 - zeros above and to the left
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """Images in half precision with squares of pixels as channels and an edge of zeros."""
+    """Write images in half precision with squares of pixels as channels and an edge of zeros."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_out = at < elements
     channel = (at % CHANNELS).to(tl.int32)
@@ -183,10 +183,10 @@ def max_pool(
     WINDOW: tl.constexpr,  # noqa: N803
     STRIDE: tl.constexpr,  # noqa: N803
     PAD: tl.constexpr,  # noqa: N803
-    LEAST: tl.constexpr,  # noqa: N803 - of the type, or less
+    LEAST: tl.constexpr,  # noqa: N803 - the type's smallest value, or less
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The largest value of each window."""
+    """Write the largest value of each window."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_out = at < elements
     channel = at % channels
@@ -208,13 +208,13 @@ def mean(
     images,  # (N, PIXELS, C)
     out,  # (N, C)
     channels,
-    scale,  # what a sum is to be multiplied by
+    scale,  # the factor of a sum
     PIXELS: tl.constexpr,  # noqa: N803
     OF_BYTES: tl.constexpr,  # noqa: N803
     TO_BYTES: tl.constexpr,  # noqa: N803
     BLOCK: tl.constexpr,  # noqa: N803
 ):
-    """The mean of each channel over an image's pixels."""
+    """Write the mean of each channel over an image's pixels."""
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = channel < channels
     image = tl.program_id(0).to(tl.int64)

@@ -1,14 +1,14 @@
-"""A network of fused layers on a GPU, in bytes or in half precision: a convolution and all that follows it, one kernel.
+"""A network of fused layers on a GPU, in bytes or half precision: one kernel a convolution and all that follows it.
 
-In bytes weights are symmetric per filter, activations symmetric per value (`ranges`), and every convolution and matrix
-product but the first multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers; scale, bias, the
+In bytes, weights are symmetric per filter, activations symmetric per value (`ranges`). Every convolution and matrix
+product but the first multiplies bytes and writes bytes. A layer's sum is exact in 32-bit integers. Scale, bias, the
 other branch of a residual and ReLU are applied to it in FP32 before it is rounded. The first convolution multiplies in
 FP16: the 256 levels of an image do not fit into symmetric bytes, and rounding them cost ResNet-50 and GoogLeNet 0.1
-points of top-1. Its three channels are too few for tensor cores, so it sees squares of pixels as channels. What a
-residual adds, and what the last mean is taken of, is kept in FP16 beside the bytes: rounded to bytes in every block,
+points of top-1. Its three channels are too few for tensor cores, so it sees squares of pixels as channels. Values that
+a residual adds, or that the last mean is taken of, are kept in FP16 beside the bytes: rounded to bytes in every block,
 the errors of 50 blocks add up. The logits are in FP32.
 
-Triton rather than cuDNN or TensorRT: the whole of what follows a convolution goes into its kernel, nothing has to be
+Triton was chosen rather than cuDNN or TensorRT. Everything after a convolution goes into its kernel, nothing has to be
 installed beside PyTorch, and the kernels can be read.
 """
 
@@ -39,11 +39,11 @@ TYPE_NAMES = {torch.int8: "i8", torch.float16: "f16", torch.bfloat16: "bf16"}  #
 
 
 class FusedNetwork:
-    """The fused twin of a network. Calling it gives logits (N, classes) in FP32 of floating-point images (N, 3, H, W).
+    """The fused twin of a network. A call returns FP32 logits (N, classes) of floating-point images (N, 3, H, W).
 
     `model` is in evaluation mode with batch norm folded and FP32 weights, on the device that is to predict. `kind` is
-    int8, float16 or bfloat16; int8 takes `calibration`, batches (n, 3, H, W) of FP32 images on that device. ValueError
-    where they are missing, Unsupported for layers that there are none of here.
+    int8, float16 or bfloat16; int8 takes `calibration`, batches (n, 3, H, W) of FP32 images on that device. Raise
+    ValueError if these are missing, Unsupported for layers that labkit does not have.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FusedNetwork:
         self._result, self._last_uses = graph.result, graph.last_uses()
         self._in_bytes, self._wide = _uses(graph) if kind == torch.int8 else (set(), set())
         made = [(layer, self._operation(layer)) for layer in graph.layers]
-        # The FP32 weights are needed no more.
+        # The FP32 weights are no longer needed.
         self._layers = [(replace(layer, weight=None, bias=None), operation) for layer, operation in made]
 
     def _operation(self, layer: Layer) -> Operation:
@@ -88,30 +88,30 @@ class FusedNetwork:
 
     @torch.inference_mode()
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """By the kernels, on a GPU. The first call with a batch size tries the tiles."""
+        """Return logits by the kernels, on a GPU. The first call with a batch size tries the tiles."""
         return self._run(images, lambda _layer, operation, inputs: operation(*inputs))
 
     @torch.inference_mode()
     def reference(self, images: torch.Tensor) -> torch.Tensor:
-        """The same by PyTorch's operators, on any device, slowly."""
+        """Return logits by PyTorch's operators, on any device, slowly."""
         return self._run(images, lambda _layer, operation, inputs: operation(*inputs, reference=True))
 
     @torch.inference_mode()
     def differences(self, images: torch.Tensor) -> dict[str, float]:
-        """By layer, how far its kernel is from PyTorch's operators on the same input, over the norm of the result.
+        """Return each layer's distance from PyTorch's operators on the same input, over the norm of the result.
 
-        Infinite where bytes are more than one step apart or a difference is not finite. Not of the logits as a whole: a
-        sum on the edge between two steps may be rounded either way, and a deep network magnifies that.
+        The distance is infinite if bytes are more than one step apart or a difference is not finite. Logits are not
+        compared: a sum on the edge between two steps may be rounded either way, and a deep network magnifies that.
         """
-        found: dict[str, float] = {}
+        distances: dict[str, float] = {}
 
         def both(layer: Layer, operation: Operation, inputs: Sequence[torch.Tensor]) -> Result:
             result, expected = operation(*inputs), operation(*inputs, reference=True)
-            found[layer.name] = max(map(_apart, _parts(result), _parts(expected)))
+            distances[layer.name] = max(map(_apart, _parts(result), _parts(expected)))
             return result
 
         self._run(images, both)
-        return found
+        return distances
 
     def _run(
         self, images: torch.Tensor, run: Callable[[Layer, Operation, Sequence[torch.Tensor]], Result]
@@ -133,16 +133,16 @@ class FusedNetwork:
         return values[self._result].flatten(1)
 
     def describe(self) -> dict[str, Any]:
-        """How many layers multiply in which type, by kind, and the tiles of each for the batches seen so far."""
-        multiplying = [(layer.name, one) for layer, one in self._layers if isinstance(one, Convolution)]
+        """Return by kind how many layers multiply in which type, and each layer's tiles for the batch sizes so far."""
+        multiplying = [(layer.name, conv) for layer, conv in self._layers if isinstance(conv, Convolution)]
         layers: dict[str, dict[str, int]] = {"Convolution": {}, "FullyConnected": {}}
-        for _, one in multiplying:
-            of_kind = layers["FullyConnected" if one.is_product else "Convolution"]
-            name = TYPE_NAMES[one.weight.dtype]
+        for _, conv in multiplying:
+            of_kind = layers["FullyConnected" if conv.is_product else "Convolution"]
+            name = TYPE_NAMES[conv.weight.dtype]
             of_kind[name] = of_kind.get(name, 0) + 1
         return {
             "layers": layers,
-            "tiles": {layer: [asdict(tile) for tile in one.chosen.values()] for layer, one in multiplying},
+            "tiles": {layer: [asdict(tile) for tile in conv.chosen.values()] for layer, conv in multiplying},
         }
 
 
@@ -158,9 +158,9 @@ def _apart(seen: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _uses(graph: Graph) -> tuple[set[int], set[int]]:
-    """The values that are multiplied or moved, which needs bytes, and those of convolutions that are added or averaged.
+    """Return the values that are multiplied or moved, which needs bytes, and convolutions' values added or averaged.
 
-    A pooling's result is bytes whatever happens to it.
+    A pooling's result is bytes however it is used.
     """
     moved = {number for layer in graph.layers if layer.kind != "mean" for number in layer.inputs}
     added = {layer.adds for layer in graph.layers if layer.adds is not None}

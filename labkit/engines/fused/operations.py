@@ -15,42 +15,42 @@ from labkit.engines.fused.graph import Layer
 from labkit.engines.fused.ranges import STEPS
 from labkit.engines.fused.tiles import ENOUGH_PROGRAMS, Tile, fastest, tiles_for
 
-ROW_BYTES = 64  # a first convolution's window is widened by zeros until its row holds a multiple of so many
-_ELEMENTS = 1024  # that a program of the simple kernels makes
+ROW_BYTES = 64  # zeros widen a first convolution's window until its row holds a multiple of this
+_ELEMENTS = 1024  # that one program of the simple kernels makes
 Result: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
 class Operation(ABC):
-    """A layer. Of bytes both ways give the same integers; where a sum lies on the edge of rounding, one step apart."""
+    """A layer, by two ways. In bytes both give equal integers, or one step apart for a sum at the edge of rounding."""
 
     def __call__(self, *inputs: torch.Tensor, reference: bool = False) -> Result:
-        """By a kernel, on a GPU; for `reference` by PyTorch's operators, on any device, slowly."""
+        """Return the result by a kernel, on a GPU; with `reference` by PyTorch's operators, on any device, slowly."""
         return self._by_pytorch(*inputs) if reference else self._by_kernel(*inputs)
 
     def _by_kernel(self, *inputs: torch.Tensor) -> Result:
-        return self._by_pytorch(*inputs)  # what happens once in a network has no kernel of its own
+        return self._by_pytorch(*inputs)  # an operation that a network has only once needs no kernel
 
     @abstractmethod
     def _by_pytorch(self, *inputs: torch.Tensor) -> Result: ...
 
 
 class Convolution(Operation):
-    """(N, P, Q, K) of (N, H, W, C), and of a (N, P, Q, K) that is added: bias, addition and ReLU before rounding.
+    """A convolution of (N, H, W, C) to (N, P, Q, K), with bias, addition of (N, P, Q, K) and ReLU before rounding.
 
-    Where the arithmetic widens, the result in bytes and the same in FP16.
+    If the arithmetic widens, it returns the result in bytes, and the same result in FP16.
     """
 
     def __init__(self, layer: Layer, arithmetic: Arithmetic) -> None:
         self.arithmetic = arithmetic
         self.stride, self.pad, self.is_product = layer.stride, layer.pad, layer.is_product
-        self.chosen: dict[int, Tile] = {}  # by the rows of the product, which a batch decides
+        self.chosen: dict[int, Tile] = {}  # by the rows of the product, which depend on the batch size
         self.weight = arithmetic.weight.contiguous(memory_format=torch.channels_last)
         self.arranged = self._arrange()
-        # Of tiles that several programs share; every launch leaves zeros.
+        # Counters of tiles that several programs share; every launch leaves zeros.
         self._arrived = torch.zeros(ENOUGH_PROGRAMS, dtype=torch.int32, device=self.weight.device)
 
     def _arrange(self) -> torch.Tensor:
-        """The weights as the kernel reads them: (K, R, S, C)."""
+        """Return the weights as the kernel reads them: (K, R, S, C)."""
         return self.weight.permute(0, 2, 3, 1)
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> Result:
@@ -139,7 +139,7 @@ class Convolution(Operation):
 
 
 class FirstConvolution(Convolution):
-    """The same of the images (N, 3, H, W) themselves, in half precision: squares of pixels become channels.
+    """The convolution of the images (N, 3, H, W), in half precision: squares of pixels become channels.
 
     Three channels are too few for tensor cores.
     """
@@ -175,7 +175,7 @@ class FirstConvolution(Convolution):
             *(height, width, rows, columns, self.channels, self.stride, self.pad),
             BLOCK=_ELEMENTS,
         )
-        row = self.window[1] * self.channels  # a row of the window lies in one piece: one place with many channels
+        row = self.window[1] * self.channels  # a row of the window is contiguous: one place with many channels
         return self._multiply((pixels, *added), (p, q), (self.window[0], 1), channels=row, stride=1, pad=0)
 
 
@@ -209,13 +209,13 @@ class MaxPool(Operation):
         if not self.rounds_up:
             return room // self.stride + 1
         size = -(-room // self.stride) + 1
-        return size - 1 if (size - 1) * self.stride >= edge + self.pad else size  # as PyTorch: none begins outside
+        return size - 1 if (size - 1) * self.stride >= edge + self.pad else size  # as in PyTorch, none begins outside
 
 
 class Mean(Operation):
     """The mean over all pixels: (N, 1, 1, C) of (N, H, W, C), rounded to `out`.
 
-    `steps` is what one of the input is in steps of the output.
+    `steps` is the worth of one unit of the input, in steps of the output.
     """
 
     def __init__(self, steps: float, out: torch.dtype) -> None:
@@ -225,7 +225,7 @@ class Mean(Operation):
         return self.steps / float(images.shape[1] * images.shape[2])
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
-        total = inputs[0].float().sum((1, 2), keepdim=True)  # of bytes exact up to 2**24, which is 131,072 pixels
+        total = inputs[0].float().sum((1, 2), keepdim=True)  # bytes are exact up to 2**24, which is 131,072 pixels
         return rounded(total * self._scale(inputs[0]), self.out)
 
     def _by_kernel(self, *inputs: torch.Tensor) -> torch.Tensor:
@@ -244,7 +244,7 @@ class Mean(Operation):
 
 
 class Resample(Operation):
-    """Averages over windows, for an image of another size: (N, edge, edge, C) of (N, H, W, C), of the same worth."""
+    """Averages over windows, to resize an image: (N, edge, edge, C) of (N, H, W, C). Steps keep their worth."""
 
     def __init__(self, edge: int) -> None:
         self.edge = edge
@@ -255,12 +255,12 @@ class Resample(Operation):
 
 
 class Concatenate(Operation):
-    """Channels of several values behind each other, (N, H, W, sum of C); of bytes their ranges are the same."""
+    """Concatenation of several values' channels to (N, H, W, sum of C); in bytes, the values have the same range."""
 
     def _by_pytorch(self, *inputs: torch.Tensor) -> torch.Tensor:
         return torch.cat(inputs, dim=3)
 
 
 def rounded(value: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """FP32 as that type; bytes as the kernels round them."""
+    """Return FP32 values in the type `kind`; bytes are rounded as the kernels round them."""
     return torch.floor(value + 0.5).clamp(-STEPS, STEPS).to(kind) if kind == torch.int8 else value.to(kind)

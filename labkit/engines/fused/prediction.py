@@ -1,4 +1,4 @@
-"""The fused kernels' predictor of a trial on a GPU: cut for its batch, in bytes calibrated, held against PyTorch."""
+"""The fused kernels' predictor of a trial on a GPU: tiled for its batch, calibrated, checked against PyTorch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from labkit.engines.tolerated import check
 from labkit.trial import Trial
 
 KINDS = {"int8": torch.int8, "fp16": torch.float16, "bf16": torch.bfloat16}
-HELD_IMAGES = 16  # on which the kernels are held against PyTorch's operators
-# Of the norm of a layer's result, on the same input. Both make the same sums, added up in another order: one near the
-# edge between two numbers of the result's type may be rounded either way. One wrong pixel in a hundred is above these.
+HELD_IMAGES = 16  # on which the kernels are compared with PyTorch's operators
+# Of the norm of a layer's result, on the same input. Both add up the same sums in another order. A sum near the edge
+# between two numbers of the result's type may be rounded either way. One wrong pixel in a hundred exceeds these limits.
 HELD_WITHIN = {"int8": 0.01, "fp16": 0.002, "bf16": 0.01}
 
 
 class FusedPredictor(Predicts):
-    """Logits of a batch in FP32. `model` is in evaluation mode with FP32 weights and is changed in place.
+    """A predictor of FP32 logits. `model` is in evaluation mode with FP32 weights and is changed in place.
 
-    Bytes are made of FP16 images, by the first layer.
+    In INT8, the first layer makes bytes of FP16 images.
     """
 
     def __init__(self, trial: Trial, model: nn.Module, data: DataSet) -> None:
@@ -39,7 +39,7 @@ class FusedPredictor(Predicts):
         self._is_held = False
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Reading the network, and finding INT8's ranges."""
+        """Yield the reading of the network, which in INT8 includes the search for ranges."""
         yield "calibrate" if self._kind == torch.int8 else "convert", self._read
 
     def _read(self) -> None:
@@ -49,11 +49,11 @@ class FusedPredictor(Predicts):
             self.facts["calibration"] = facts_of(batches, self._data)
 
     def compile(self) -> None:
-        """The first prediction compiles, tries the tiles, and is held against PyTorch's operators."""
+        """Leave it to the first prediction, which compiles, tries the tiles and is checked against PyTorch."""
         self._is_held = False
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Logits (B, classes) in FP32 of images (B, 3, H, W) of `dtype`; GateError where a kernel is wrong."""
+        """Return logits (B, classes) in FP32 of images (B, 3, H, W) of type `dtype`; GateError if a kernel is wrong."""
         assert self._network is not None, "prepare first"
         logits = self._network(images)
         if not self._is_held:
@@ -64,7 +64,7 @@ class FusedPredictor(Predicts):
         assert self._network is not None
         apart = self._network.differences(images)
         worst = max(apart, key=apart.__getitem__)
-        said = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
-        check(said, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
+        claim = f"the kernel of layer {worst} differs from PyTorch's operators on the same input"
+        check(claim, apart[worst], HELD_WITHIN[self.trial.precision], "its result's norm")
         self.facts |= {**self._network.describe(), "kernel_difference": apart[worst]}
         self._is_held = True

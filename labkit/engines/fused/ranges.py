@@ -1,9 +1,9 @@
-"""How much a step of each INT8 activation is worth: ranges from calibration images, symmetric, one for a whole value.
+"""The worth of a step of each INT8 activation: ranges from calibration images, symmetric, one for a whole value.
 
-A range is not the largest magnitude seen: it is the range whose rounding and clipping together make the smallest
-squared error, relative to each image's own activations. A few images with activations a hundred times larger would
-otherwise set a step at which nothing is left of the others (the Dell paper's TensorRT guards against them by the
-entropy of a histogram). Values that a pooling or a concatenation only moves share a range with where they go.
+A range is not the largest magnitude seen. It is the range whose rounding and clipping together make the smallest
+squared error, relative to each image's own activations. Otherwise a few images with activations a hundred times larger
+would set a step at which nothing is left of the rest. The Dell paper's TensorRT guards against them by the entropy of a
+histogram. Values that a pooling or a concatenation only moves share a range with its result.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy.cluster.hierarchy import DisjointSet
 from labkit.engines.fused.graph import Graph
 
 STEPS = 127
-OCTAVES, BINS_OF_OCTAVE = 20, 64  # of the histogram of magnitudes, from the largest one down
-TRIED_OCTAVES, TRIED_OF_OCTAVE = 12, 16  # ranges, likewise
+OCTAVES, BINS_OF_OCTAVE = 20, 64  # of the histogram of magnitudes, from the largest down
+TRIED_OCTAVES, TRIED_OF_OCTAVE = 12, 16  # of the ranges that are tried, from the largest down
 _MOVING = ("max_pool", "resample", "concatenate")
 
 
 @torch.inference_mode()
 def calibrate(graph: Graph, batches: Iterable[torch.Tensor]) -> dict[int, float]:
-    """What one step is worth, by value; every value but the logits has one. `batches` are images (n, 3, H, W).
+    """Return what one step is worth, for every value by its number. `batches` are images (n, 3, H, W).
 
-    The images are gone through twice. ValueError where there are none, or where an activation is not finite.
+    The images are run twice. Raise ValueError if there are none, or if an activation is not finite.
     """
     images = list(batches)
     if not images:
@@ -52,13 +52,13 @@ def calibrate(graph: Graph, batches: Iterable[torch.Tensor]) -> dict[int, float]
     for batch in images:
         graph.run(batch, see_all)
     steps = {number: best_range(histograms[number], most) / STEPS for number, most in ranges.items()}
-    return {number: steps[group[number]] or 1.0 for number in range(graph.values)}  # of a value that is always 0
+    return {number: steps[group[number]] or 1.0 for number in range(graph.values)}  # 1 for a value that is always 0
 
 
 def histogram(value: torch.Tensor, largest: float) -> torch.Tensor:
-    """Magnitudes of (n, ...) in bins that are octaves' parts, `largest` in the last; each of the n counts the same.
+    """Return magnitudes of (n, ...) in bins of parts of octaves, `largest` in the last. Each of the n counts the same.
 
-    Float64 (OCTAVES * BINS_OF_OCTAVE,). What is smaller than all bins is left out: it is rounded to 0 either way.
+    Float64 (OCTAVES * BINS_OF_OCTAVE,). Magnitudes below all bins are left out: they are rounded to 0 either way.
     """
     magnitudes = value.flatten(1).abs().float()
     weights = (1 / (magnitudes**2).sum(dim=1, keepdim=True).clamp(min=1e-30)).expand_as(magnitudes)
@@ -69,7 +69,7 @@ def histogram(value: torch.Tensor, largest: float) -> torch.Tensor:
 
 
 def best_range(counts: torch.Tensor, largest: float) -> float:
-    """The range with the smallest squared error over magnitudes with this histogram."""
+    """Return the range with the smallest squared error over magnitudes with this histogram."""
     place = torch.arange(len(counts), device=counts.device, dtype=torch.float64)
     centers = largest * 2 ** ((place + 0.5) / BINS_OF_OCTAVE - OCTAVES)
     down = torch.arange(TRIED_OCTAVES * TRIED_OF_OCTAVE, device=counts.device, dtype=torch.float64) / TRIED_OF_OCTAVE
@@ -81,7 +81,7 @@ def best_range(counts: torch.Tensor, largest: float) -> float:
 
 
 def groups(graph: Graph) -> list[int]:
-    """For each value the smallest number among those that share its range."""
+    """Return for each value the smallest number among the values that share its range."""
     sharing = DisjointSet(range(graph.values))
     for layer in graph.layers:
         if layer.kind in _MOVING:

@@ -1,4 +1,4 @@
-"""How a convolution is cut into programs: the ways worth trying on this device, and the fastest of them."""
+"""Tiles, which cut a convolution into programs: those worth trying on this device, and the fastest of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tile:
     splits: int = 1
 
 
-# Few rows are what a small batch leaves of a small image.
+# A small batch of small images has few rows.
 FEW_ROWS = (
     Tile(16, 32, 128, 4, 5),
     Tile(16, 64, 128, 4, 4),
@@ -41,36 +41,36 @@ MANY_ROWS = (
     Tile(256, 64, 64, 8, 3),
 )
 FEW = 512
-ENOUGH_PROGRAMS = 512  # some for each of a GPU's 100 to 150 multiprocessors
+ENOUGH_PROGRAMS = 512  # several for each of a GPU's 100 to 150 multiprocessors
 
 
 def tiles_for(rows: int, filters: int, channels: int, window: int, element_bytes: int) -> list[Tile]:
-    """The tiles worth trying of a convolution whose window has so many pixels.
+    """Return the tiles worth trying for a convolution whose window has so many pixels.
 
-    A block of channels is no wider than the channels are, but at least 32 bytes. The channels above are of bytes; of a
-    wider type it is half as many, which take the same memory. A sum is split where each share has a few blocks left,
-    and only while programs are fewer than `ENOUGH_PROGRAMS`.
+    A block of channels is no wider than the channels are, but at least 32 bytes. The tables' channels are for bytes;
+    half precision gets half as many, which take the same memory. A sum is split only if each share keeps two blocks or
+    more, and the programs are no more than `ENOUGH_PROGRAMS`.
     """
     widest, narrowest = 1 << (channels - 1).bit_length(), 32 // element_bytes
     most = max(16, 1 << (filters - 1).bit_length())
-    found = []
+    fit = []
     for tile in FEW_ROWS if rows <= FEW else MANY_ROWS:
         deep = max(narrowest, min(tile.channels // element_bytes, widest))
         fitting = replace(tile, filters=min(tile.filters, most), channels=deep)
         blocks = window * -(-channels // deep)
         programs = -(-rows // fitting.rows) * -(-filters // fitting.filters) * fitting.splits
         if fitting.splits == 1 or (blocks >= 2 * fitting.splits and programs <= ENOUGH_PROGRAMS):
-            found.append(fitting)
-    return list(dict.fromkeys(found))
+            fit.append(fitting)
+    return list(dict.fromkeys(fit))
 
 
-_found: dict[Hashable, Tile] = {}  # of this process: layers of one shape stand in one network many times, and in others
+_found: dict[Hashable, Tile] = {}  # of this process: a network has many layers of one shape, and others have the same
 
 
 def fastest(launch: Callable[[Tile], None], tiles: list[Tile], *, of: Hashable) -> Tile:
-    """The tile whose launches take the least time of the device; the first while a graph is being captured.
+    """Return the tile whose launches take the least device time; the first tile while a graph is being captured.
 
-    `of` says what the launch multiplies: what was found of the same before is not tried again. Unsupported where no
+    `of` says what the launch multiplies: for the same product, the earlier choice is returned. Raise Unsupported if no
     tile fits into the device's shared memory.
     """
     if of in _found:
@@ -82,7 +82,7 @@ def fastest(launch: Callable[[Tile], None], tiles: list[Tile], *, of: Hashable) 
         try:
             times[tile] = _time_s(partial(launch, tile))
         except Exception as error:
-            if type(error).__name__ != "OutOfResources":  # Triton's, of a tile that wants more shared memory
+            if type(error).__name__ != "OutOfResources":  # Triton's, for a tile that needs more shared memory
                 raise
     if not times:
         raise Unsupported("no tile of the fused kernels fits into this device's shared memory")
@@ -91,7 +91,7 @@ def fastest(launch: Callable[[Tile], None], tiles: list[Tile], *, of: Hashable) 
 
 
 def _time_s(run: Callable[[], None], times: int = 10) -> float:
-    """Seconds that one run takes, of several in one CUDA graph: their launches would take longer than they do."""
+    """Return the seconds of one run, of several in one CUDA graph: their launches would take longer than the runs."""
     run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -1,1 +1,1 @@
-"""Training in Keras 3: what its back ends have alike, the loop of each, and how each is held against PyTorch."""
+"""Training in Keras 3: what all back ends share, the loop of each, and the comparison of each with PyTorch."""

@@ -1,4 +1,4 @@
-"""Which loop trains a trial of Keras: the one of its back end, which alone is imported."""
+"""Choose the loop that trains a Keras trial: the loop of its back end, whose framework alone is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from labkit.trial import Trial
 
 
 def make_training(trial: Trial, pixels: Pixels) -> KerasTraining:
-    """The training of a trial, in a process that has Keras on its back end. Unsupported for what this device lacks."""
+    """Return the trial's training, in a process with Keras on its back end. Raise Unsupported if it cannot run."""
     if trial.framework == "keras-tensorflow":
         from labkit.engines.in_keras.on_tensorflow import TrainingOnTensorFlow
 

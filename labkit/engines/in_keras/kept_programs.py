@@ -1,7 +1,7 @@
-"""JAX's compiled programs, kept on the disk as PyTorch's compiler keeps its own: a later pass takes them from there.
+"""Keep JAX's compiled programs on the disk, as PyTorch's compiler keeps its own: a later pass takes them from there.
 
-Of GPUs only. XLA names a GPU's programs by its kind, but a CPU's loosely: where several machines share a folder, one of
-them could get instructions that it does not have.
+For GPUs only. XLA names a GPU's programs by its kind, but a CPU's loosely: if several machines share a folder, a
+machine could get instructions that it does not have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 
 from labkit.data import cache_dir
 
-# JAX's own words for what it tells those who listen.
+# JAX's names of the events that its listeners get.
 _EVENTS = {
     "/jax/compilation_cache/cache_hits": "from the cache",
     "/jax/compilation_cache/cache_misses": "compiled",
@@ -21,15 +21,15 @@ _seen: Counter[str] = Counter()
 
 
 def keep_programs() -> None:
-    """From now on in labkit's cache, unless the user has named a folder (JAX_COMPILATION_CACHE_DIR)."""
+    """Keep programs in labkit's cache from now on, unless the user named a folder (JAX_COMPILATION_CACHE_DIR)."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
 
 
 def programs() -> dict[str, int] | None:
-    """Programs that this process took from the disk and programs that it compiled, so far; None where none are kept.
+    """Return how many programs this process took from the disk, and how many it compiled; None if none are kept.
 
-    JAX keeps those that took a second or more, and counts no others.
+    JAX keeps programs that took a second or more to compile, and counts no others.
     """
     if jax.config.jax_compilation_cache_dir is None or not jax.config.jax_enable_compilation_cache:
         return None

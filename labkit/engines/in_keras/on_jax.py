@@ -1,8 +1,8 @@
-"""Keras on JAX: a pure step of everything that changes, compiled by jax.jit, its state given away and taken back.
+"""Keras on JAX: a pure step, compiled by jax.jit, which is given the state (all that changes) and returns the next one.
 
-On several devices of one process each takes its part of the images and normalises by it, as PyTorch's data parallel
-training does; gradients, losses and running statistics are averaged (shard_map, pmean), and the update is the same
-everywhere. What is dropped is drawn alike on all of them.
+With several devices in one process, each takes its part of the images and normalises by it, as PyTorch's data parallel
+training does. Gradients, losses and running statistics are averaged (shard_map, pmean), and the update is the same
+everywhere. Dropout is drawn alike on all devices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from labkit.engines.in_keras.training import KerasTraining, Pixels
 from labkit.errors import Unsupported
 from labkit.trial import Trial
 
-# How products of FP32 numbers are computed; of half precision there are none, and XLA may do as it likes.
+# How products of FP32 numbers are computed. Half precision has no such products, and XLA may choose.
 PRODUCTS = {"fp32": "highest", "tf32": "tensorfloat32", "fp16": None, "bf16": None}
 AXIS = "devices"
 EVERYWHERE, IN_PARTS = PartitionSpec(), PartitionSpec(AXIS)
@@ -31,10 +31,10 @@ State = tuple[list[Any], list[Any], list[Any], Any]
 
 
 class TrainingOnJax(KerasTraining):
-    """The engine is `xla`. Until it is traced the weights lie in `model`, then in a state of its own (`store`).
+    """A training by the engine `xla`. Before tracing, the weights lie in `model`, then in a separate state (`store`).
 
-    The state is weights, what else the model keeps, what the optimiser keeps, and the sum of losses. Each step donates
-    its buffers to the next one's, which then takes no second set of weights.
+    The state is the weights, the model's other variables, the optimiser's variables, and the sum of losses. Each step
+    donates its buffers to the next step's state, which then takes no second set of weights.
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
@@ -55,11 +55,11 @@ class TrainingOnJax(KerasTraining):
         self._state: State | None = None
 
     def on_device(self) -> Any:
-        """JAX's default device."""
+        """Return a context in which the trial's device is JAX's default."""
         return jax.default_device(self._device)
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing and compiling, neither of which runs a step."""
+        """Yield tracing and compiling, neither of which runs a step."""
         yield "trace", lambda: self._trace(*batch)
         yield "compile", self._compile
 
@@ -80,12 +80,12 @@ class TrainingOnJax(KerasTraining):
         self._state = (trained, rest, kept, self._zero())
 
     def restart(self, weights: Mapping[str, Any]) -> None:
-        """By way of Keras's variables, and then in a state of its own again."""
+        """Restart Keras's variables from these weights, then copy them into a new state."""
         super().restart(weights)
         self._take_state()
 
     def _given(self, variables: Iterable[Any]) -> list[Any]:
-        """Their values, to be given away. On a CPU they may lie in NumPy's memory, which is not to be written to."""
+        """Return the variables' values, to be donated: on a CPU copies, since NumPy's memory must not be written to."""
         copied = self.trial.device == "cpu"
         values = [jnp.array(v.value, copy=True) if copied else v.value for v in variables]
         return [jax.device_put(value, self._everywhere) for value in values]
@@ -105,7 +105,7 @@ class TrainingOnJax(KerasTraining):
             self.facts["planned_memory_bytes"] = needs - plan.alias_size_in_bytes
 
     def _put(self, *arrays: Any) -> tuple[Any, ...]:
-        """The arrays on the devices. A batch is never written to again: on a CPU it may stay where it lies."""
+        """Return the arrays on the devices. A batch is never written to again, so on a CPU it may stay in place."""
         return tuple(jax.device_put(array, self._in_parts) for array in arrays)
 
     def _train(self, state: State, images: Any, labels: Any) -> State:
@@ -130,16 +130,16 @@ class TrainingOnJax(KerasTraining):
 
     def _take_total(self) -> float:
         assert self._state is not None
-        *others, total = self._state
-        self._state = (*others, self._zero())
+        *state, total = self._state
+        self._state = (*state, self._zero())
         return float(total)
 
     def wait(self) -> None:
-        """Until the last step's results are there."""
+        """Wait for the last step's results."""
         jax.block_until_ready(self._state)
 
     def store(self) -> None:
-        """Weights, statistics and momenta of the last step, copied into Keras's variables."""
+        """Copy weights, statistics and momenta of the last step into Keras's variables."""
         assert self._state is not None
         for variables, values in zip(self._variables, self._state[:3], strict=True):
             for variable, value in zip(variables, values, strict=True):
@@ -157,7 +157,7 @@ class TrainingOnJax(KerasTraining):
 
 
 def _devices(kind: str) -> list[Any]:
-    """The devices of a kind that JAX sees."""
+    """Return the devices of a kind that JAX sees."""
     try:
         return list(jax.devices(kind))
     except RuntimeError:
@@ -165,7 +165,7 @@ def _devices(kind: str) -> list[Any]:
 
 
 def _capability(devices: list[Any]) -> tuple[int, int] | None:
-    """The first one's compute capability, of GPUs; None without any."""
+    """Return the first device's compute capability; None for a CPU, or without any device."""
     if not devices or devices[0].platform == "cpu":
         return None
     major, _, minor = str(devices[0].compute_capability).partition(".")

@@ -1,4 +1,4 @@
-"""Keras on TensorFlow: a tape's step, run eagerly, as a traced function, or as a program of XLA's."""
+"""Keras on TensorFlow: a step by gradient tape, run eagerly, as a traced function, or as an XLA program."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from labkit.trial import Trial
 
 
 class TrainingOnTensorFlow(KerasTraining):
-    """`eager`: operator by operator; `function`: tf.function; `xla`: tf.function with jit_compile.
+    """A training by `eager`: operator by operator; `function`: tf.function; `xla`: tf.function with jit_compile.
 
-    TF32 is a mode of the process: on for its trials and off for all others.
+    TF32 is a mode of the process: on for TF32 trials and off for all others.
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
@@ -39,11 +39,11 @@ class TrainingOnTensorFlow(KerasTraining):
             )
 
     def on_device(self) -> Any:
-        """TensorFlow's scope."""
+        """Return TensorFlow's scope of the trial's device."""
         return tf.device(self._place)
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing; XLA compiles in the first step, which is part of `compile` then."""
+        """Yield tracing. XLA compiles in the first step, so for XLA also yield that step as `compile`."""
         if self.trial.engine != "eager":
             yield "trace", self._trace
         if self.trial.engine == "xla":
@@ -76,7 +76,7 @@ class TrainingOnTensorFlow(KerasTraining):
         return total
 
     def wait(self) -> None:
-        """By TensorFlow's synchronisation of all devices."""
+        """Wait by TensorFlow's synchronisation of all devices."""
         tf.test.experimental.sync_devices()
 
     def _forward_loss(self, images: Any, labels: Any) -> float:

@@ -1,8 +1,8 @@
-"""Keras on PyTorch: autograd's step, operator by operator or compiled by Inductor.
+"""Keras on PyTorch: a step by autograd, operator by operator or compiled by Inductor.
 
 torch.compile reads Python, and Keras's way of calling layers breaks it into hundreds of pieces, most of which it gives
-up on. So the step is traced first, as JAX and TensorFlow trace theirs: Python runs Keras once, make_fx writes down what
-PyTorch was asked to do, forward and back, and torch.compile gets that, as one graph.
+up on. So the step is traced first, as JAX and TensorFlow trace theirs. Python runs Keras once, make_fx records the
+PyTorch operators, forward and back, and torch.compile gets them as one graph.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from labkit.trial import Trial
 
 
 class TrainingOnTorch(KerasTraining):
-    """`eager`, or `compile`: torch.compile of loss, gradients and running statistics; the update stays eager.
+    """A training by `eager`, or by `compile`: torch.compile of loss, gradients and running statistics.
 
-    In FP16 Keras itself asks after each step whether the gradients were finite, and waits for the answer.
+    The update stays eager. In FP16 Keras asks after each step whether gradients were finite, and waits for the answer.
     """
 
     def __init__(self, trial: Trial, pixels: Pixels) -> None:
@@ -38,11 +38,11 @@ class TrainingOnTorch(KerasTraining):
         self._step: Any = self._train
 
     def on_device(self) -> Any:
-        """Keras's scope, which PyTorch's back end reads."""
+        """Return Keras's scope of the trial's device, which its PyTorch back end reads."""
         return keras.device("gpu:0" if self._device.type == "cuda" else "cpu")
 
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing; Inductor compiles in the first step, which is part of `compile` then."""
+        """Yield tracing, and the first step as `compile`, in which Inductor compiles; nothing for `eager`."""
         if self.trial.engine == "compile":
             yield "trace", lambda: self._trace(*batch)
             yield "compile", lambda: self._compile(batch)
@@ -64,14 +64,14 @@ class TrainingOnTorch(KerasTraining):
         self.facts["compiled_regions"] = {name: n - before[name] for name, n in compiler_cache().items()}
 
     def _state(self) -> tuple[list[Any], list[Any], Any]:
-        """Weights, what else the model keeps, and what the loss is scaled by."""
+        """Return the weights, the model's other variables, and the scale of the loss."""
         both = (self.model.trainable_variables, self.model.non_trainable_variables)
         trained, rest = ([variable.value.detach() for variable in variables] for variables in both)
         scale = self.optimizer.dynamic_scale.value if self._scales else torch.ones((), device=self._device)
         return trained, rest, scale
 
     def _pure(self, trained: list[Any], rest: list[Any], scale: Any, images: Any, labels: Any) -> tuple[Any, ...]:
-        """The loss, what the model keeps after it, and gradients: nothing is changed in place."""
+        """Return the loss, the model's other variables after it, and gradients. Change nothing in place."""
         assert self.traces is not None
         self.traces += 1  # Python runs this when it traces, and never again
         weights = [weight.detach().requires_grad_() for weight in trained]
@@ -81,7 +81,7 @@ class TrainingOnTorch(KerasTraining):
         return loss.detach(), [value.detach() for value in new_rest], list(gradients)
 
     def _put(self, array: Any) -> Any:
-        """On the device; to a GPU from pinned memory, since a copy from any other waits."""
+        """Return the array on the device. It goes to a GPU from pinned memory, as a copy from other memory waits."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
 
@@ -93,7 +93,7 @@ class TrainingOnTorch(KerasTraining):
                 self._total += loss
 
     def _train(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
-        """Loss and gradients, eagerly."""
+        """Return loss and gradients, computed eagerly."""
         variables = self.model.trainable_variables
         for variable in variables:
             variable.value.grad = None
@@ -105,7 +105,7 @@ class TrainingOnTorch(KerasTraining):
         return loss.detach(), gradients
 
     def _train_compiled(self, images: Any, labels: Any) -> tuple[Any, list[Any]]:
-        """The same from the graph, whose results are then put where Keras keeps them."""
+        """Return loss and gradients from the graph, and copy its other results to where Keras keeps them."""
         trained, rest, scale = self._state()
         with torch.no_grad():
             loss, new_rest, gradients = self._graph(trained, rest, scale, images, labels)
@@ -120,7 +120,7 @@ class TrainingOnTorch(KerasTraining):
         return total
 
     def wait(self) -> None:
-        """By CUDA's synchronisation; a CPU's work is done when its call returns."""
+        """Wait by CUDA's synchronisation; a CPU's work is done when its call returns."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 

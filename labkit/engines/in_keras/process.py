@@ -1,6 +1,6 @@
-"""The Keras of this process. It takes its back end from the environment when it is imported, and keeps it for good.
+"""The Keras of this process. Keras takes its back end from the environment when it is imported, and keeps it for good.
 
-Each back end would take nearly all of a GPU's memory when it first touches it: JAX is told not to by the environment,
+Each back end would take nearly all of a GPU's memory when it first uses it. JAX is told not to by the environment,
 TensorFlow by a call before its first operation. PyTorch takes what it needs.
 """
 
@@ -20,7 +20,7 @@ _SETTINGS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWT
 def enter(framework: str) -> Any:
     """Import Keras with the back end of a trial's `framework`, and return it.
 
-    What the runner has set in the environment stays. LabkitError where this process has Keras on another back end.
+    Values that the runner set in the environment stay. Raise LabkitError if this process has Keras on another back end.
     """
     wanted = KNOWN[framework].backend
     for name, value in _SETTINGS.items():
@@ -38,7 +38,7 @@ def enter(framework: str) -> Any:
     if wanted == "tensorflow":
         import tensorflow as tf
 
-        with suppress(RuntimeError):  # its first operation is behind us, and so is this
+        with suppress(RuntimeError):  # raised after TensorFlow's first operation, when growth is set already
             for gpu in tf.config.list_physical_devices("GPU"):
                 tf.config.experimental.set_memory_growth(gpu, True)
     return keras

@@ -1,7 +1,7 @@
-"""What PyTorch as it is makes of the first batch: the loss that Keras's first step is held against.
+"""PyTorch's loss for the first batch, without Keras: Keras's first step is compared with it.
 
-It is computed on the CPU, in FP32, in a process of its own: PyTorch's threads, memory and CUDA libraries would stay in
-the process that is timed. The weights are Keras's, carried over by name. Nothing is dropped, since two frameworks draw
+It is computed on the CPU, in FP32, in a separate process: PyTorch's threads, memory and CUDA libraries would stay in
+the timed process. The weights are Keras's, carried over by name. Nothing is dropped, since two frameworks draw
 different numbers.
 
     python -m labkit.engines.in_keras.reference ARRAYS SPECIFICATION     one line of JSON
@@ -32,7 +32,7 @@ _known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
 
 def is_there() -> bool:
-    """Whether there is PyTorch to compare with, in this Python or in the one that runs labkit."""
+    """Return whether there is PyTorch to compare with, in this Python or in the one that runs labkit."""
     return _python() != sys.executable or find_spec("torch") is not None
 
 
@@ -41,10 +41,9 @@ def _python() -> str:
 
 
 def reference(trial: Trial, pixels: Pixels, weights: Mapping[str, Array], batch: HostBatch) -> dict[str, Any]:
-    """PyTorch's `loss`, and what it counts of the model. `weights` have PyTorch's names.
+    """Return PyTorch's `loss`, and its counts of the model's operations. `weights` have PyTorch's names.
 
-    What was computed once in this process for the same network, seed and data is not computed again. GateError where
-    PyTorch fails.
+    The result for a network, seed and data is computed once in this process. Raise GateError if PyTorch fails.
     """
     network: dict[str, Any] = {
         name: getattr(trial, name)
@@ -71,10 +70,10 @@ def _in_a_process(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
         check=False,
     )
     if process.returncode:
-        last = (process.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (process.stderr.strip().splitlines() or ["no error message"])[-1]
         raise GateError(f"PyTorch could not compute the loss to compare with: {last}")
-    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
 def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _compute(path: Path, specification: dict[str, Any]) -> dict[str, Any]:
         std=tuple(pixels.std),  # type: ignore[arg-type]
         image_px=specification["image_px"],
     )
-    parts = zip(*(each.chunk(specification["devices"]) for each in (prepare(images), labels)), strict=True)
+    parts = zip(*(tensor.chunk(specification["devices"]) for tensor in (prepare(images), labels)), strict=True)
     with torch.no_grad():  # each device normalises by its own images
         losses = [nn.functional.cross_entropy(model.train()(part), right) for part, right in parts]
     cost = count(specification["model"], **network)

@@ -1,6 +1,6 @@
-"""Which trials Keras trains here, on which back end, and why the others cannot be. Imports none of them.
+"""Reasons why Keras cannot train a trial here on its back end. Imports no back end.
 
-`why_unsupported` asks what the trial says. `why_not_here`, of a process that has its back end, asks for the device.
+`why_unsupported` reads the trial. `why_not_here` is for a process with its back end, and looks at the device.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ENGINES = {
     "keras-tensorflow": ("eager", "function", "xla"),
     "keras-jax": ("xla",),
 }
-# Each precision as a policy of Keras: weights in FP32 in any case, what layers compute in beside it.
+# Each precision as a policy of Keras: the type that layers compute in. Weights are always in FP32.
 POLICIES = {"fp32": "float32", "tf32": "float32", "fp16": "mixed_float16", "bf16": "mixed_bfloat16"}
-# Fields whose other values are PyTorch's alone: they stand at their defaults, so that one configuration has one key.
+# Fields whose other values only PyTorch has: they stay at their defaults, so that a configuration has one key.
 _PLAIN = {
     "optimizer": "there is one SGD, PyTorch's (sgd)",
     "loader": "the host gathers batches (indexed)",
@@ -39,7 +39,7 @@ _PLAIN = {
 
 
 def why_unsupported(trial: Trial) -> str | None:
-    """The reason, in a sentence without a full stop; None where Keras can train the trial."""
+    """Return why Keras cannot train the trial, as a sentence without a full stop; None if it can."""
     title, engines = title_of(trial.framework), ENGINES[trial.framework]
     if trial.framework == "keras-jax" and trial.engine == "eager":
         return "JAX's operators one by one are not meant for training: the engine xla compiles the step (jax.jit)"
@@ -52,7 +52,7 @@ def why_unsupported(trial: Trial) -> str | None:
     if trial.device == "cpu" and (reason := why_not_on_cpu(trial.precision)):
         return reason
     if trial.devices > 1 and trial.framework != "keras-jax":
-        return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch as it is do"
+        return f"{title} trains on one device in this version; on several, Keras on JAX and PyTorch without Keras do"
     plain = Trial()
     for name, instead in _PLAIN.items():
         if getattr(trial, name) != getattr(plain, name):
@@ -66,9 +66,9 @@ def _why_not_installed(framework: str) -> str | None:
 
 
 def why_not_here(trial: Trial, capability: Any) -> str | None:
-    """Why the back end does not train the trial on its device: there is none, or it is too old. None where it does.
+    """Return why the back end cannot train the trial on its device (none, or too old); None if it can.
 
-    `capability` is what the back end said: (major, minor) of its GPU, None where it sees no GPU.
+    `capability` is the back end's answer: (major, minor) of its GPU, None if it sees no GPU.
     """
     if trial.device == "cpu":
         return None

@@ -1,7 +1,7 @@
-"""One network in training under Keras: what is the same on its three back ends. Imports Keras when it is made.
+"""One network in training under Keras: what its three back ends share. Imports Keras when a training is made.
 
-A step takes bytes, as they come from the host, and does all the rest on the device: it makes them images, runs forward
-and back, updates, and adds its loss to a sum that is read once a block. So nothing waits for a device between steps.
+A step takes bytes from the host and does the rest on the device: it makes them images, runs forward and back, updates,
+and adds its loss to a sum that is read once a block. So nothing waits for a device between steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from labkit.trial import Trial
 
 
 class Pixels(NamedTuple):
-    """What bytes are made into images by: the edge they have, and the levels that are taken for 0 and 1."""
+    """How bytes become images: their edge in pixels, and the mean and standard deviation of their levels."""
 
     edge_px: int
     mean: Levels
@@ -32,9 +32,9 @@ class Pixels(NamedTuple):
 class KerasTraining(ABC):
     """A model with its optimiser, driven by the trial's engine on the trial's device.
 
-    `traces` counts how often Python ran the function that an engine makes its programs from; of the eager engine, whose
-    function Python runs in each step, it is None. `steps` are those since the loss was taken, `facts` the back end's
-    own once it is prepared. `drops_out` says whether random values are dropped in training.
+    `traces` counts how often Python ran the function that an engine makes its programs from. It is None for the eager
+    engine, whose function Python runs in each step. `steps` counts the steps since the loss was taken. `facts` are the
+    back end's, once it is prepared. `drops_out` says whether random values are dropped in training.
     """
 
     traces: int | None
@@ -65,11 +65,11 @@ class KerasTraining(ABC):
 
     @abstractmethod
     def on_device(self) -> Any:
-        """The framework's own context, within which what is made lies on the trial's device."""
+        """Return the framework's own context, within which new arrays lie on the trial's device."""
 
     @abstractmethod
     def preparations(self, batch: HostBatch) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Tracing and compiling for batches like this one, each on its own where the back end takes them apart."""
+        """Yield tracing and compiling for batches like this one, separately if the back end separates them."""
 
     def update(self, batch: HostBatch) -> None:
         """Queue one step."""
@@ -77,32 +77,32 @@ class KerasTraining(ABC):
         self._update(*batch)
 
     def _run_first_step(self, batch: HostBatch) -> None:
-        self.update(batch)  # an engine compiles in it
+        self.update(batch)  # engines compile in it
         self.wait()
 
     @abstractmethod
     def _update(self, images: Any, labels: Any) -> None:
-        """The step."""
+        """Queue the step."""
 
     def take_loss(self) -> float:
-        """Mean loss of the steps since the last call, read from the device; not a number when there were none."""
+        """Return the mean loss of the steps since the last call, read from the device; NaN if there were none."""
         steps, self.steps = self.steps, 0
         total = self._take_total()
         return total / steps if steps else float("nan")
 
     @abstractmethod
     def _take_total(self) -> float:
-        """The sum of the losses, which is 0 again afterwards."""
+        """Return the sum of the losses, and set it to 0."""
 
     @abstractmethod
     def wait(self) -> None:
-        """Return when everything that was queued is done."""
+        """Wait until all queued work is done."""
 
-    def store(self) -> None:  # noqa: B027 - most keep them there
-        """Put the weights that the steps have come to into `model`, where they are not kept there."""
+    def store(self) -> None:  # noqa: B027 - most back ends keep them there
+        """Put the present weights into `model`, if the back end keeps them elsewhere."""
 
     def restart(self, weights: Mapping[str, Any]) -> None:
-        """From these weights and statistics (PyTorch's names), with no momentum and no losses."""
+        """Go back to these weights and statistics (PyTorch's names), without momentum and losses."""
         self.store()
         with self.on_device():
             carry_to_keras(weights, self.model)
@@ -112,7 +112,7 @@ class KerasTraining(ABC):
         self.take_loss()
 
     def loss_without_dropout(self, batch: HostBatch) -> float:
-        """The loss in training mode with nothing dropped. Running statistics of `model` may follow it."""
+        """Return the loss in training mode with nothing dropped. Running statistics of `model` may change."""
         rates = [layer.rate for layer in self._dropouts]
         for layer in self._dropouts:
             layer.rate = 0.0
@@ -123,12 +123,12 @@ class KerasTraining(ABC):
 
     @abstractmethod
     def _forward_loss(self, images: Any, labels: Any) -> float:
-        """The loss of a batch in training mode, without a step."""
+        """Return the loss of a batch in training mode, without a step."""
 
-    # ---- of the step, in the operators that all back ends have ----
+    # ---- parts of the step, in operators that all back ends have ----
 
     def _inputs(self, images: Any) -> Any:
-        """FP32 (B, image_px, image_px, 3) of bytes (B, 3, edge, edge), as labkit's loaders make them for PyTorch."""
+        """Return FP32 (B, image_px, image_px, 3) of bytes (B, 3, edge, edge), as labkit's loaders do for PyTorch."""
         ops = self._keras.ops
         ready = (ops.cast(ops.transpose(images, (0, 2, 3, 1)), "float32") - self._mean) / self._std
         if self.trial.image_px == self._pixels.edge_px:
@@ -137,11 +137,11 @@ class KerasTraining(ABC):
         return ops.image.resize(ready, size, interpolation="bilinear", data_format="channels_last")
 
     def _loss_of(self, images: Any, labels: Any) -> Any:
-        """The loss of a batch as it comes from the host."""
+        """Return the loss of a batch as it comes from the host."""
         return self._cross_entropy(labels, self.model(self._inputs(images), training=True))
 
     def _cross_entropy(self, labels: Any, logits: Any) -> Any:
-        """Mean over the batch, of logits in FP32."""
+        """Return the mean over the batch, of logits in FP32."""
         ops, losses = self._keras.ops, self._keras.losses
         exact = ops.cast(logits, "float32")
         return ops.mean(losses.sparse_categorical_crossentropy(labels, exact, from_logits=True))
@@ -151,5 +151,5 @@ class KerasTraining(ABC):
 
 
 def count_parameters(model: Any) -> int:
-    """Values that training changes."""
+    """Return the number of values that training changes."""
     return sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
