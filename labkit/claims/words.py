@@ -179,7 +179,7 @@ def _devices(side: Side) -> str:
     """Return the number of devices in words: `1 GPU`, `2 processes`, `4 workers on one device`."""
     count = side.trial.devices
     if side.trial.placement == "together":
-        return f"{count} workers on singular device"
+        return f"{count} workers on one device"
     singular, plural = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
     return f"{count} {singular if count == 1 else plural}"
 
