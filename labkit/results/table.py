@@ -1,9 +1,9 @@
 """Results as tidy tables: everything that is shown or judged comes from here.
 
     frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
-     reasons()   the rows of frame(): why a metric has no value
-    blocks(), epochs(), queries(), hits(), labels(), series(), readings()    several values per record, in long form
-    kernels(), algorithms(), memory()    a traced step by its parts, in long form
+    reasons()   the rows of frame(): why a metric has no value
+    blocks(), epochs(), queries(), hits(), labels(), series(), readings()   several values per record, in long form
+    kernels(), algorithms(), memory()   a traced step by its parts, in long form
     flags(), checks(), facts(name)   throttling, correctness checks and facts of workloads, in long form
 
 Values are in SI units. A trial that failed is a row with its status and reason, and without values.
@@ -38,7 +38,7 @@ _OF_TRIAL = [field.name for field in fields(Trial)]
 _OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
 # Columns of texts that are never missing; they are texts in a table without rows too.
 _WORDS = ("mode", *WORDS, *RECORDS, *HOW_IT_ENDED)
-_COUNTS = ("batch", "image_px", "classes")  # whole numbers among them, also where one is missing
+_COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing
 # The columns of long tables that hold texts; all others hold numbers, even without rows.
 _TEXTS = frozenset(
     {
