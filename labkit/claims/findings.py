@@ -44,8 +44,8 @@ class Findings:
         whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
         if not tested:
             return f"{whole} none could be tested here."
-        told = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
-        return f"{whole} {tested} could be tested here: {told}."
+        parts = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
+        return f"{whole} {tested} could be tested here: {parts}."
 
     def frame(self) -> pd.DataFrame:
         """Return a row per case, and per claim without cases: verdicts, effect with interval, place of the records."""
@@ -153,13 +153,13 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
         finding.reason and _sentence(finding.reason),
         claim.note,
     ]
-    told = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
+    paragraphs = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
     whole = Markup(
         '<details class="lk-claim" data-verdict="{}" data-paper="{}" data-study="{}"><summary>{}</summary>'
         '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
     )
     data = verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
-    return whole.format(*data, summary, claim.id, told, tests)
+    return whole.format(*data, summary, claim.id, paragraphs, tests)
 
 
 def _measured(finding: Finding) -> str:

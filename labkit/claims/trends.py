@@ -29,8 +29,8 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
         if step is None or step.low is None or step.high is None:
             continue
         if (step.high < 1 - STEP_BACK) if rises else (step.low > 1 + STEP_BACK):
-            said = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
-            how = f"{'falls' if rises else 'rises'} {said}: {shown_effect(step, test.metric, 'ratio')}"
+            step_name = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
+            how = f"{'falls' if rises else 'rises'} {step_name}: {shown_effect(step, test.metric, 'ratio')}"
             return replace(case, verdict="not replicated", reason=f"it {how}")
     return case
 

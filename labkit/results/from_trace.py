@@ -166,7 +166,9 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "compute_utilisation": lambda record, traced: _active_share(record, traced, traced.busy_s),
     "launch_gap_share": _launch_gap_share,
     "waiting_share": _waiting_share,
-    "copy_share": lambda _, traced: _of_kernels_and_copies(sum(one.seconds for one in traced.copies.values()), traced),
+    "copy_share": lambda _, traced: _of_kernels_and_copies(
+        sum(copy.seconds for copy in traced.copies.values()), traced
+    ),
     "broadcast_share": lambda _, traced: _of_kernels_and_copies(traced.broadcast_s, traced),
     "winograd_share": _winograd_share,
     "maxpool_backward_share": lambda _, traced: _over(traced.max_pool_backward_s, traced.kernel_s),
@@ -182,7 +184,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "copy_overlap_share": lambda _, traced: _over(traced.copy_beside_kernel_s, traced.copy_s),
     "copy_bytes": _copy_bytes,
     "copy_bytes_per_s": lambda _, traced: _over(
-        sum(one.bytes for one in _host_copies(traced)), sum(one.seconds for one in _host_copies(traced))
+        sum(copy.bytes for copy in _host_copies(traced)), sum(copy.seconds for copy in _host_copies(traced))
     ),
     # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
     "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,

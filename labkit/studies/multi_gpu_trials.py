@@ -126,8 +126,8 @@ def _plain(lab: Lab) -> recipes.Recipe:
 
 
 def _by_engines(lab: Lab, names: str, devices: int) -> list[recipes.Recipe]:
-    known = recipes.recipes(lab.profile.device.kind)
-    return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
+    by_name = recipes.recipes(lab.profile.device.kind)
+    return [recipes.on_devices(by_name[name], devices) for name in lab.sweep[names]]
 
 
 def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:

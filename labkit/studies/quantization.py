@@ -24,7 +24,7 @@ def printed_loss(study: str, metric: str) -> pd.DataFrame:
 
 
 def layers_in_bytes(layers: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of layers that multiply bytes in INT8: `model`, `image_px`, `mode`, `kind`, `in_bytes`, `layers`.
+    """Return how many layers multiply bytes in INT8: `model`, `image_px`, `mode`, `kind`, `in_bytes`, `layers`.
 
     `layers` is `Results.facts("layers")`, the engine's report of compiled layers: `Convolution.i8` is a number of
     layers. Batches and runs that agree are one row.
