@@ -97,7 +97,7 @@ class Evidence:
         return self._loaded[key]
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
-        """Return every trial of a study's records: of all profiles if `across` or without `profile`, else of that."""
+        """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [
             Side(results, trial)

@@ -19,7 +19,7 @@ READINGS = 6  # least number in a window: a quarter of a sixth is 4 %
 
 
 class _UnknownError(Exception):
-    """A record lacks a figure; the message says why."""
+    """The reason why a record lacks a figure."""
 
 
 def _gradient_bytes(record: Record) -> float:
@@ -34,7 +34,7 @@ def _gradient_bytes(record: Record) -> float:
 
 
 def _received_minus_sent_bytes(record: Record) -> float:
-    """Return the bytes that this node received over the operating system's network minus those sent, when timed.
+    """Return the bytes received minus sent by this node over the operating system's network in the timed part.
 
     Loopback traffic counts on both sides.
     """

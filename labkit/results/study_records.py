@@ -59,9 +59,9 @@ class StudyRecords:
         return [record for record in self.records if record.status != "ok"]
 
     def ceiling(self, workload: str, metric: str, *, device: str) -> float | None:
-        """Return a device's measured ceiling: (`matmul`, `flop_per_s`) or (`memory_copy`, `bytes_per_s`).
+        """Return a device's ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
 
-        The ceiling is the geometric mean over passes; None without any value.
+        The value is the geometric mean of the measured passes; None without any.
         """
         for trial in self.trials(workload=workload, precision="fp32", device=device):
             values = [value for record in self.ok(trial) if (value := value_of(record, metric)) is not None]
