@@ -99,7 +99,10 @@ def test_a_consistent_test_is_taken(name: str) -> None:
         (without(LEVEL, "because"), "a bound needs `because`: the word of the paper that it stands for"),
         ({**without(LEVEL, "at_most"), "between": (0.6, 0.4)}, "the lower end comes first"),
         ({**without(LEVEL, "at_most"), "outside": (0.5, 0.5)}, "the lower end comes first"),
-        ({**TREND, "at_least": 1, "because": "'rises'"}, "has built-in bounds and takes no other"),
+        (
+            {**TREND, "at_least": 1, "because": "'rises'"},
+            "a test of shape 'trend' has built-in bounds and takes no other",
+        ),
         ({**LEVEL, "at_most": math.inf}, "finite"),
         # what a shape needs, and what it has no use for
         (without(RATIO, "over"), "a test of shape 'ratio' needs `over`"),
@@ -180,7 +183,10 @@ def a_claim(**other: Any) -> dict[str, Any]:
         (a_claim(studies=[]), "at least 1 item"),
         (a_claim(tests=[]), "at least 1 item"),
         (a_claim(tests=[{**LEVEL, "study": "05_inferense"}]), "unknown study '05_inferense'; valid: 05_inference,"),
-        (a_claim(studies=[COMPARISON]), "20_comparison has no records of its own: name the study to compare"),
+        (
+            a_claim(studies=[COMPARISON]),
+            "20_comparison has no records of its own: name the study to compare in `study`",
+        ),
         (a_claim(studies=[COMPARISON], tests=[{**LEVEL, "study": "01_training"}, LEVEL]), "has no records of its own"),
         (a_claim(id="small"), "id"),
         (a_claim(statement=""), "statement"),
