@@ -1,9 +1,9 @@
-"""Claims and records in, verdicts out.
+"""Verdicts on the papers' claims from recorded trials.
 
 evidence   the trials that a test selects, and their values by pass
-cases      an effect held against a bound and against what was published
-shapes     level, ratio, difference, trend (`trends`), order, alike, differs
-judge      what the cases of a claim say together, and in what they differ from the paper's set-up
+cases      one effect compared with a test's bound and with the published magnitude
+shapes     the shapes of a test: level, ratio, difference, trend (`trends`), order, alike, differs
+judge      the verdict on a claim from its cases, and how the trials differ from the paper's set-up
 findings   claims with their verdicts as HTML and as a table
 """
 

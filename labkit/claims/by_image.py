@@ -1,7 +1,7 @@
-"""Accuracies compared image by image: two networks that answered the same images with the same weights.
+"""Comparison of two accuracies image by image: both networks scored the same images with the same weights.
 
-The weights are the same in every pass, so passes are no independent draws of an accuracy: the images are. One pass's
-images make the interval (the first that both trials have); that other passes answered otherwise is said.
+The weights are the same in every pass, so the independent samples are the images, not the passes. The interval is over
+the images of the first pass that both trials have. A note says in how many images other passes disagree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEARNED = 0.1  # top-1 below which a network has learned too little for a loss o
 
 @dataclass(frozen=True)
 class ByImage:
-    """An effect of two trials over their images, or why there is none; `note` on what the passes do not agree in."""
+    """The effect of two trials over their images, or the `reason` for none; `note` says where passes disagree."""
 
     effect: Interval | None
     reason: str = ""
@@ -26,41 +26,41 @@ class ByImage:
 
 
 def is_by_image(over: Side, under: Side, metric: str) -> bool:
-    """Whether two trials are to be compared in this metric image by image: they are scored trials."""
+    """Return whether to compare two trials image by image: the metric is an accuracy and both trials are scored."""
     return metric in ("top1", "top5") and bool(over.trial.scored and under.trial.scored)
 
 
 def compare_images(over: Side, under: Side, metric: str, *, as_ratio: bool) -> ByImage:
-    """The accuracy of one trial minus that of another (or over it), with its paired 95 % interval."""
+    """Return the accuracy of `over` minus (`as_ratio`: divided by) that of `under`, with its paired 95 % interval."""
     accuracy = cast(Accuracy, metric)
     first, second = of_passes(over), of_passes(under)
     shared = sorted(set(first) & set(second))
     if not shared:
         return ByImage(None, over.failure() or under.failure() or "no pass scored the images of both")
-    every = [*first.values(), *second.values()]
-    for what, found in (
-        ("weights", {one.weights_sha256 for one in every}),
-        ("images", {one.images_sha256 for one in every}),
+    passes = [*first.values(), *second.values()]
+    for what, hashes in (
+        ("weights", {scored.weights_sha256 for scored in passes}),
+        ("images", {scored.images_sha256 for scored in passes}),
     ):
-        if len(found) > 1:
+        if len(hashes) > 1:
             return ByImage(None, f"the trials or their passes do not have the same {what}")
-    best = max(one.share("top1") for one in every)
+    best = max(scored.share("top1") for scored in passes)
     if best < LEARNED:
-        return ByImage(None, f"the networks are right on {best:.1%} of the images: too little to lose")
+        return ByImage(None, f"the networks are right on only {best:.1%} of the images: too few to measure a loss")
     a, b = (side[shared[0]].hits(accuracy) for side in (first, second))
     effect = paired_share_ratio(a, b) if as_ratio else paired_share_difference(a, b)
     return ByImage(effect, "" if effect else "an accuracy of 0 has no ratio", _disagreement(first, second, accuracy))
 
 
 def of_passes(side: Side) -> dict[int, Scored]:
-    """Pass number -> what it scored."""
-    blocks = {record.pass_number: record.blocks for record in side.results.ok(side.trial)}
-    return {number: one.scored for number, one in blocks.items() if one and one.scored}
+    """Return pass number -> the images that the pass scored."""
+    by_pass = {record.pass_number: record.blocks for record in side.results.ok(side.trial)}
+    return {number: blocks.scored for number, blocks in by_pass.items() if blocks and blocks.scored}
 
 
 def _disagreement(first: dict[int, Scored], second: dict[int, Scored], accuracy: Accuracy) -> str:
     most = 0
     for side in (first, second):
         hits = [side[number].hits(accuracy) for number in sorted(side)]
-        most = max([most, *(int((one != hits[0]).sum()) for one in hits[1:])])
+        most = max([most, *(int((later != hits[0]).sum()) for later in hits[1:])])
     return f"passes differ in up to {most:,} images; the first pass is taken" if most else ""

@@ -1,4 +1,4 @@
-"""Making a case: the effect of one or two trials, held against a test's bound and what was published."""
+"""Cases: the effect of one or two trials, compared with a test's bound and with the published magnitude."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NO_INTERVAL, STRADDLES = "one run has no interval", "the interval straddles the 
 
 
 def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case:
-    """The case of two trials, or of two metrics of one."""
+    """Return the case of two trials, or of two metrics of one trial."""
     sides = (over,) if over is under else (over, under)
     if over is not under and is_by_image(over, under, test.metric):
-        found = compare_images(over, under, test.metric, as_ratio=kind == "ratio")
-        if found.effect is None:
-            return Case(label, "not testable here", test.metric, kind, sides, reason=found.reason)
-        case = make_case(test, label, kind, found.effect, bounds_of(test), sides)
-        return replace(case, reason="; ".join(said for said in (case.reason, found.note) if said))
+        by_image = compare_images(over, under, test.metric, as_ratio=kind == "ratio")
+        if by_image.effect is None:
+            return Case(label, "not testable here", test.metric, kind, sides, reason=by_image.reason)
+        case = make_case(test, label, kind, by_image.effect, bounds_of(test), sides)
+        return replace(case, reason="; ".join(text for text in (case.reason, by_image.note) if text))
     if kind == "ratio" and is_one_sided(over, under, test.metric):
         case = make_case(test, label, kind, least_ratio(over, under), bounds_of(test), sides)
         return judged(case, over, under)
@@ -36,10 +36,10 @@ def compare(test: Test, over: Side, under: Side, kind: Kind, label: str) -> Case
 
 
 def bounds_of(test: Test) -> Bounds | None:
-    """The bound of a test's direction; None where only a magnitude was published."""
+    """Return the bound of a test's direction; None for a test that has only a published magnitude."""
     if test.outside:
         return Bounds(*test.outside, outside=True)
-    # "More" is not "the same": where a bound is equality itself, it must be left behind.
+    # "More" is not "the same": a bound at equality (a ratio of 1, a difference of 0) is strict.
     about_one = 1.0 if test.shape == "level" and find_metric(test.metric).unit == "x" else None
     equality = {"ratio": 1.0, "difference": 0.0}.get(test.shape, about_one)
     ends = test.between or (test.at_least, test.at_most)
@@ -51,34 +51,34 @@ def bounds_of(test: Test) -> Bounds | None:
 def make_case(
     test: Test, label: str, kind: Kind, effect: Interval | None, bounds: Bounds | None, sides: tuple[Side, ...]
 ) -> Case:
-    """A case with its verdict: by the direction's bounds anywhere, by the magnitude on the paper's hardware too."""
+    """Return a case with its verdict: from `bounds`, and on the paper's hardware also from the published magnitudes."""
     if effect is None:
         return missing_case(test, label, kind, sides)
-    applying = [one for one in test.published if _is_of(one, sides)]
-    said = "; ".join(_magnitude(one, test.metric, kind) for one in applying)
-    own = [one for one in applying if _hardware(sides) & set(one.hardware)]
-    about = [Bounds(*one.bounds(of_ratio=kind == "ratio")) for one in own]
+    applying = [published for published in test.published if _is_of(published, sides)]
+    printed = "; ".join(_magnitude(published, test.metric, kind) for published in applying)
+    own = [published for published in applying if _hardware(sides) & set(published.hardware)]
+    about = [Bounds(*published.bounds(of_ratio=kind == "ratio")) for published in own]
     case = Case(label, "inconclusive", test.metric, kind, sides, effect, bounds or (about[0] if about else None))
-    case = replace(case, published=said, beside=_beside(test, sides))
+    case = replace(case, published=printed, beside=_beside(test, sides))
     if not bounds and not about:
         return replace(case, verdict="not testable here", reason=_whose_magnitude(test, sides))
-    verdict = worst([one.verdict(effect) for one in (bounds, *about) if one])
+    verdict = worst([bound.verdict(effect) for bound in (bounds, *about) if bound])
     by_direction = bounds.verdict(effect) if bounds else "replicated"
     if verdict == "inconclusive":
         reason = NO_INTERVAL if effect.low is None else STRADDLES
         return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
     not_about = verdict == "not replicated" and by_direction != verdict
-    return replace(case, verdict=verdict, reason="it is not about what was published" if not_about else "")
+    return replace(case, verdict=verdict, reason="it is not about the published value" if not_about else "")
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """What several effects say together: one that contradicts decides, then one that is open."""
+    """Return the first verdict present of: not replicated, inconclusive, replicated; else "not testable here"."""
     order: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
-    return next((one for one in order if one in verdicts), "not testable here")
+    return next((verdict for verdict in order if verdict in verdicts), "not testable here")
 
 
 class Weighed(NamedTuple):
-    """One of several effects that decide together: its interval, where it must lie, and of what it is."""
+    """One of several effects that decide a case together: its interval, its bounds, and the values it compares."""
 
     effect: Interval
     bounds: Bounds
@@ -86,21 +86,21 @@ class Weighed(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What it says alone."""
+        """The verdict of this effect alone."""
         return self.bounds.verdict(self.effect)
 
 
 def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[Side, ...]) -> Case:
-    """One case of several effects that must all lie in their bounds; the first one that decides is shown, and named."""
-    verdict = worst([one.verdict for one in effects])
-    effect, bounds, of = next(one for one in effects if one.verdict == verdict)
+    """Return the case of several effects that must all lie in their bounds; it shows the first effect that decides."""
+    verdict = worst([weighed.verdict for weighed in effects])
+    effect, bounds, of = next(weighed for weighed in effects if weighed.verdict == verdict)
     label = f"{label}: {of}" if of else label
     reason = "" if verdict != "inconclusive" else NO_INTERVAL if effect.low is None else STRADDLES
     return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
 
 
 def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) -> Case:
-    """A case without an effect, and why: a failure is a row."""
+    """Return a case without an effect, with the reason: a failure is a row too."""
     failed = [reason for side in sides if (reason := side.failure())]
     if failed:
         reason = failed[0]
@@ -117,7 +117,7 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
 
 
 def _no_effect(test: Test, kind: Kind, sides: tuple[Side, ...]) -> str:
-    """Why sides that all have values have no effect."""
+    """Return why there is no effect although every side has values."""
     values = [
         value
         for side in sides
@@ -134,12 +134,12 @@ def _hardware(sides: tuple[Side, ...]) -> set[str]:
 
 
 def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
-    """Why a magnitude decides nothing here: it is of other hardware, or of other trials."""
-    where = sorted({name for one in test.published for name in one.hardware})
+    """Return why a published magnitude decides nothing here: it is of other hardware or of other configurations."""
+    where = sorted({name for published in test.published for name in published.hardware})
     if not _hardware(sides) & set(where):
-        return f"a value of {listing(where)}, tested on such hardware alone; the value measured here is shown beside it"
+        return f"published for {listing(where)} and judged on that hardware only; the value measured here is shown too"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
-    return f"what was published is of other configurations ({of})"
+    return f"the published value is of other configurations ({of})"
 
 
 def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
@@ -152,28 +152,28 @@ def _magnitude(published: Published, metric: str, kind: Kind) -> str:
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:
-    """What else is known of the first trial; of a trend of both its ends."""
+    """Return (label, value) of each metric in `beside`, for the first trial; of a trend, for the trials at its ends."""
     ends = sides[:1]
     if test.shape == "trend" and test.along:
         along = test.along
         ordered = sorted(sides, key=lambda side: _sortable(side.field(along)))
         ends = (ordered[0], ordered[-1])
-    told = []
+    texts = []
     for name in test.beside:
-        found = [level(side, name) for side in ends]
-        if any(found):
-            shown = dict.fromkeys(quantity(one.point, name) if one else MISSING for one in found)
-            told.append((find_metric(name).label, " to ".join(shown)))
-    return tuple(told)
+        intervals = [level(side, name) for side in ends]
+        if any(intervals):
+            shown = dict.fromkeys(quantity(interval.point, name) if interval else MISSING for interval in intervals)
+            texts.append((find_metric(name).label, " to ".join(shown)))
+    return tuple(texts)
 
 
 def ordered_families(chosen: list[Side], along: str) -> list[list[Side]]:
-    """Families along a field, ascending, one side a value (two devices of a generation are no trend: the last counts).
+    """Return families along a field, in ascending order and with one side per value of the field.
 
-    Sides without a value of the field are left out.
+    Of several sides with one value (two devices of a generation) the last stays. Sides without a value are left out.
     """
-    found = families([side for side in chosen if side.field(along) is not None], [along])
-    once = [list({side.field(along): side for side in family}.values()) for family in found]
+    unordered = families([side for side in chosen if side.field(along) is not None], [along])
+    once = [list({side.field(along): side for side in family}.values()) for family in unordered]
     return [sorted(family, key=lambda side: _sortable(side.field(along))) for family in once]
 
 

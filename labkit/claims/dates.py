@@ -1,4 +1,4 @@
-"""When the test of a claim was last changed, from version control: beside it stand the dates of its records."""
+"""The day on which the tests of a claim last changed, from git; pages show it beside the days of the records."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import yaml
 
 from labkit.claims.papers import PAPERS
 
-NOT_A_TEST = ("because",)  # of a test: the reason for its bound
+NOT_A_TEST = ("because",)  # fields of a test that decide nothing: `because` is the reason for the bound
 
 
 def committed(folder: Path = PAPERS) -> dict[str, str]:
-    """Claim -> the day (UTC) on which a line of its tests was last committed: `2026-11-21`.
+    """Return claim id -> the day (UTC) of the last commit to a line of its tests: `2026-11-21`.
 
-    Claims with changes that are not committed are left out, and all of them where git does not know the history.
+    Claims with uncommitted changes are left out. The result is empty without git, and in a shallow clone.
     """
     days = {}
     for path in sorted(folder.glob("*.yaml")):
         of_line = _days_of_lines(path)
         for claim, lines in _lines_of_tests(path.read_text(encoding="utf-8")).items():
-            found = [of_line[line] for line in lines] if of_line else [""]
-            if all(found):
-                days[claim] = max(found)
+            days_of_tests = [of_line[line] for line in lines] if of_line else [""]
+            if all(days_of_tests):
+                days[claim] = max(days_of_tests)
     return days
 
 
 def _lines_of_tests(text: str) -> dict[str, list[int]]:
-    """Claim -> the lines of its tests, counted from 0."""
+    """Return claim id -> the line numbers of its tests, counted from 0."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     fields_of_paper = {key.value: value.value for key, value in root.value} if root else {}
     claims: list[Any] = fields_of_paper.get("claims", [])
@@ -45,15 +45,15 @@ def _lines_of_tests(text: str) -> dict[str, list[int]]:
 
 
 def _days_of_lines(path: Path) -> list[str]:
-    """The day of each line's commit, "" where it has none; empty where git does not know."""
+    """Return the day of each line's commit, "" for an uncommitted line; empty without git or its whole history."""
     try:
         if _git(path.parent, "rev-parse", "--is-shallow-repository") != "false":
             return []
-        told = _git(path.parent, "blame", "--line-porcelain", "--root", "--", path.name)
+        blame = _git(path.parent, "blame", "--line-porcelain", "--root", "--", path.name)
     except (OSError, subprocess.CalledProcessError):
         return []
-    commits = re.findall(r"^([0-9a-f]{40}) \d+ \d+", told, re.MULTILINE)  # all zeros where it is not committed
-    times = re.findall(r"^committer-time (\d+)$", told, re.MULTILINE)
+    commits = re.findall(r"^([0-9a-f]{40}) \d+ \d+", blame, re.MULTILINE)  # all zeros for an uncommitted line
+    times = re.findall(r"^committer-time (\d+)$", blame, re.MULTILINE)
     days = [datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d") for time in times]
     return [day if int(commit, 16) else "" for commit, day in zip(commits, days, strict=True)]
 

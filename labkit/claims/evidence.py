@@ -1,7 +1,7 @@
-"""What a claim is judged by: the records of a profile (or of several), the trials a test selects, their values.
+"""The evidence for a claim: the records of one or several profiles, the trials that a test selects, their values.
 
 A value is one metric of one trial in one pass. Two trials of the same records share passes, so their ratio is formed
-within each pass first; those of different hosts, studies or profiles are unpaired.
+within each pass first. Trials of different hosts, studies or profiles are unpaired.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
 from labkit.trial import ASKED_AFTER, Trial
 
-# What a trial of several devices has and one of a single device can't have.
+# Fields that only a trial of several devices can set.
 BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
 @dataclass(frozen=True)
 class Side:
-    """One trial as the records of one profile have it."""
+    """One trial in the records of one profile."""
 
     results: StudyRecords
     trial: Trial
 
     def values(self, metric: str) -> dict[int, float]:
-        """Pass number -> value in SI units; passes without one are left out."""
-        values = {one.pass_number: metric_of(self.results, one, metric) for one in self.results.ok(self.trial)}
+        """Return pass number -> value in SI units; passes without a value are left out."""
+        values = {record.pass_number: metric_of(self.results, record, metric) for record in self.results.ok(self.trial)}
         return {number: value for number, value in values.items() if value is not None}
 
     def labels(self, name: str) -> list[str]:
-        """What the passes say of a label, one for each pass that has it."""
-        found = (traced.label(record, name) for record in self.results.ok(self.trial))
-        return [one for one in found if one is not None]
+        """Return the texts of a label, one for each pass that has it."""
+        texts = (traced.label(record, name) for record in self.results.ok(self.trial))
+        return [text for text in texts if text is not None]
 
     def why_no_label(self) -> str:
-        """Why its passes do not name a kernel."""
+        """Return why the passes of this trial have no label."""
         return next((traced.why_no_label(record) for record in self.results.ok(self.trial)), "no label was recorded")
 
     def field(self, name: str) -> Any:
-        """A field of the trial, or whose records these are."""
+        """Return a field of the trial, or the `profile` or GPU `generation` of its records; None if unknown."""
         if name == "profile":
             return self.results.profile.name
         if name == "generation":
@@ -55,7 +55,7 @@ class Side:
         return getattr(self.trial, name, None)
 
     def failure(self) -> str | None:
-        """Why the trial gave no result in any pass; None when it gave one."""
+        """Return why no pass of the trial has a result; None if a pass has one."""
         records = self.results.by_trial.get(self.trial, [])
         if any(record.status == "ok" for record in records):
             return None
@@ -64,18 +64,18 @@ class Side:
         return f"{records[0].status}: {records[0].reason}" if records[0].reason else records[0].status
 
     def same_records(self, other: Side) -> bool:
-        """Whether both share host and study, and so their passes."""
-        mine, others = (
+        """Return whether both sides have the same profile, study and host, and so share passes."""
+        own_records, other_records = (
             (side.results.profile.name, side.results.study.id, side.results.host_id) for side in (self, other)
         )
-        return mine == others
+        return own_records == other_records
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The records by which claims are judged, from the view of one profile; None views all profiles alike.
+    """The records that judge the claims, seen from `profile`; with None, all profiles count alike.
 
-    `load(profile, study)` gives the records that a page of that profile shows; `available` are the studies that have
+    `load(profile, study)` returns the records that a page of that profile shows. `available` are the studies that have
     a notebook in this version.
     """
 
@@ -83,21 +83,21 @@ class Evidence:
     profiles: tuple[str, ...]
     available: frozenset[str]
     load: Callable[[str, str], StudyRecords]
-    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> why, told by `load`
+    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, set by `load`
 
     @cached_property
     def _loaded(self) -> dict[tuple[str, str], StudyRecords]:
         return {}
 
     def results(self, profile: str, study: str) -> StudyRecords:
-        """The records of a study on a profile; they are read once."""
+        """Return the records of a study on a profile; they are read once."""
         key = (profile, study)
         if key not in self._loaded:
             self._loaded[key] = self.load(profile, study)
         return self._loaded[key]
 
     def sides(self, study: str, *, across: bool) -> list[Side]:
-        """Every trial of a study's records: of this profile, or of all of them."""
+        """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [
             Side(results, trial)
@@ -107,14 +107,14 @@ class Evidence:
         ]
 
 
-MAY_BE_NONE = frozenset({"steps_before"})  # sizes of which 0 is one
+MAY_BE_NONE = frozenset({"steps_before"})  # fields in which 0 is a valid size
 
 
 def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> list[Side]:
-    """The sides whose fields have the given values; a list means any of them.
+    """Return the sides whose fields have the wanted values; a list allows any of its values.
 
-    `largest` and `smallest` are resolved last, among the sides left that are otherwise alike. 0 is no size: a trial of
-    0 epochs is no training run, and none of its own kind is the largest. But a trace may come after no further steps.
+    `largest` and `smallest` apply last, among the remaining sides that are otherwise alike. They skip sides with 0,
+    which is no size: a trial of 0 epochs is no training run. 0 counts in `MAY_BE_NONE`: a trace may need no more steps.
     """
     left = list(sides)
     for name, value in wanted.items():
@@ -131,28 +131,28 @@ def select(sides: Iterable[Side], wanted: dict[str, Value | list[Value]]) -> lis
                 side
                 for family in families(left, [name])
                 for side in family
-                if side.field(name) == best(one.field(name) for one in family)
+                if side.field(name) == best(member.field(name) for member in family)
             ]
     return left
 
 
 def _is_either(side: Side, name: str) -> bool:
-    """On one device weak and strong scaling are the same."""
+    """Return whether any value of the field fits: on one device weak and strong scaling are the same."""
     return name == "scaling" and side.trial.devices == 1
 
 
 def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
-    """Sides that are alike in every field but those named (and the content of their data), in order of appearance.
+    """Return groups of sides that differ only in `names` and in the content of their data, in order of appearance.
 
-    What is asked after the timed part makes no other trial; nor, between workloads, does what only training has. Where
-    numbers of devices are compared, one device is in every family: how several share a batch is nothing it could have.
+    Fields that apply after the timed part (`ASKED_AFTER`) separate no sides, nor do the fields of training between
+    workloads. Along `devices`, a trial of one device joins all families that it fits: it cannot set `BETWEEN_DEVICES`.
     """
     free = {*names, *ASKED_AFTER, "data_checksum"}
     if "workload" in free:
         free |= {"loader", "optimizer"}
     along_devices = "devices" in free
-    free |= {"nodes"} if along_devices else set()  # more devices than a node has come with more nodes
-    found: dict[tuple[Any, ...], list[Side]] = {}
+    free |= {"nodes"} if along_devices else set()  # more devices than one node has need more nodes
+    by_key: dict[tuple[Any, ...], list[Side]] = {}
     everywhere: list[tuple[tuple[Any, ...], Side]] = []
 
     def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
@@ -166,48 +166,48 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
             everywhere.append((family(side, BETWEEN_DEVICES), side))
             continue
         key = family(side)
-        found.setdefault(key, []).append(side)
+        by_key.setdefault(key, []).append(side)
         of_several[key] = family(side, BETWEEN_DEVICES)
     for alone, side in everywhere:
         keys = [key for key, common in of_several.items() if common == alone]
         for key in keys or [family(side)]:
-            found.setdefault(key, []).append(side)
-    return list(found.values())
+            by_key.setdefault(key, []).append(side)
+    return list(by_key.values())
 
 
 def pairs(family: list[Side], over: dict[str, Value], under: dict[str, Value]) -> list[tuple[Side, Side]]:
-    """The pairs of a family of which the first fits `over` and the second `under`; `others` are all other values."""
+    """Return pairs of sides that fit `over` and `under`; `others` in one of them is every other value of the field."""
     first, second = _fitting(family, over), _fitting(family, under)
     differing = [name for name in over if OTHERS in (over[name], under[name])]
     return [(a, b) for a in first for b in second if a is not b and all(a.field(n) != b.field(n) for n in differing)]
 
 
 def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
-    """The sides that fit; where `fastest` is asked for, of one field or several, the one with the most images/s.
+    """Return the sides that fit; if a field is `fastest`, return only the side with the most images/s.
 
-    Where none has a throughput, the first stands for all, and with its reason: but no profile stands for another.
+    If no side has a throughput, return the first, which has the reason; [] for the fastest profile.
     """
     fitting = select(family, {name: value for name, value in wanted.items() if value not in (OTHERS, FASTEST)})
     if FASTEST not in wanted.values():
         return fitting
-    known = [(rate.point, place) for place, side in enumerate(fitting) if (rate := level(side, "images_per_s"))]
-    if known:
-        return [fitting[max(known)[1]]]
+    ranked = [(rate.point, place) for place, side in enumerate(fitting) if (rate := level(side, "images_per_s"))]
+    if ranked:
+        return [fitting[max(ranked)[1]]]
     return [] if wanted.get("profile") == FASTEST else fitting[:1]
 
 
 def level(side: Side, metric: str) -> Interval | None:
-    """A metric of one trial over its passes."""
+    """Return the interval of a metric over the passes of one trial; None without a value."""
     return interval_of(side.values(metric).values(), metric)
 
 
 def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
-    """One metric over another (or the same of another trial), within passes where they share them."""
+    """Return one metric divided by another (or by that of another trial), within passes if both sides share them."""
     above, below = over.values(metric), under.values(metric_under or metric)
     return ratio_of_passes(above, below, paired=over.same_records(under))
 
 
 def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
-    """One metric minus another (or the same of another trial), within passes where they share them."""
+    """Return one metric minus another (or minus that of another trial), within passes if both sides share them."""
     above, below = over.values(metric), under.values(metric_under or metric)
     return difference_of_passes(above, below, paired=over.same_records(under))

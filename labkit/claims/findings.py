@@ -1,7 +1,6 @@
 """Claims with their verdicts as HTML: the statement, the verdict with its scope, every effect beside its bound.
 
-The same markup stands on a study's page and in `claims.html`. Links lead to the raw records, relative to a report's
-folder.
+A study's page and `claims.html` use the same markup. Links to the raw records are relative to a report's folder.
 """
 
 from __future__ import annotations
@@ -30,35 +29,35 @@ Place = Callable[[float], float]  # a value -> pixels from the left
 
 @dataclass(frozen=True)
 class Findings:
-    """Claims judged; in a notebook they show themselves as a list."""
+    """Judged claims; a notebook displays them as a table, the tested claims first."""
 
     findings: Sequence[Finding]
 
     def counts(self) -> dict[Verdict, int]:
-        """How many claims have each verdict, in the order of VERDICTS."""
-        return {verdict: sum(one.verdict == verdict for one in self.findings) for verdict in VERDICTS}
+        """Return the number of claims with each verdict, in the order of VERDICTS."""
+        return {verdict: sum(finding.verdict == verdict for finding in self.findings) for verdict in VERDICTS}
 
     def sentence(self) -> str:
-        """`Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
+        """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()
         tested = len(self.findings) - counts["not testable here"]
         whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
         if not tested:
             return f"{whole} none could be tested here."
-        told = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
-        return f"{whole} {tested} could be tested here: {told}."
+        parts = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
+        return f"{whole} {tested} could be tested here: {parts}."
 
     def frame(self) -> pd.DataFrame:
-        """One row a case, or one for a claim without any: verdicts, effect with interval, where the records are."""
+        """Return a row per case, and per claim without cases: verdicts, effect with interval, place of the records."""
         frame = pd.DataFrame([row for finding in self.findings for row in _rows(finding)], columns=COLUMNS)
         return frame.astype({"n": "Int64"})
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         if not self.findings:
-            said = "No published claim is about this study."
-            return {"text/plain": said, "text/html": f'<div class="lk-text"><p>{said}</p></div>'}
-        tested_first = sorted(self.findings, key=lambda one: one.verdict == "not testable here")
-        lines = [f"{MARKS[one.verdict]} {one.claim.id}: {one.label}" for one in tested_first]
+            text = "No published claim is about this study."
+            return {"text/plain": text, "text/html": f'<div class="lk-text"><p>{text}</p></div>'}
+        tested_first = sorted(self.findings, key=lambda finding: finding.verdict == "not testable here")
+        lines = [f"{MARKS[finding.verdict]} {finding.claim.id}: {finding.label}" for finding in tested_first]
         untested = self.counts()["not testable here"]
         place = len(tested_first) - untested
         page = _summary_table(tested_first[:place]) if place else ""
@@ -75,7 +74,7 @@ def _summary_table(findings: Sequence[Finding]) -> str:
 
 
 def _summary(finding: Finding) -> dict[str, str]:
-    """One claim in a line, with a link to its tests on the claims page; of its tests the one that decides."""
+    """Return a claim's row, from the test that decides; the claim links to its tests on the claims page."""
     judged = min(finding.tests, key=_decides)
     claim = Markup('<a href="claims.html#claim-{}">{}</a> <small>{}</small>')
     return {
@@ -87,13 +86,13 @@ def _summary(finding: Finding) -> dict[str, str]:
 
 
 def _decides(judged: Judged) -> int:
-    """Tests with a case against the claim come first, then those with an open case, then those with any."""
+    """Return a sort key: tests with a contradicting case first, then with an open case, then with a supporting case."""
     verdicts = {case.verdict for case in judged.cases}
-    return next((place for place, one in enumerate(_DECIDING) if one in verdicts), len(_DECIDING))
+    return next((place for place, verdict in enumerate(_DECIDING) if verdict in verdicts), len(_DECIDING))
 
 
 def _span(judged: Judged) -> str:
-    """The effects of a test from the least to the largest: `1.6x to 4.0x`."""
+    """Return the smallest and the largest effect of a test: `1.6x to 4.0x`."""
     effects = sorted(((case.effect.point, case) for case in judged.cases if case.effect), key=lambda pair: pair[0])
     ends = [shown_value(point, case.metric, case.kind) for point, case in (*effects[:1], *effects[-1:])]
     return " to ".join(dict.fromkeys(ends))
@@ -130,15 +129,15 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
 
 
 def badge(verdict: Verdict) -> Markup:
-    """The verdict as a mark and a word, so that no colour is needed."""
+    """Return the verdict as HTML with a mark and a word, which is readable without colours."""
     text = Markup('<span class="lk-verdict lk-verdict-{}"><span aria-hidden="true">{}</span> {}</span>')
     return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
 
 
 def finding_html(finding: Finding, committed: str = "") -> Markup:
-    """One claim as a line with its verdict, which opens its tests, their bounds, cases and records.
+    """Return one claim as HTML: a line with its verdict, which opens its tests with their bounds, cases and records.
 
-    `committed` is the day on which a line of its tests was last committed; empty where that is not known.
+    `committed` is the day of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding), verdict != "not testable here"
@@ -154,17 +153,17 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
         finding.reason and _sentence(finding.reason),
         claim.note,
     ]
-    told = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
+    paragraphs = Markup("").join(Markup("<p>{}</p>").format(note) for note in notes if note)
     whole = Markup(
         '<details class="lk-claim" data-verdict="{}" data-paper="{}" data-study="{}"><summary>{}</summary>'
         '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
     )
     data = verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
-    return whole.format(*data, summary, claim.id, told, tests)
+    return whole.format(*data, summary, claim.id, paragraphs, tests)
 
 
 def _measured(finding: Finding) -> str:
-    """The days of the records behind a claim's cases."""
+    """Return a sentence with the days of the records behind a claim's cases."""
     sides = [side for case in finding.cases for side in case.sides]
     days = [record.started_at[:10] for side in sides for record in side.results.by_trial.get(side.trial, [])]
     return f"Records: {' to '.join(dict.fromkeys([min(days), max(days)]))}." if days else "Records: none."
@@ -175,12 +174,12 @@ def _sentence(text: str) -> str:
 
 
 def _test_html(judged: Judged) -> Markup:
-    """The cases of one test as a table, each effect drawn against the bound."""
+    """Return the cases of one test as an HTML table that draws each effect beside the bound."""
     test, cases, place = judged.test, judged.cases, _axis(judged.cases)
     because = f" ({test.because})" if test.because else ""
     caption = f"{metric_label(test)}: {shown_bound(test)}{because}"
     printed = {case.published for case in cases}
-    same = next(iter(printed)) if len(printed) == 1 else ""  # for all cases: it stands in the caption
+    same = next(iter(printed)) if len(printed) == 1 else ""  # for all cases: the caption shows it
     caption += f". Published: {same}" if same else ""
     frame = pd.DataFrame(
         {
@@ -194,11 +193,11 @@ def _test_html(judged: Judged) -> Markup:
         dtype=object,
     )
     shown = frame if place else frame.drop(columns="Interval and bound")
-    return Markup(table_html(shown, caption, kind="lk-cases"))  # noqa: S704 - it has escaped every text
+    return Markup(table_html(shown, caption, kind="lk-cases"))  # noqa: S704 - table_html escapes every text
 
 
 def _described(case: Case, published: str) -> Markup:
-    """A case, why it has no verdict, and what else is known of it."""
+    """Return the label of a case with its reason, the published value and the metrics beside it."""
     beside = "; ".join(f"{name} {value}" for name, value in case.beside)
     extra = [
         case.reason and _sentence(case.reason),
@@ -210,15 +209,15 @@ def _described(case: Case, published: str) -> Markup:
 
 
 def _sources(case: Case) -> list[tuple[str, list[int]]]:
-    """(file relative to the reports' folder, its lines) behind a case."""
-    found: dict[str, set[int]] = {}
+    """Return (file relative to the reports' folder, line numbers) of the records behind a case."""
+    lines_of_file: dict[str, set[int]] = {}
     for side in case.sides:
-        found.setdefault(side.results.file(), set()).update(side.results.lines_of(side.trial))
-    return [(file, sorted(lines)) for file, lines in found.items()]
+        lines_of_file.setdefault(side.results.file(), set()).update(side.results.lines_of(side.trial))
+    return [(file, sorted(lines)) for file, lines in lines_of_file.items()]
 
 
 def _links(case: Case) -> Markup:
-    """Links to the files of records, with the lines that hold the trials; of several machines, which is which."""
+    """Return links to the files of records with the lines of the trials; with several machines, also their hosts."""
     sources = _sources(case)
     hosts = [file.split("/")[-2] for file, _ in sources]  # <profile>/records/<host>/<study>.jsonl
     names = [Markup("<code>{}</code> ").format(host) if len(set(hosts)) > 1 else "" for host in hosts]
@@ -229,9 +228,9 @@ def _links(case: Case) -> Markup:
 
 
 def _axis(cases: Sequence[Case]) -> Place | None:
-    """Where a value stands on an axis that holds every effect and bound of a test; logarithmic where all are above 0.
+    """Return the axis (value -> pixels) of all effects and bounds of a test, logarithmic if all are above 0.
 
-    None where nothing can be drawn.
+    Return None if no case has an effect and a bound.
     """
     ends = [
         (case.effect.low, case.effect.point, case.effect.high, case.bounds.low, case.bounds.high)
@@ -248,7 +247,7 @@ def _axis(cases: Sequence[Case]) -> Place | None:
 
 
 def _bar(case: Case, place: Place) -> Markup:
-    """The interval as a line, the point as a dot, the bounds as upright lines; for the eye only."""
+    """Draw the interval as a line, the point as a dot and the bounds as vertical lines; screen readers skip it."""
     effect, bounds, (width, height) = case.effect, case.bounds, BAR_PX
     if not effect or not bounds:
         return Markup("")

@@ -1,8 +1,8 @@
-"""Claims judged by records: every test of a claim gives cases, each with an effect, its interval and a verdict.
+"""Judge claims by records: every test of a claim gives cases, each with an effect, its interval and a verdict.
 
-A verdict comes from the interval, never from the point: the whole interval on the supporting side of the bound is
-`replicated`, the whole of it on the other side `not replicated`, anything else `inconclusive`. A claim is replicated
-when all its cases are, and not replicated when one of them is not. Nothing corrects for the number of cases.
+A verdict comes from the interval, never from the point. An interval wholly on the supporting side of the bound is
+`replicated`, wholly on the other side `not replicated`, and anything else `inconclusive`. A claim is replicated when
+all its cases are, and `not replicated` when one case is. The number of cases is not corrected for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from labkit.trial import NO_DATA, OF_NETWORKS
 
 
 def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
-    """Judge one claim by the records there are."""
+    """Judge one claim by the available records."""
     missing = [study for study in claim.studies if study not in evidence.available]
     if missing == claim.studies:
         are = "is" if len(missing) == 1 else "are"
@@ -34,7 +34,7 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
 
 
 def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
-    """Every claim of every paper (or of one study), in the papers' order."""
+    """Return the findings on every claim of every paper (or on those of one study), in the papers' order."""
     return [
         judge(paper, claim, evidence)
         for paper in papers
@@ -44,7 +44,7 @@ def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None)
 
 
 def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
-    """One verdict from those of the cases, with the reason where it is not plain."""
+    """Return the verdict on a claim from those of its cases, with the reason where the verdict does not suffice."""
     cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
@@ -70,7 +70,7 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
 
 
 def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:
-    """The tests that must have a case: a mere magnitude of other hardware stops no direction from being judged."""
+    """Return the tests that must have a testable case: a magnitude of other hardware must not block a direction."""
     with_bound = [judged for judged in tests if judged.test.has_direction]
     return with_bound or list(tests)
 
@@ -85,15 +85,15 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no device file has records of {study}")
-        said = f"no records of {study} on {evidence.profile}"
-        unreadable = [why for one in available if (why := evidence.unreadable.get((evidence.profile, one)))]
+        no_records = f"no records of {study} on {evidence.profile}"
+        unreadable = [why for name in available if (why := evidence.unreadable.get((evidence.profile, name)))]
         if unreadable:
             return Judged(test, (), "; ".join(unreadable))
         if not evidence.results(evidence.profile, available[0]).profile.runnable:
-            return Judged(test, (), f"{said}, which no current framework runs on")
-        names = ",".join(STUDIES[one].name for one in available)
+            return Judged(test, (), f"{no_records}, which no current framework runs on")
+        names = ",".join(STUDIES[name].name for name in available)
         again = f"`make report HW={evidence.profile} STUDY={names}`"
-        return Judged(test, (), f"{said}; with the hardware: {again}")
+        return Judged(test, (), f"{no_records}; with the hardware: {again}")
     if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
         return Judged(test, (), f"it needs a GPU, and {listing(_profiles(sides))} has none")
     chosen = select(sides, test.select)
@@ -133,19 +133,19 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
     if test.along == "generation":
         return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:
-        return f"no configuration with {choice_words(test.over)} has one with {choice_words(test.under)} beside it"
+        return f"no configuration with {choice_words(test.over)} has a counterpart with {choice_words(test.under)} here"
     if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
         return f"it compares several values of {field_name(test.among)}, and there is one"
     if test.along:
         there = sorted({str(side.field(test.along)) for side in chosen})
         wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
-        alike = f"it takes several values{wanted} of {field_name(test.along)} in configurations that are alike"
-        return f"{alike}; there is {listing(there)}"
-    return "no configuration has it"
+        alike = f"it needs several values{wanted} of {field_name(test.along)} in otherwise equal configurations"
+        return f"{alike}; the records have {listing(there)}"
+    return "no configuration fits the test"
 
 
 def _models_of(test: Test) -> list[object]:
-    """The models that a test itself names."""
+    """Return the models that a test names."""
     named: list[object] = [*test.order] if test.along == "model" else []
     for choice in (test.select, test.over, test.under):
         value = choice.get("model", [])
@@ -154,7 +154,7 @@ def _models_of(test: Test) -> list[object]:
 
 
 def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
-    """Where numbers of the claim were not held against anything, or whole tests had no trials."""
+    """Return notes on what was not judged: the claim's magnitudes, and tests without testable cases."""
     parts = []
     decided = [[case for case in cases if case.verdict != "not testable here"] for cases in told]
     printed = {name for judged, cases in zip(tests, decided, strict=True) if cases for name in _printed_on(judged)}
@@ -168,15 +168,15 @@ def _only(tests: tuple[Judged, ...], told: list[list[Case]]) -> list[str]:
 
 
 def _printed_on(judged: Judged) -> set[str]:
-    """The profiles on which a test's magnitudes were published."""
+    """Return the profiles for which a test's magnitudes were published."""
     return {name for published in judged.test.published for name in published.hardware}
 
 
 def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
-    """In what the trials behind the verdict differ from the paper's, and what of the claim was not judged by them."""
-    cases_told = [[one for one in judged.cases if one.effect or one.verdict != "not testable here"] for judged in tests]
-    told = [case for cases in cases_told for case in cases]
-    sides = [side for case in told for side in case.sides]
+    """Return how the trials behind the verdict differ from the paper's, and which parts of the claim are not judged."""
+    shown = [[case for case in judged.cases if case.effect or case.verdict != "not testable here"] for judged in tests]
+    cases = [case for of_test in shown for case in of_test]
+    sides = [side for case in cases for side in case.sides]
     trials = [side.trial for side in sides]
     if not trials:
         return ""
@@ -207,5 +207,5 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         ("also of {}", "model", [] if is_other else [m for m in measured if m not in (*wanted, *setup.models)]),
         ("without {}", "", [name for name in dict.fromkeys(ordered) if name not in profiles]),
     ]
-    found = [(text, [label(field, value) for value in values]) for text, field, values in differences]
-    return ", ".join([*_only(tests, cases_told), *(text.format(listing(names)) for text, names in found if names)])
+    labelled = [(text, [label(field, value) for value in values]) for text, field, values in differences]
+    return ", ".join([*_only(tests, shown), *(text.format(listing(names)) for text, names in labelled if names)])

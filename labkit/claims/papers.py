@@ -1,4 +1,4 @@
-"""`papers/*.yaml` -> Paper: citation, hardware, numbers as printed with where they stand, and claims."""
+"""Read `papers/*.yaml` as `Paper`: citation, hardware, printed numbers with their place in the paper, and claims."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class _Part(BaseModel):
 
 
 class Citation(_Part):
-    """Who published it, and how a reader finds it."""
+    """Title, authors, institution and date of a paper."""
 
     title: str
     authors: list[str]
     institution: str
-    published: str  # as far as the paper says
+    published: str  # as precise as the paper
 
 
 class Setup(_Part):
-    """What the paper measured with, as printed; `frameworks`, `data_sets` and `precisions` in the words of trials."""
+    """The paper's set-up as printed; `frameworks`, `data_sets` and `precisions` hold values of `Trial`."""
 
     framework: str
     data: str
@@ -42,7 +42,7 @@ class Setup(_Part):
 
 
 class PaperDevice(_Part):
-    """A device of the paper, as the paper prints it, and the profile it belongs to."""
+    """A device as the paper prints it, with its profile and its place in the paper."""
 
     profile: str
     printed: str
@@ -50,7 +50,7 @@ class PaperDevice(_Part):
 
 
 class PrintedTable(_Part):
-    """A table as printed that is no result: hardware, batch sizes, iterations."""
+    """A printed table without results: hardware, batch sizes, iterations."""
 
     title: str
     columns: list[str]
@@ -65,10 +65,10 @@ class PrintedTable(_Part):
 
 
 class PublishedRun(_Part):
-    """A training as the paper sets it: which network in what, on how many GPUs, and for how long.
+    """A training of the paper: network, framework, number of devices and length.
 
-    `batch` is of all devices of a node together, as printed; either `iterations` of it or `epochs` are given.
-    `speed_up` is over one device, where the paper prints it.
+    `batch` is the printed batch of all devices of one node together. Either `iterations` or `epochs` is given.
+    `speed_up` is relative to one device, where the paper prints it.
     """
 
     framework: str
@@ -86,30 +86,30 @@ class PublishedRun(_Part):
     @model_validator(mode="after")
     def _has_one_length_and_shares_its_batch(self) -> PublishedRun:
         if (self.iterations is None) == (self.epochs is None):
-            raise ValueError("a run gives its length in iterations or in epochs")
+            raise ValueError("a run needs its length in either `iterations` or `epochs`")
         if self.devices % self.nodes or self.batch % (self.devices // self.nodes):
             raise ValueError(f"{self.devices} devices of {self.nodes} nodes can't share a batch of {self.batch}")
         return self
 
     @property
     def batch_of_device(self) -> int:
-        """Images that each device gets in a step."""
+        """Images per device and step."""
         return self.batch // (self.devices // self.nodes)
 
     @property
     def samples(self) -> int | None:
-        """Images of the whole run; None where it is given in epochs."""
+        """Images of the whole run; None if its length is in epochs."""
         return None if self.iterations is None else self.iterations * self.batch * self.nodes
 
 
 class PublishedTable(_Part):
-    """Numbers of one metric as printed, in `unit`: a row a statistic or model, a column a profile or precision."""
+    """Printed numbers of one metric, in `unit`: a row per statistic or model, a column per profile or precision."""
 
     metric: str
     unit: str
     to_si: float = Field(gt=0)  # stored SI value = printed value * to_si
     study: str
-    model: str = ""  # where rows are statistics
+    model: str = ""  # only if rows are statistics
     workload: Literal["train", "infer", "idle"]
     columns_are: Literal["profile", "precision"] = "profile"
     rows_are: Literal["statistic", "model"] = "statistic"
@@ -125,17 +125,17 @@ class PublishedTable(_Part):
         if self.study not in STUDIES:
             raise ValueError(f"{unknown('study', self.study, STUDIES)}")
         if bool(self.model) != (self.rows_are == "statistic"):
-            raise ValueError("a table of statistics names its model; one whose rows are models does not")
+            raise ValueError("a table of statistics names its model; a table whose rows are models must not")
         _check_rows(self.rows, self.columns)
         return self
 
     def si(self, row: str, column: str) -> float:
-        """One number in SI units."""
+        """Return one number in SI units."""
         return self.rows[row][self.columns.index(column)] * self.to_si
 
 
 class Paper(_Part):
-    """One paper: `name` is what pages call it in a word or two."""
+    """One paper; pages call it by `name`, one or two words."""
 
     id: str
     name: Annotated[str, Field(min_length=1)]
@@ -150,18 +150,18 @@ class Paper(_Part):
     @model_validator(mode="after")
     def _claims_are_its_own(self) -> Paper:
         ids = [claim.id for claim in self.claims]
-        for one in ids:
-            if not one.startswith(f"{self.id}-"):
-                raise ValueError(f"claims: the id {one!r} does not begin with {self.id}-")
-            if ids.count(one) > 1:
-                raise ValueError(f"claims: the id {one!r} is given twice")
+        for claim_id in ids:
+            if not claim_id.startswith(f"{self.id}-"):
+                raise ValueError(f"claims: the id {claim_id!r} does not begin with {self.id}-")
+            if ids.count(claim_id) > 1:
+                raise ValueError(f"claims: the id {claim_id!r} is given twice")
         named = {name for claim in self.claims for test in claim.tests for name in _profiles_of(test)}
         named |= {device.profile for device in self.devices}
         named |= {name for table in self.tables if table.columns_are == "profile" for name in table.columns}
-        known = profile_names()
+        profiles = profile_names()
         for name in sorted(named):
-            if name not in known:
-                raise ValueError(f"{unknown('profile', name, known)}")
+            if name not in profiles:
+                raise ValueError(f"{unknown('profile', name, profiles)}")
         return self
 
 
@@ -170,8 +170,8 @@ def _message(text: str) -> str:
 
 
 def _profiles_of(test: Test) -> list[str]:
-    """The profiles that a test names."""
-    named = [name for one in test.published for name in one.hardware]
+    """Return the profiles that a test names."""
+    named = [name for published in test.published for name in published.hardware]
     for choice in (test.select, test.over, test.under):
         values = choice.get("profile", [])
         named += [str(value) for value in (values if isinstance(values, list) else [values])]
@@ -186,7 +186,7 @@ def _check_rows(rows: Mapping[str, Sequence[object]], columns: Sequence[str]) ->
 
 
 def load_papers(folder: Path = PAPERS) -> list[Paper]:
-    """Every paper, sorted by id. UserError with the file and the place for one that does not fit the schema."""
+    """Return every paper, sorted by id. Raise UserError with file and field if a paper does not fit the schema."""
     papers = []
     for path in sorted(folder.glob("*.yaml")):
         try:

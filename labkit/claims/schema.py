@@ -1,7 +1,7 @@
-"""What a paper claims, as a test that records can pass or fail: schema and checks, no evaluation.
+"""Schema of the papers' claims and of their tests, which records pass or fail; nothing is evaluated here.
 
-A test says which trials it looks at (`select`), what it forms from them (`shape`) and the bound that decides. Bounds
-are fixed in `papers/*.yaml` before anything is measured; `because` says which word of the paper a bound stands for.
+A test names its trials (`select`), the quantity that it forms from them (`shape`) and the bound that decides. Bounds
+are fixed in `papers/*.yaml` before any measurement; `because` names the word of the paper that a bound stands for.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
 Value = bool | int | float | str
 Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "differs"]
 
-# What a test may select by or compare along, beside the fields of a trial: whose records, and their chip's generation.
+# Fields to select by or compare along besides those of a trial: the records' profile, and its GPU's generation.
 ACROSS = ("profile", "generation")
-# Words for values: of a field with sizes, among the trials selected; every other value of the field; the profile or
-# engine with the most images/s (of several fields that name it, the one trial that is fastest); any size above 1.
+# Words for values: the largest or smallest size among the selected trials; every other value; the profile or engine
+# with the most images/s (if several fields have this word, the one fastest trial); any size above 1.
 LARGEST, SMALLEST, OTHERS, FASTEST, SEVERAL = "largest", "smallest", "others", "fastest", "several"
 CHOICES: dict[str, tuple[str, ...]] = {
     "precision": PRECISIONS,
@@ -37,11 +37,11 @@ class _Part(BaseModel):
 
 
 class Published(_Part):
-    """A magnitude as printed (a fraction of 1, a ratio or SI; a range as two numbers), and what it is of."""
+    """A printed magnitude (a fraction of 1, a ratio or in SI units; a range as two numbers) with its hardware."""
 
     value: float | tuple[float, float]
     hardware: Annotated[list[str], Field(min_length=1)]  # profiles
-    select: dict[str, Value] = {}  # which of the test's trials, where it is not of all
+    select: dict[str, Value] = {}  # the test's trials that it applies to; {} for all
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Published:
@@ -50,7 +50,7 @@ class Published(_Part):
         return self
 
     def bounds(self, *, of_ratio: bool) -> tuple[float, float]:
-        """Within which a measured value is about the published one: ±10 %, of a ratio ±10 % of what it is beyond 1."""
+        """Return the range around the published value: ±10 %; for a ratio, ±10 % of its distance from 1."""
         low, high = self.value if isinstance(self.value, tuple) else (self.value, self.value)
         base = 1.0 if of_ratio else 0.0
         return low - ABOUT * abs(low - base), high + ABOUT * abs(high - base)
@@ -59,20 +59,20 @@ class Published(_Part):
 class Test(_Part):
     """One condition on records.
 
-    - `level`: the metric of each trial selected.
-    - `ratio`, `difference`: of each trial that fits `over` to the one that fits `under` and is the same otherwise;
-      with `metric_under` of two metrics of the same trial.
+    - `level`: the metric of each selected trial.
+    - `ratio`, `difference`: the metric of each trial that fits `over` relative to the otherwise equal trial that fits
+      `under`; with `metric_under`, two metrics of the same trial.
     - `trend`: the metric along a field (`rises`, `falls`, `constant`, `diminishing`: each step adds less than the one
       before, `peaks`: rises, then falls).
-    - `order`: each value of `along` in `order` against the next, which must be lower.
+    - `order`: the metric at each value in `order` of the field `along` exceeds the metric at the next value.
     - `alike`: the order along a field is the same for every value of `among`.
-    - `differs`: a label (not a number) is not the same for all values of the field.
+    - `differs`: a label (a text, not a number) is not the same for all values of the field.
     """
 
     shape: Shape
     metric: str
     metric_under: str | None = None
-    study: str | list[str] | None = None  # when it is not the claim's first; of several the records that there are
+    study: str | list[str] | None = None  # default: the claim's first study; of several, all available
     select: dict[str, Value | list[Value]] = {}
     over: dict[str, Value] = {}
     under: dict[str, Value] = {}
@@ -84,18 +84,18 @@ class Test(_Part):
     at_most: float | None = None
     between: tuple[float, float] | None = None
     outside: tuple[float, float] | None = None
-    because: str = ""  # which word of the paper the bound stands for, and by which rule
+    because: str = ""  # the word of the paper that the bound stands for, and the rule
     beside: list[str] = []  # metrics that help to understand the verdict; they decide nothing
     published: list[Published] = []
 
     @property
     def studies(self) -> list[str]:
-        """The studies that it names itself."""
+        """The studies that the test itself names."""
         return [self.study] if isinstance(self.study, str) else self.study or []
 
     @property
     def has_direction(self) -> bool:
-        """Whether any hardware can be judged by it, and not only the paper's."""
+        """Whether the test can judge any hardware, not only the paper's."""
         given = (self.at_least, self.at_most, self.between, self.outside)
         return self.shape in ("trend", "order", "alike", "differs") or any(bound is not None for bound in given)
 
@@ -111,12 +111,12 @@ class Test(_Part):
                 raise ValueError(f"a test of shape {self.shape!r} needs `{name}`")
         alike = [name for name in self.over if self.over[name] == self.under.get(name)]
         if bool(self.over) != bool(self.under) or set(self.over) != set(self.under) or alike == list(self.over) != []:
-            raise ValueError("`over` and `under` give the same fields different values")
+            raise ValueError("`over` and `under` must give the same fields different values")
         if self.order and len(set(self.order)) < max(2, len(self.order)):
-            raise ValueError("`order` gives at least two values, each once")
+            raise ValueError("`order` needs at least two values, each once")
         if self.trend == "diminishing" and self.along not in _SIZES:
             raise ValueError(
-                f"a gain a unit needs sizes in `along`; {unknown('field of sizes', self.along or '', _SIZES)}"
+                f"`diminishing` needs sizes in `along`; {unknown('field of sizes', self.along or '', _SIZES)}"
             )
         if self.metric_under and (self.shape not in ("ratio", "difference") or self.over):
             raise ValueError("`metric_under` is for a ratio or difference of two metrics of one trial")
@@ -130,11 +130,11 @@ class Test(_Part):
         if self.shape in ("level", "ratio", "difference") and not given_bounds and not self.published:
             raise ValueError(f"a test of shape {self.shape!r} needs a bound: at_least, at_most, between or outside")
         if self.shape in ("trend", "order", "alike", "differs") and given_bounds:
-            raise ValueError(f"a test of shape {self.shape!r} has its bounds by itself")
+            raise ValueError(f"a test of shape {self.shape!r} has built-in bounds and takes no other")
         if given_bounds and not self.because:
-            raise ValueError("a bound says in `because` which word of the paper it stands for")
+            raise ValueError("a bound needs `because`: the word of the paper that it stands for")
         if self.published and self.shape not in ("level", "ratio", "difference"):
-            raise ValueError(f"a test of shape {self.shape!r} has no published magnitude")
+            raise ValueError(f"a test of shape {self.shape!r} takes no `published` magnitude")
         return self
 
 
@@ -154,14 +154,14 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 
 
 class Claim(_Part):
-    """One claim of a paper: what it says, where, which studies test it, and how. All of its tests must hold."""
+    """One claim of a paper: its statement, place, studies and tests. All of its tests must hold."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9]+)+$")]
     statement: Annotated[str, Field(min_length=1)]
     where: Annotated[str, Field(min_length=1)]
     studies: Annotated[list[str], Field(min_length=1)]
     tests: Annotated[list[Test], Field(min_length=1)]
-    note: str = ""  # how the statement was read, where it can be read in several ways
+    note: str = ""  # how an ambiguous statement was read
 
     @model_validator(mode="after")
     def _studies_are_known(self) -> Claim:
@@ -169,20 +169,20 @@ class Claim(_Part):
             if study not in STUDIES:
                 raise ValueError(f"{unknown('study', study, STUDIES)}")
         if any(COMPARISON in self.studies_of(test) for test in self.tests):
-            raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name in `study` whose are compared")
+            raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name the study to compare in `study`")
         return self
 
     def studies_of(self, test: Test) -> list[str]:
-        """The studies whose records a test looks at."""
+        """Return the studies whose records a test reads."""
         return test.studies or self.studies[:1]
 
     def study_of(self, test: Test) -> str:
-        """The first of them."""
+        """Return the first study whose records a test reads."""
         return self.studies_of(test)[0]
 
 
 def _check_names(test: Test) -> None:
-    """Every metric and field a test names is one that records have, or that a study to come will give them."""
+    """Raise ValueError for a metric or field of a test that neither the records nor a planned study has."""
     if test.shape == "differs" and test.metric not in LABELS:
         raise ValueError(f"{unknown('label', test.metric, LABELS)}")
     metrics = [*test.beside, *([test.metric_under] if test.metric_under else [])]
@@ -190,7 +190,7 @@ def _check_names(test: Test) -> None:
         if name not in METRICS:
             raise ValueError(f"{unknown('metric', name, METRICS)}")
     valid = [*(field.name for field in fields(Trial)), *PLANNED_FIELDS, *ACROSS]
-    chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(one.select for one in test.published)]
+    chosen: list[dict[str, Any]] = [test.select, test.over, test.under, *(printed.select for printed in test.published)]
     named = [name for choice in chosen for name in choice]
     for name in [*named, *(name for name in (test.along, test.among) if name)]:
         if name not in valid:

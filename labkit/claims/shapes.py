@@ -1,4 +1,4 @@
-"""The shapes of a test: which trials are compared, and the cases that come of it."""
+"""The shapes of a test: each selects the trials to compare and yields their cases."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def _trend(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None and test.trend is not None
     needed = 3 if test.trend in ("diminishing", "peaks") else 2
     for family in ordered_families(chosen, test.along):
-        known = [side for side in family if side.values(test.metric)]
+        sides = [side for side in family if side.values(test.metric)]
         if len(family) < needed:
             continue
-        shown = known if len(known) >= needed else family
-        # Named by its last: along devices the first may be one device, which has no scaling.
+        shown = sides if len(sides) >= needed else family
+        # The last side names the family: along `devices` the first may be one device, which has no scaling.
         label = f"{shared_name(family[-1], chosen, [test.along])}, {span(shown, test.along)}".removeprefix(", ")
-        if len(known) < needed:
+        if len(sides) < needed:
             yield missing_case(test, label, "ratio", tuple(family))
         else:
-            yield _without_some(TRENDS[test.trend](test, known, label), test, [s for s in family if s not in known])
+            yield _without_some(TRENDS[test.trend](test, sides, label), test, [s for s in family if s not in sides])
 
 
 def _without_some(case: Case, test: Test, absent: list[Side]) -> Case:
-    """A trend that goes without some of its sizes says which, and why."""
+    """Return the case of a trend with the reason for each absent size."""
     if not absent:
         return case
-    said = "; ".join(
+    reasons = "; ".join(
         f"without {value_words(side, test.along or '')}: {missing_case(test, '', 'ratio', (side,)).reason}"
         for side in absent
     )
-    return replace(case, reason=f"{case.reason}; {said}" if case.reason else said)
+    return replace(case, reason=f"{case.reason}; {reasons}" if case.reason else reasons)
 
 
 def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
@@ -84,7 +84,7 @@ def _order(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 
 def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
-    """For each pair of values along the field: every value of `among` has its effect on the same side of 1."""
+    """Yield a case per pair of values of `along`: its ratios for all values of `among` lie on the same side of 1."""
     assert test.along is not None and test.among is not None
     along, among = test.along, test.among
     for family in families(chosen, [along, among]):
@@ -107,16 +107,16 @@ def _alike(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 
 def _between(family: list[Side], along: str, first: str, second: str) -> str:
-    """`batch 64: H100 SXM over H200 SXM`."""
+    """Return the name of a pair: `batch 64: H100 SXM over H200 SXM`."""
     sides = [side for place in (first, second) if (side := _find(family, {along: place}))]
     shared = f"batch {family[0].trial.batch}: " if len({side.trial.batch for side in family}) == 1 else ""
     return shared + " over ".join(value_words(side, along) for side in sides)
 
 
 def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tuple[Side, ...]) -> Case:
-    """A difference of at most 5 % ("hardly") is none, so two orders contradict each other only beyond that."""
+    """Return the case of an order; differences of at most 5 % ("hardly") count as none, so they contradict no order."""
     extremes = min(effects.values(), key=lambda e: e.point), max(effects.values(), key=lambda e: e.point)
-    said = "; ".join(
+    texts = "; ".join(
         f"{label_of('model', name)} {shown_effect(effect, test.metric, 'ratio')}" for name, effect in effects.items()
     )
     directions = {_direction(effect) for effect in effects.values()}
@@ -124,7 +124,7 @@ def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tup
     if {"higher", "lower"} <= directions:
         verdict = "not replicated"
     reason = "" if verdict != "inconclusive" else "for some there is no difference, or an interval straddles 1x"
-    return Case(f"{label}: {said}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
+    return Case(f"{label}: {texts}", verdict, test.metric, "ratio", sides, extremes[1], None, reason)
 
 
 def _direction(effect: Interval) -> str:
@@ -146,19 +146,19 @@ def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
 
 
 def _labels_case(test: Test, label: str, family: list[Side]) -> Case:
-    """A label has no interval; what stands for it is that every pass says the same, and that there are several."""
-    told = [side.labels(test.metric) for side in family]
+    """Return the case of a label. It has no interval: instead, at least two passes must all agree on the label."""
+    labels = [side.labels(test.metric) for side in family]
     case = Case(label, "inconclusive", test.metric, "level", tuple(family))
-    if not all(told):
-        without = next(side for side, names in zip(family, told, strict=True) if not names)
+    if not all(labels):
+        without = next(side for side, names in zip(family, labels, strict=True) if not names)
         return replace(case, verdict="not testable here", reason=without.failure() or without.why_no_label())
-    where: dict[str, list[str]] = {}  # a label's values of the field, in their order
-    for side, names in zip(family, told, strict=True):
+    where: dict[str, list[str]] = {}  # label -> its values of the field, in order
+    for side, names in zip(family, labels, strict=True):
         where.setdefault(listing(sorted(set(names))), []).append(value_words(side, test.along or "", bare=True))
-    said = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
-    passes = min(len(names) for names in told)
-    case = replace(case, label=f"{label} ({said})", passes=passes)
-    if any(len(set(names)) > 1 for names in told):
+    text = "; ".join(f"{listing(values)}: {names}" for names, values in where.items())
+    passes = min(len(names) for names in labels)
+    case = replace(case, label=f"{label} ({text})", passes=passes)
+    if any(len(set(names)) > 1 for names in labels):
         return replace(case, reason="runs disagree")
     if passes < 2:
         return replace(case, reason=NO_INTERVAL)

@@ -1,4 +1,4 @@
-"""The evidence for claims in `reports/`: what the pages of a profile show."""
+"""Evidence, results and verdicts from the records in `reports/` that the pages of a profile show."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from labkit.results.study_records import StudyRecords as Results
 
 
 def evidence(profile: str | None, here: str | None = None, known: Sequence[Results] = ()) -> Evidence:
-    """The records by which claims are judged, from the view of a profile; None views all recorded profiles alike.
+    """Return the records that judge the claims, seen from `profile`; with None, all recorded profiles count alike.
 
-    `here` is this host's id: its records are shown before those of others. `known` are records read already.
+    `here` is this host's id: its records come before those of other hosts. `known` are records that were already read.
     """
     given = {(results.profile.name, results.study.id): results for results in known}
     names = {path.parent.name for path in reports_folder().glob("*/records")} & set(profile_names())
@@ -32,7 +32,7 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
         about, owner = find_study(study), load_profile(name)
         try:
             return study_records(owner, about, store=Store(reports_folder() / name), here=here)
-        except (LabkitError, OSError, ValueError) as error:  # a broken file costs its own study only
+        except (LabkitError, OSError, ValueError) as error:  # a broken file must not hide other studies
             unreadable[name, study] = str(error)
             return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
 
@@ -42,10 +42,10 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
 
 
 def recorded(seen: Evidence) -> Recorded:
-    """Everything that the pages of these profiles show, as tables; studies without records are left out."""
-    return Recorded([found for name in seen.profiles for study in STUDIES if (found := seen.results(name, study))])
+    """Return the results that the pages of these profiles show; studies without records are left out."""
+    return Recorded([records for name in seen.profiles for study in STUDIES if (records := seen.results(name, study))])
 
 
 def verdicts(seen: Evidence, study: str | None = None) -> Findings:
-    """What these records say of the claims on a study, or of all claims."""
+    """Return the findings on the claims of a study, or on all claims."""
     return Findings(judge_all(load_papers(), seen, study))

@@ -1,4 +1,4 @@
-"""How a metric runs along a field: rises, falls, stays, gains less and less, or peaks."""
+"""Trends of a metric along a field: it rises, falls, stays constant, gains less with each step, or peaks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from labkit.claims.verdict import Bounds, Case
 from labkit.claims.words import shown_effect, value_words
 from labkit.statistics import Interval, linear_interval
 
-STEP_BACK = 0.05  # "hardly": a trend may step back by so much between neighbours
+STEP_BACK = 0.05  # "hardly": the largest step back between neighbours in a trend
 ALIKE = (0.9, 1.1)  # "alike", "constant"
 MORE, LESS = Bounds(low=1.0, strict=True), Bounds(high=1.0, strict=True)
 
 
 def _monotone(test: Test, family: list[Side], label: str) -> Case:
-    """The last value over the first; a step in the other direction by more than 5 % contradicts."""
+    """Return the case of the last value over the first; a step back of more than 5 % contradicts the trend."""
     rises = test.trend == "rises"
     bounds = MORE if rises else LESS
     case = make_case(test, label, "ratio", ratio(family[-1], family[0], test.metric), bounds, tuple(family))
@@ -29,14 +29,14 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
         if step is None or step.low is None or step.high is None:
             continue
         if (step.high < 1 - STEP_BACK) if rises else (step.low > 1 + STEP_BACK):
-            said = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
-            how = f"{'falls' if rises else 'rises'} {said}: {shown_effect(step, test.metric, 'ratio')}"
+            step_name = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
+            how = f"{'falls' if rises else 'rises'} {step_name}: {shown_effect(step, test.metric, 'ratio')}"
             return replace(case, verdict="not replicated", reason=f"it {how}")
     return case
 
 
 def _constant(test: Test, family: list[Side], label: str) -> Case:
-    """Every value within ±10 % of the first."""
+    """Return the case that every value is within ±10 % of the first."""
     bounds = Bounds(*ALIKE)
     effects = [
         Weighed(effect, bounds, _over(side, family[0], test))
@@ -45,26 +45,26 @@ def _constant(test: Test, family: list[Side], label: str) -> Case:
     ]
     if not effects:
         return missing_case(test, label, "ratio", tuple(family))
-    effects.sort(key=lambda one: -abs(math.log(one.effect.point)))  # of those that decide, the farthest is shown
+    effects.sort(key=lambda weighed: -abs(math.log(weighed.effect.point)))  # show the farthest that decides
     return deciding_case(test, label, effects, tuple(family))
 
 
 def _diminishing(test: Test, family: list[Side], label: str) -> Case:
-    """Each step adds less, a unit of the field, than the step before it."""
+    """Return the case that each step adds less per unit of the field than the step before."""
     steps = list(pairwise(family))
     effects = [Weighed(effect, LESS) for pair in pairwise(steps) if (effect := _gain_ratio(test, *pair))]
     if len(effects) < len(steps) - 1:
         return _no_gain(test, label, family)
-    effects.sort(key=lambda one: -one.effect.point)
+    effects.sort(key=lambda weighed: -weighed.effect.point)
     return deciding_case(test, label, effects, tuple(family))
 
 
 def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
-    """The second step's gain over the first's, both a unit of the field; None when the first is no gain in a pass."""
+    """Return the second step's gain per unit over the first's; None if the first step gains nothing in a pass."""
     along = test.along or ""
     values = [side.values(test.metric) for side in (*first, *second)]
     places = [float(side.field(along)) for side in (*first, *second)]
-    shared = sorted(set.intersection(*(set(one) for one in values)))
+    shared = sorted(set.intersection(*(set(by_pass) for by_pass in values)))
     ratios = []
     for number in shared:
         gains = [(values[b][number] - values[a][number]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))]
@@ -80,21 +80,21 @@ def _no_gain(test: Test, label: str, family: list[Side]) -> Case:
 
 
 def _peaks(test: Test, family: list[Side], label: str) -> Case:
-    """The highest value lies within the sweep and above both of its ends."""
+    """Return the case that the highest value lies inside the sweep and above both of its ends."""
     ends = (family[0], family[-1])
-    inner = [(found.point, place) for place, side in enumerate(family[1:-1]) if (found := level(side, test.metric))]
+    inner = [(value.point, place) for place, side in enumerate(family[1:-1]) if (value := level(side, test.metric))]
     if not inner:
         return missing_case(test, label, "ratio", tuple(family))
     top = family[1 + max(inner)[1]]
     effects = [Weighed(lead, MORE, _over(top, end, test)) for end in ends if (lead := ratio(top, end, test.metric))]
     if len(effects) < len(ends):
         return missing_case(test, label, "ratio", (top, *ends))
-    effects.sort(key=lambda one: one.effect.point)
+    effects.sort(key=lambda weighed: weighed.effect.point)
     return deciding_case(test, label, effects, (top, *ends))
 
 
 def _over(upper: Side, lower: Side, test: Test) -> str:
-    """`32 over 64`: which of a trend's values an effect is of."""
+    """Return the two values of a trend that an effect compares: `32 over 64`."""
     values = (value_words(side, test.along or "", bare=True) for side in (upper, lower))
     return " over ".join(values)
 

@@ -1,4 +1,4 @@
-"""A verdict and what it rests on: cases with their effects, the tests of a claim, the claim as a whole."""
+"""Verdicts and their basis: bounds, cases with their effects, judged tests, and findings on whole claims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive",
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where an effect supports a claim: from `low` to `high` (None = open); with `outside` everywhere else."""
+    """The range in which an effect supports a claim: `low` to `high` (None: open); with `outside`, everywhere else."""
 
     low: float | None = None
     high: float | None = None
@@ -31,7 +31,7 @@ class Bounds:
         return (upper > lower and not close) if self.strict else (upper >= lower or close)
 
     def verdict(self, effect: Interval) -> Verdict:
-        """What an effect's interval says; without an interval nothing."""
+        """Return the verdict of an effect's interval; "inconclusive" without an interval."""
         if effect.low is None or effect.high is None:
             return "inconclusive"
         inside = (self.low is None or self._above(effect.low, self.low)) and (
@@ -57,22 +57,22 @@ class Case:
     reason: str = ""
     published: str = ""
     beside: tuple[tuple[str, str], ...] = ()
-    passes: int = 0  # behind a case whose values are words and have no effect
+    passes: int = 0  # of a case of labels, which has no effect
 
     @property
     def n(self) -> int:
-        """How many values it rests on, passes or images compared one by one; 0 where on none."""
+        """The number of values behind the case: passes, or images compared one by one; 0 without any."""
         return self.effect.n if self.effect else self.passes
 
     @property
     def shown(self) -> str:
-        """The effect with its interval, in the metric's printed unit."""
+        """The effect with its interval, in the metric's printed unit; empty without an effect."""
         return shown_effect(self.effect, self.metric, self.kind) if self.effect else ""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One test with its cases; `reason` says why there is none."""
+    """One test with its cases; `reason` says why there are none."""
 
     test: Test
     cases: tuple[Case, ...]
@@ -81,7 +81,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the records say of one claim. `scope` names in what they differ from the paper's set-up."""
+    """The verdict on one claim. `scope` says how the trials differ from the paper's set-up."""
 
     paper: Paper
     claim: Claim

@@ -1,4 +1,4 @@
-"""Claims, trials and effects in words: what a case is called, how its effect and its bound are written."""
+"""Claims, trials and effects in words: names of cases, and texts of effects and bounds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ COMPARED = {"ratio": "over", "difference": "minus", "level": ""}
 
 
 def listing(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return the names as `a`, `a and b` or `a, b and c`; `none` for an empty list."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "none"
 
 
 def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
-    """A number of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
+    """Return a value of an effect: a ratio as `1.23x`, a difference of shares in points, else in the metric's unit."""
     about = METRICS.get(metric)
     if kind == "ratio" or about is None or about.unit == "x":
         return f"{number(value, digits)}x"
@@ -34,12 +34,12 @@ def shown_value(value: float, metric: str, kind: Kind, digits: int = 3) -> str:
     return quantity(value, metric, digits)
 
 
-# Of an effect: an interval that is narrower needs a digit more for its ends to differ, up to where that is no help.
+# Relative widths of an interval: below NARROW, its ends need one more digit to differ; below ALIKE, that does not help.
 NARROW, ALIKE = 0.02, 1e-4
 
 
 def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
-    """An effect with its interval, in as many digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
+    """Return an effect and its interval with the same digits: `1.32x [1.21, 1.44]`, `1.320x [1.313, 1.326]`."""
     if effect.low is None or effect.high is None:
         return f"{shown_value(effect.point, metric, kind)} (one run, no interval)"
     relative = (effect.high - effect.low) / abs(effect.point) if effect.point else math.inf
@@ -52,12 +52,12 @@ def shown_effect(effect: Interval, metric: str, kind: Kind) -> str:
 
 
 def _points(value: float, digits: int) -> str:
-    """Percentage points: to thousandths where they are few, of 50,000 images one is 0.002."""
+    """Return percentage points, below 1 with three decimals: one of 50,000 images is 0.002 points."""
     return f"{value:.3f}" if abs(value) < 1 else number(value, digits)
 
 
 def shown_bound(test: Test) -> str:
-    """What a test asks for, in words."""
+    """Return the bound of a test in words."""
     if test.shape == "trend":
         return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
     if test.shape == "order":
@@ -77,7 +77,7 @@ def shown_bound(test: Test) -> str:
 
 
 def _as_written(bound: float, test: Test) -> str:
-    """A bound without the zeros that a measured value would have: `at least 1x`, `at most 80 %`."""
+    """Return a bound without the trailing zeros of a measured value: `1x` for `at least 1x`, `80 %`."""
     about = find_metric(test.metric)
     if test.shape not in ("level", "difference") or about.unit == "x":
         return f"{bound:g}x"
@@ -95,12 +95,12 @@ _TREND_WORDS = {
 
 
 def metric_label(test: Test) -> str:
-    """What a test looks at, for people."""
+    """Return the label of a test's metric, as pages show it."""
     return LABELS[test.metric] if test.shape == "differs" else find_metric(test.metric).label
 
 
 def within_sentence(name: str) -> str:
-    """A name that begins a line as it stands within one: `Board power` is `board power`, `API time` stays.
+    """Return a label in its form within a sentence: `Board power` becomes `board power`, `API time` stays.
 
     >>> within_sentence("Board power (all GPUs)"), within_sentence("API time"), within_sentence("Top-1 accuracy")
     ('board power (all GPUs)', 'API time', 'top-1 accuracy')
@@ -109,16 +109,16 @@ def within_sentence(name: str) -> str:
 
 
 def field_name(name: str) -> str:
-    """A field of a trial in a sentence."""
+    """Return the name of a trial's field for a sentence."""
     return {"batch": "the batch", "devices": "the number of devices"}.get(name, name.replace("_", " "))
 
 
 def choice_words(choice: Mapping[str, object]) -> str:
-    """`batch 256, model ResNet-50`."""
+    """Return selected values in words: `batch 256, model ResNet-50`; `there` without any."""
     texts = []
     for name, value in choice.items():
         values = value if isinstance(value, list) else [value]
-        texts.append(f"{name.replace('_', ' ')} {' or '.join(label('model', str(one)) for one in values)}")
+        texts.append(f"{name.replace('_', ' ')} {' or '.join(label('model', str(item)) for item in values)}")
     return ", ".join(texts) or "there"
 
 
@@ -133,23 +133,23 @@ _INTERCONNECTS = {"direct": "directly", "host": "through the host", "sockets": "
 
 
 def trial_name(side: Side, among: list[Side], without: Sequence[str] = ()) -> str:
-    """A trial by its model and by whatever differs among those compared."""
+    """Return the name of a trial: its model, and the fields that differ within `among` and are not in `without`."""
     has_network = side.trial.workload in OF_NETWORKS
     texts = [label("model", side.trial.model) if has_network else side.trial.workload.replace("_", " ")]
     for name in _NAMED:
-        values = {one.field(name) for one in among}
+        values = {compared.field(name) for compared in among}
         if name not in without and (len(values) > 1 or (name == "batch" and has_network)):
             texts.append(value_words(side, name))
-    if len({one.results.study.id for one in among}) > 1:
+    if len({compared.results.study.id for compared in among}) > 1:
         texts.append(f"study {side.results.study.name}")
-    profiles = {one.results.profile.name for one in among}
+    profiles = {compared.results.profile.name for compared in among}
     if len(profiles) > 1 and not {"profile", "generation"} & set(without):
         texts.append(side.results.profile.title)
     return ", ".join(texts)
 
 
 def value_words(side: Side, name: str, *, bare: bool = False) -> str:
-    """The value of a field: `batch 256`, `4 GPUs`, `VGG-16`; `bare` gives numbers without the field's name."""
+    """Return the value of a field: `batch 256`, `4 GPUs`, `VGG-16`; with `bare`, numbers lack the field's name."""
     value = side.field(name)
     if name == "profile":
         return side.results.profile.title
@@ -176,28 +176,28 @@ def value_words(side: Side, name: str, *, bare: bool = False) -> str:
 
 
 def _devices(side: Side) -> str:
-    """`1 GPU`, `2 processes`, `4 workers on one device`."""
+    """Return the number of devices in words: `1 GPU`, `2 processes`, `4 workers on one device`."""
     count = side.trial.devices
     if side.trial.placement == "together":
         return f"{count} workers on one device"
-    one, several = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
-    return f"{count} {one if count == 1 else several}"
+    singular, plural = ("GPU", "GPUs") if side.trial.device == "cuda" else ("process", "processes")
+    return f"{count} {singular if count == 1 else plural}"
 
 
 def pair_name(over: Side, under: Side, among: list[Side], names: list[str], kind: Kind) -> str:
-    """What two trials share, and in what they differ: `ResNet-50: batch 256 over batch 64`."""
+    """Return the name of a pair, its shared part first: `ResNet-50: batch 256 over batch 64`."""
     common = shared_name(over, among, names)
     a, b = (", ".join(value_words(side, name) for name in names) for side in (over, under))
     return f"{common}: {a} {COMPARED[kind]} {b}" if common else f"{a} {COMPARED[kind]} {b}"
 
 
 def shared_name(side: Side, among: list[Side], names: list[str]) -> str:
-    """A trial's name without some fields, in which others differ from it; empty where nothing is left."""
-    said = trial_name(side, among, without=names)
-    return ", ".join(said.split(", ")[1:]) if "model" in names else said
+    """Return a trial's name without the fields `names`; empty if nothing is left."""
+    full_name = trial_name(side, among, without=names)
+    return ", ".join(full_name.split(", ")[1:]) if "model" in names else full_name
 
 
 def span(family: list[Side], along: str) -> str:
-    """`batch 4 to 64`."""
+    """Return the range of a family along a field: `batch 4 to 64`."""
     first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
     return f"{along.replace('_', ' ')} {first} to {last}"

@@ -1,4 +1,4 @@
-"""Records in, tables out: the registry's metrics, the tidy table of results, and the arithmetic on it.
+"""Recorded results as tables: the registry's metrics, the tidy table of results, and the arithmetic on it.
 
 load, Results                  recorded results as DataFrames
 estimate, ratio, difference    the only arithmetic on them

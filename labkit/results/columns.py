@@ -1,4 +1,4 @@
-"""The columns of a table of results, by what they say, and what they mean."""
+"""The columns of a table of results in groups, and their meanings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pandas as pd
 from labkit.registry import METRICS
 from labkit.trial import ASKED_AFTER, Trial
 
-# What ran: the fields of a trial, and `mode`, the name of its way of execution.
+# What ran: the fields of a trial, and `mode`, the name of its execution mode.
 WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
-# Whose records: passes of one profile, study and host belong together.
+# The origin of records: passes of one profile, study and host belong together.
 RECORDS = ["profile", "study", "host"]
 WHERE_AND_WHEN = [
     *RECORDS,
@@ -21,7 +21,7 @@ HOW_IT_ENDED = ["status", "reason"]
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:
-    """Each column of a table of results: what it means, its unit, how many rows have a value, and an example.
+    """Return a row per column of a table of results: meaning, unit, number of rows with a value, and an example.
 
     Columns without any value are left out.
 

@@ -30,38 +30,38 @@ from labkit.statistics import (
 )
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
-_NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # also of no rows
-# What tells two configurations apart. What is asked of a trial after its timed part makes no other configuration.
+_NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
+# The columns that tell configurations apart. Fields that apply after the timed part of a trial do not.
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
 Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
 
 
 def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.DataFrame:
-    """The mean of a metric over passes with its 95 % interval, one row per group of `by`.
+    """Return the mean of a metric over passes with its 95 % interval, one row per group of `by`.
 
     Positive values have a geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an
-    arithmetic mean. A group without a value is left out. UserError where a group mixes configurations: the message
+    arithmetic mean. A group without a value is left out. Raise UserError if a group mixes configurations: the message
     names the columns that `by` lacks.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
-    rows, known = [], data.dropna(subset=[metric])
-    varying = _varying(known, by)
-    for key, group in _groups(known, by):
+    rows, measured = [], data.dropna(subset=[metric])
+    varying = _varying(measured, by)
+    for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
         rows.append({**key, **_estimated(interval_of(_passes(group, metric).values(), metric), group)})
     return _as_table(rows, data, by)
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
-    """A metric over that of the rows which have the values of `over`, one row per group of `by`.
+    """Return a metric divided by that of the rows with the values of `over`, one row per group of `by`.
 
-    Two groups are compared where they agree in all other columns of `by`. Where both ran in the same passes of a study
-    and host, the ratio is formed within each pass; else it is unpaired (Welch 1947, on the logarithm). UserError as
-    `estimate` raises it.
+    Two groups are compared if they agree in all other columns of `by`. If both ran in the same passes of a study and
+    host, the ratio is formed within each pass; else it is unpaired (Welch 1947, on the logarithm). Raise UserError as
+    `estimate` does.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
@@ -71,34 +71,34 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Seque
 
 
 def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
-    """A metric minus that of the rows which have the values of `over`, one row per group of `by`.
+    """Return a metric minus that of the rows with the values of `over`, one row per group of `by`.
 
-    Paired as `ratio` pairs. Of `Results.hits()` the accuracies `top1` and `top5` are compared image by image: half an
-    answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
+    Groups are paired as in `ratio`. The accuracies `top1` and `top5` of `Results.hits()` are compared image by image:
+    half an answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
     """
     return _compared(data, metric, over, by, _difference)
 
 
 def interval_of(values: Sequence[float] | Any, metric: str) -> Interval | None:
-    """The interval of a metric's values over passes; None without a value."""
-    known = list(values)
-    if not known:
+    """Return the interval of a metric's values over passes; None without a value."""
+    numbers = list(values)
+    if not numbers:
         return None
     about = METRICS.get(metric)
-    if about is not None and about.share and min(known) >= 0 and max(known) <= 1:
-        return share_interval(known)
-    return log_interval(known) if min(known) > 0 else linear_interval(known)
+    if about is not None and about.share and min(numbers) >= 0 and max(numbers) <= 1:
+        return share_interval(numbers)
+    return log_interval(numbers) if min(numbers) > 0 else linear_interval(numbers)
 
 
 def ratio_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
-    """The ratio of two configurations from their values by pass; None where a value has no logarithm."""
+    """Return the ratio of two configurations from their values by pass; None without values, or if one is 0 or less."""
     if not above or not below or min(*above.values(), *below.values()) <= 0:
         return None
     return ratio_interval(above, below) if paired else unpaired_ratio(list(above.values()), list(below.values()))
 
 
 def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
-    """The difference of two configurations from their values by pass."""
+    """Return the difference of two configurations from their values by pass; None if a side is empty."""
     if not above or not below:
         return None
     if paired:
@@ -108,14 +108,14 @@ def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float],
 
 def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
     shared = [name for name in by if name not in over]
-    known = data.dropna(subset=[metric])
-    is_base = pd.Series(True, index=known.index)
+    measured = data.dropna(subset=[metric])
+    is_base = pd.Series(True, index=measured.index)
     for name, value in over.items():
-        is_base &= known[name] == value
-    varying, varying_base = _varying(known, by), _varying(known, [*shared, *over])
-    bases = {tuple(key.values()): group for key, group in _groups(known[is_base], shared)}
+        is_base &= measured[name] == value
+    varying, varying_base = _varying(measured, by), _varying(measured, [*shared, *over])
+    bases = {tuple(key.values()): group for key, group in _groups(measured[is_base], shared)}
     rows = []
-    for key, group in _groups(known[~is_base], by):
+    for key, group in _groups(measured[~is_base], by):
         base = bases.get(tuple(key[name] for name in shared))
         if base is None:
             continue
@@ -138,7 +138,7 @@ def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interv
 
 
 def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
-    """Which images each of two configurations got right, in the same order: of the first pass that both have."""
+    """Return which images each configuration classified correctly, in the same order, in their first common pass."""
     shared = sorted(set(above["pass_number"]) & set(below["pass_number"]))
     if not shared:
         raise UserError("no pass scored the images of both configurations: compare configurations of one study.")
@@ -148,7 +148,7 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
 
 
 def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
-    """Whether both sides ran in the same passes: of one profile, study and host."""
+    """Return whether both sides ran in the same passes: those of one profile, study and host."""
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
 
 
@@ -167,12 +167,12 @@ def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, A
 
 
 def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """The columns that tell configurations, hosts or studies apart and are not in `by`, of which there are several."""
+    """Return the columns of `IDENTITY` that are not in `by` and have several values."""
     return [name for name in IDENTITY if name in data and name not in by and data[name].nunique(dropna=False) > 1]
 
 
 def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:
-    """UserError where rows of a group differ in one of the columns."""
+    """Raise UserError if rows of a group differ in a column of `varying`, or if two rows are of the same pass."""
     mixed = [name for name in varying if group[name].nunique(dropna=False) > 1]
     if mixed:
         values = "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in mixed)
@@ -185,12 +185,12 @@ def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> Non
 
 
 def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The rows of an estimate, with the types of the columns of `data`, also where there is no row."""
+    """Return the rows of an estimate as a table with the column types of `data`, even without rows."""
     return pd.DataFrame(rows, columns=[*by, *ESTIMATED]).astype(data.dtypes[list(by)].to_dict() | _NUMBERS)
 
 
 def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
-    """An interval as columns of a row; NaN where there is none."""
+    """Return an interval as columns of a row; NaN without an interval."""
     nan = float("nan")
     if found is None:
         return {"value": nan, "low": nan, "high": nan, "passes": 0, "hosts": group["host"].nunique()}

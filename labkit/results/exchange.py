@@ -21,9 +21,9 @@ COLUMNS = [
 
 
 def numbers(results: Results) -> pd.DataFrame:
-    """The mean of every metric of every trial with its 95 % interval: one row per trial and metric.
+    """Return the mean of every metric of every trial with its 95 % interval: one row per trial and metric.
 
-    A trial that failed in some pass has a row with its reason, also where other passes have a result.
+    A trial that failed in some pass also has a row with its reason, even if other passes have a result.
     """
     frame = results.frame()
     groups = frame.groupby([*_ABOUT, "key_hash"], sort=False, dropna=False)
@@ -59,6 +59,6 @@ def _unit(unit: str, si_unit: str, profile: str) -> str:
 
 
 def _records(places: pd.Series) -> str:
-    """`h200/records/<host>/01_training.jsonl.gz:3,40,77` of the places of each pass."""
+    """Return the places of all passes in one text: `h200/records/<host>/01_training.jsonl.gz:3,40,77`."""
     file = places.iloc[0].rpartition(":")[0]
     return f"{file}:{','.join(sorted((place.rpartition(':')[2] for place in places), key=int))}"

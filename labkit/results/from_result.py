@@ -1,6 +1,6 @@
-"""Metrics of one record: what it holds, and what follows from that alone.
+"""Metrics that a record holds, or that follow from this record alone.
 
-Everything that is of several passes, or needs the profile, is elsewhere.
+Metrics that need several passes or the profile are in `from_telemetry` and `metrics`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from labkit.results import from_trace as traced
 
 
 def value_of(record: Record, metric: str) -> float | None:
-    """One metric of one record in SI units; None when it has none."""
+    """Return a metric of a record in SI units; None if the record does not have it."""
     if record.result is None:
         return None
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
@@ -29,29 +29,29 @@ def value_of(record: Record, metric: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-# What an engine does once, before a trial is timed: the worker times each apart.
+# One-time work of an engine before a trial is timed; the worker times each part separately.
 PREPARATIONS = {"trace_s": "trace", "compile_s": "compile", "capture_s": "capture"}
 BEFORE_PREDICTING = ("convert", "calibrate", "compile", "capture")
 
 
 def _epoch_s(record: Record) -> float | None:
-    """Seconds that the training images take once, at the throughput of the timed blocks."""
+    """Return the seconds of one epoch of the training images, at the throughput of the timed blocks."""
     rate, images = value_of(record, "images_per_s"), record.facts.get("train_images")
     return images / rate if rate and images else None
 
 
 def _run_s(record: Record) -> float | None:
-    """Seconds until each job of the trial has seen the training images once, at the throughput of the timed blocks."""
+    """Return the seconds until each job of a trial has seen the training images once, at the blocks' throughput."""
     seconds = _epoch_s(record)
     return None if seconds is None else seconds * int(record.facts.get("jobs", 1))
 
 
 PERCENTILES = {"latency_s": 0.5, "latency_p90_s": 0.9, "latency_p99_s": 0.99, "latency_p999_s": 0.999}
-BEYOND = 2  # a percentile with fewer queries beyond it than this is the luck of the slowest
+BEYOND = 2  # queries that must lie beyond a percentile; with fewer, chance decides it
 
 
 def _latency_s(share: float) -> Callable[[Record], float | None]:
-    """The latency that this share of the queries kept (nearest rank); None of too few queries."""
+    """Return a function of a record: the latency that this share of queries kept (nearest rank); None if too few."""
 
     def of(record: Record) -> float | None:
         queries = _blocks(record).queries
@@ -65,7 +65,7 @@ def _latency_s(share: float) -> Callable[[Record], float | None]:
 
 
 def _first_prediction_s(record: Record) -> float | None:
-    """From no model to the first answer: building, calibrating, compiling, capturing, and the first step itself."""
+    """Return the seconds to the first prediction: build, convert, calibrate, compile, capture and the first step."""
     build_s, first_s = (record.facts.get(name) for name in ("build_s", "first_step_s"))
     if record.trial["workload"] != "infer" or build_s is None or first_s is None:
         return None
@@ -73,40 +73,40 @@ def _first_prediction_s(record: Record) -> float | None:
 
 
 def first_step_s(record: Record) -> float | None:
-    """Seconds until the first step of a built network had ended: tracing, compiling and capturing it, and the step.
+    """Return the seconds from a built network to the end of its first step: trace, compile, capture, and the step.
 
-    As the workload says itself (`first_step_s` among its facts); else the phases that the worker timed, of compiled
-    PyTorch without the steps that its gate takes afterwards.
+    The value is the workload's fact `first_step_s`, else the sum of the phases that the worker timed. For compiled
+    PyTorch, later steps of the correctness check do not count.
     """
-    said = record.facts.get("first_step_s")
-    if said is not None:
-        return float(said)
+    fact_s = record.facts.get("first_step_s")
+    if fact_s is not None:
+        return float(fact_s)
     prepared = preparing_s(record)
-    if prepared and record.framework == "torch":  # its first steps are among what compiles and captures them
+    if prepared and record.framework == "torch":  # compiling and capturing run its first steps
         return prepared
     step_s = record.phases_s.get("first_step")
     return None if step_s is None else prepared + step_s
 
 
 def preparing_s(record: Record) -> float:
-    """Seconds of tracing, compiling and capturing, as far as the worker timed them apart; 0 where nothing was."""
+    """Return the seconds of tracing, compiling and capturing that the worker timed separately; 0 without any."""
     return sum(record.phases_s.get(name, 0.0) for name in PREPARATIONS.values())
 
 
 def _time_to_first_step_s(record: Record) -> float | None:
-    """Of training: from no network to the end of its first step, after the process has its framework."""
-    if record.trial["workload"] != "train":  # the first prediction is another number
+    """Return the seconds of building a training's network and its first step, without loading the framework."""
+    if record.trial["workload"] != "train":  # inference has `first_prediction_s`
         return None
     build_s, first_s = record.facts.get("build_s", record.phases_s.get("build")), first_step_s(record)
     return None if build_s is None or first_s is None else float(build_s) + first_s
 
 
 def _framework_peak_bytes(record: Record) -> float | None:
-    """What the framework's own counter of a GPU's memory came to; a CPU has none."""
+    """Return the peak of the framework's counter of GPU memory; None on a CPU."""
     if record.trial["device"] != "cuda":
         return None
-    said = record.facts.get("memory_bytes")
-    return None if said is None else float(said)
+    peak = record.facts.get("memory_bytes")
+    return None if peak is None else float(peak)
 
 
 _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
@@ -132,7 +132,7 @@ def _as_float(count: int | None) -> float | None:
 
 
 def _share(record: Record, accuracy: Accuracy) -> float | None:
-    """The share of the scored images that were classified rightly; else what the workload says of itself."""
+    """Return the share of scored images that were classified correctly; else the workload's own fact."""
     scored = _blocks(record).scored
     return scored.share(accuracy) if scored else record.facts.get(accuracy)
 
@@ -148,9 +148,9 @@ def _epochs(record: Record) -> list[Epoch]:
 
 
 def epochs_to_target(record: Record) -> float | None:
-    """Epochs until the validation accuracy reached the trial's target, between two epochs on a straight line.
+    """Return the epochs until the validation accuracy reached the target, interpolated linearly between two epochs.
 
-    Before the first epoch the accuracy is chance. None where no target was set or it was not reached.
+    Before the first epoch the accuracy is chance. Return None without a target, or if it was not reached.
     """
     target = float(record.trial.get("target_top1", 0.0))
     if not target or record.epochs is None:
@@ -163,8 +163,8 @@ def epochs_to_target(record: Record) -> float | None:
     return None
 
 
-OF_TIME = ("images_per_s", "step_s", "epoch_s", "run_s")  # of a training run
-# Of a training run: sums over all of it, loss and accuracy after its last epoch.
+OF_TIME = ("images_per_s", "step_s", "epoch_s", "run_s")  # times and rates of a training run
+# Of a training run: times and rates over the whole run, loss and accuracy after the last epoch.
 _OF_EPOCHS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: sum(e.images for e in _epochs(record)) / sum(e.train_s for e in _epochs(record)),
     "step_s": lambda record: sum(e.train_s for e in _epochs(record)) / sum(e.steps for e in _epochs(record)),

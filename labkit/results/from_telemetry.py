@@ -1,7 +1,7 @@
 """Metrics of one record's telemetry, and why a metric is missing.
 
 A metric of several devices is their sum (power, energy, memory) or their mean (shares, clocks, temperature). Of several
-nodes only the first is watched: such a trial has no sums.
+nodes, telemetry covers only the first, so such a trial has no sums.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from labkit.results.study_records import StudyRecords
 from labkit.sensors import GPU, HOST, RAPL
 from labkit.trial import Trial
 
-OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # known of a CPU where its energy can be read
+OF_METERS = {"power_w", "energy_j", "images_per_s_per_w"}  # on a CPU only where its energy can be read
 SUMMED = frozenset({"power_w", "power_smi_w", "memory_bytes"})
 OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cpu_core_utilisation", "cpu_steal"})
 
 
 def of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
-    """(mean, low, high) of a metric over the record's devices; None too where one of them did not tell it."""
+    """Return (mean, low, high) of a metric over the record's devices; None also if one device lacks the metric."""
     of_sources = _sources(record.telemetry, metric, window)
     statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
     part = _over_nodes(record) and metric in SUMMED
     if not statistics or part or (metric not in OF_HOST and len(statistics) < _devices(record.telemetry)):
         return None
     join = sum if metric in SUMMED else fmean
-    low = join([one.low for one in statistics]) if metric in SUMMED else min(one.low for one in statistics)
-    high = join([one.high for one in statistics]) if metric in SUMMED else max(one.high for one in statistics)
-    return float(join([one.mean for one in statistics])), float(low), float(high)
+    low = join([each.low for each in statistics]) if metric in SUMMED else min(each.low for each in statistics)
+    high = join([each.high for each in statistics]) if metric in SUMMED else max(each.high for each in statistics)
+    return float(join([each.mean for each in statistics])), float(low), float(high)
 
 
 def _over_nodes(record: Record) -> bool:
@@ -47,19 +47,19 @@ def _sources(telemetry: Telemetry | None, metric: str, window: str) -> list[Metr
         by_source = telemetry.windows[window].sources
     else:
         return []
-    return [found for source, found in by_source.items() if source.startswith(HOST if metric in OF_HOST else GPU)]
+    return [metrics for source, metrics in by_source.items() if source.startswith(HOST if metric in OF_HOST else GPU)]
 
 
 def _devices(telemetry: Telemetry | None) -> int:
-    """How many devices were sampled, those of which nothing could be read among them."""
+    """Return the number of sampled devices, including devices without any reading."""
     if telemetry is None:
         return 0
-    told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.missing)
-    return len({source for source in told if source.startswith(GPU)})
+    sources = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.missing)
+    return len({source for source in sources if source.startswith(GPU)})
 
 
 def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
-    """A metric of telemetry in one pass, in SI units; None where it was not read."""
+    """Return a metric of telemetry in one pass, in SI units; None if it was not read."""
     on_gpu = record.trial["device"] == "cuda"
     if metric == "energy_per_image_j":
         return _energy_per_image(record, above_w=0.0, on_gpu=on_gpu)
@@ -75,12 +75,12 @@ def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
         return from_traffic.value(record, metric)
     if metric == "cpu_cores_used":
         return value_of(record, metric)
-    found = of_record(record, metric, "timed")
-    return None if found is None else found[0]
+    statistics = of_record(record, metric, "timed")
+    return None if statistics is None else statistics[0]
 
 
 def _idle_power(results: StudyRecords, pass_number: int, device: str) -> float | None:
-    """Watts of the idle trial of the same pass: a process holds the device and gives it nothing to do."""
+    """Return the watts of the idle trial of the same pass, in which a process holds the device without any work."""
     for trial in results.trials(workload="idle", device=device):
         for record in results.ok(trial):
             if record.pass_number == pass_number:
@@ -89,7 +89,7 @@ def _idle_power(results: StudyRecords, pass_number: int, device: str) -> float |
 
 
 def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float | None:
-    """Joules an image over all long windows of a pass; None when one of them has no energy."""
+    """Return the joules per image over all energy windows of a pass; None if a window has no energy."""
     telemetry = record.telemetry
     if telemetry is None or not telemetry.energy or _over_nodes(record):
         return None
@@ -104,9 +104,9 @@ def _energy_per_image(record: Record, *, above_w: float, on_gpu: bool) -> float 
 
 
 def _joules(window: EnergyWindow, *, on_gpu: bool) -> list[float | None]:
-    """Of each meter of what a trial ran on: its GPUs, or the processor packages.
+    """Return the joules of each meter of a trial's devices: its GPUs, or the processor packages.
 
-    Parts of a package (`package-0/dram`) are within it, and it is within `psys`.
+    A package includes its parts (`package-0/dram`), and `psys` includes the package, so neither is added.
     """
     return [
         value
@@ -122,7 +122,7 @@ def _rapl_power(telemetry: Telemetry) -> float | None:
 
 
 def _missing(results: StudyRecords) -> dict[tuple[str, str], str]:
-    """What this machine cannot tell, by (source, metric), with the reason that came first."""
+    """Return (source, metric) -> the first reason why this machine could not read the metric."""
     every = (record.telemetry.missing for record in reversed(results.records) if record.telemetry)
     return {
         (source, metric): reason
@@ -133,18 +133,18 @@ def _missing(results: StudyRecords) -> dict[tuple[str, str], str]:
 
 
 def why_not(results: StudyRecords, metric: str, device: str | None = None, *, trial: Trial | None = None) -> str:
-    """Why a metric is not shown, in a few words; of trials on `device` (`cuda`, `cpu`), else on the profile's.
+    """Return why a metric has no value, in a few words, on `device` (`cuda`, `cpu`; default: the profile's).
 
-    What depends on the trial is said of `trial`, or else of all.
+    Reasons that depend on the trial are those of `trial`, or else of all trials.
     """
     records = results.ok(trial) if trial else [record for record in results.records if record.status == "ok"]
     if records and metric in from_traffic.FIGURES:
         return _listing(sorted({reason for record in records if (reason := from_traffic.why_not(record, metric))}))
     if records and metric in from_trace.METRICS:
         return _listing(sorted({from_trace.why_no_trace(record, metric) for record in records}))
-    told = [record.telemetry for record in results.records if record.telemetry]
-    lost = {one.reason or "unknown" for one in told if one.status == "lost"}
-    if lost and all(one.status == "lost" for one in told):
+    recorded = [record.telemetry for record in results.records if record.telemetry]
+    lost = {telemetry.reason or "unknown" for telemetry in recorded if telemetry.status == "lost"}
+    if lost and all(telemetry.status == "lost" for telemetry in recorded):
         return _listing(sorted(lost))
     on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL

@@ -1,8 +1,7 @@
-"""What a trace says of a trial, in the metrics of the registry.
+"""Metrics of a trial's trace, as the registry defines them.
 
-A GPU's kernels take as long under a profiler as without one; what the profiler slows is the host that launches them. So
-the busy time of a traced step is set against the time of a *timed* step. On a CPU the operators themselves are slowed,
-and their share is of the traced time.
+A profiler does not slow a GPU's kernels, only the host that launches them. So the busy time of a traced step is divided
+by the time of a *timed* step. On a CPU the profiler slows the operators too, so their share is of the traced time.
 """
 
 from __future__ import annotations
@@ -29,39 +28,39 @@ SORTED_BEFORE = (
     "implicit matrix product and element-wise, and matrix products of one convolution of a backward pass under the "
     "Winograd of the other; `FORCE=1` measures again"
 )
-# Of what a step keeps in memory, in the order of a figure.
+# The parts of a step's memory, in the order of a figure.
 MEMORY = ("weights", "gradients", "optimiser", "activations", "inputs", "workspace")
 HOST_COPIES: tuple[Direction, ...] = ("host_to_device", "device_to_host")
 
 
 def trace_of(record: Record) -> Traced | None:
-    """The trace of a record; None where there is none."""
-    found = record.blocks.trace if record.blocks else None
-    return found if isinstance(found, Traced) else None
+    """Return the trace of a record; None if it has none."""
+    trace = record.blocks.trace if record.blocks else None
+    return trace if isinstance(trace, Traced) else None
 
 
 def why_no_trace(record: Record, metric: str = "") -> str:
-    """Why a record has no trace, or not what was looked for in it."""
-    found = record.blocks.trace if record.blocks else None
-    if found is None:
+    """Return why a record has no trace, or why its trace has no value of `metric`."""
+    trace = record.blocks.trace if record.blocks else None
+    if trace is None:
         return "no steps were traced"
-    if isinstance(found, Untraced):
-        return found.reason
-    if metric == "winograd_share" and found.of == "kernels" and found.rules < ALGORITHMS_HOLD_SINCE:
+    if isinstance(trace, Untraced):
+        return trace.reason
+    if metric == "winograd_share" and trace.of == "kernels" and trace.rules < ALGORITHMS_HOLD_SINCE:
         return SORTED_BEFORE
-    if found.of == "operators" and metric in OF_GPUS:
+    if trace.of == "operators" and metric in OF_GPUS:
         return "on a CPU operators are traced, which show neither kernels nor copies nor calls of the CUDA API"
-    return "; ".join(found.notes) or "nothing of the kind ran in the traced steps"
+    return "; ".join(trace.notes) or "nothing of the kind ran in the traced steps"
 
 
 def kernels_of(record: Record) -> dict[str, tuple[float, float]]:
-    """Seconds and number of a step's kernels (of a CPU: operators) by class; empty where earlier rules sorted them."""
+    """Return kernel class (CPU: operator class) -> (seconds, count) in a step; {} if earlier rules classified them."""
     traced = trace_of(record)
     return _in_a_step(traced, traced.kernels) if traced else {}
 
 
 def algorithms_of(record: Record) -> dict[str, tuple[float, float]]:
-    """Seconds and number of a step's convolution kernels by algorithm; empty as `kernels_of`."""
+    """Return algorithm -> (seconds, count) of a step's convolution kernels; {} where `kernels_of` is."""
     traced = trace_of(record)
     return _in_a_step(traced, traced.algorithms) if traced else {}
 
@@ -73,9 +72,9 @@ def _in_a_step(traced: Traced, totals: Mapping[Any, Total]) -> dict[str, tuple[f
 
 
 def memory_of(record: Record) -> dict[str, int]:
-    """Bytes of a step by what they hold, as far as they are known.
+    """Return part -> bytes of a step's memory; unknown parts are left out.
 
-    The workspace is unknown where earlier trials of the process have left memory on the device: it is counted in it.
+    The workspace is unknown if earlier trials of the process left memory on the device, which it would include.
     """
     traced = trace_of(record)
     if traced is None or traced.memory is None:
@@ -86,9 +85,9 @@ def memory_of(record: Record) -> dict[str, int]:
 
 
 def _active_share(record: Record, traced: Traced, seconds: float) -> float | None:
-    """Seconds of all traced steps as a share of these steps' time.
+    """Return `seconds` of all traced steps as a share of as many timed steps; on a CPU, of the traced steps.
 
-    Above 1 kernels took longer under the profiler than the timed step: that is shown, not cut off.
+    Above 1, the kernels took longer under the profiler than the timed step. The share is not clipped.
     """
     if traced.of == "operators":
         return seconds / traced.elapsed_s
@@ -100,9 +99,9 @@ def _step_s(record: Record) -> float | None:
 
 
 def idle_shares(record: Record, traced: Traced) -> tuple[float, float] | None:
-    """Shares of a timed step in which a GPU did nothing: waiting for a launch, and though one was queued.
+    """Return the idle shares of a GPU in a timed step: waiting for a launch, and idle although work was queued.
 
-    How the time without work divides is the trace's; how much of it there is without the profiler is the timed step's.
+    The timed step gives the total of both without the profiler; the trace gives the proportion.
     """
     active = _active_share(record, traced, traced.active_s)
     if active is None or traced.launch_gap_s is None or traced.queue_gap_s is None:
@@ -124,17 +123,17 @@ def _waiting_share(record: Record, traced: Traced) -> float | None:
 
 
 def _over(part: float, whole: float | None) -> float | None:
-    """A share; None where there is nothing that it could be of."""
+    """Return `part / whole`; None if `whole` is 0 or unknown."""
     return part / whole if whole else None
 
 
 def _of_kernels_and_copies(seconds: float, traced: Traced) -> float | None:
-    whole = traced.kernel_s + sum(one.seconds for one in traced.copies.values())
+    whole = traced.kernel_s + sum(copies.seconds for copies in traced.copies.values())
     return _over(seconds, whole) if traced.of == "kernels" else None
 
 
 def _winograd_share(_: Record, traced: Traced) -> float | None:
-    # No convolution ran, or its time stands elsewhere too.
+    # No convolution ran, or earlier rules put part of its time elsewhere.
     if not traced.algorithms or traced.rules < ALGORITHMS_HOLD_SINCE:
         return None
     winograd = traced.algorithms.get("winograd")
@@ -142,13 +141,13 @@ def _winograd_share(_: Record, traced: Traced) -> float | None:
 
 
 def _share_of_calls(kind: CallClass, parts: Sequence[Mapping[CallClass, Total]]) -> float | None:
-    """The share of a class in the time of all API calls of these parts of a step."""
+    """Return the share of a class of calls in the time of all API calls of these parts of a step."""
     whole = sum(total.seconds for calls in parts for total in calls.values())
     return _over(sum(calls[kind].seconds for calls in parts if kind in calls), whole)
 
 
 def _way_back(traced: Traced) -> list[Mapping[CallClass, Total]]:
-    """The calls of what the NYU paper profiled as the backward pass; [] where the trace has no such sections."""
+    """Return the calls of the sections that the NYU paper profiled as the backward pass; [] if the trace lacks them."""
     calls = [traced.sections[name].calls for name in WAY_BACK if name in traced.sections]
     return [*calls] if len(calls) == len(WAY_BACK) else []
 
@@ -158,16 +157,18 @@ def _host_copies(traced: Traced) -> list[Copies]:
 
 
 def _copy_bytes(_: Record, traced: Traced) -> float | None:
-    """The median of the direction between host and device that has most copies."""
+    """Return the median size of a copy between host and device, in the direction with the most copies."""
     copies = _host_copies(traced)
-    return float(max(copies, key=lambda one: one.count).median_bytes) if copies else None
+    return float(max(copies, key=lambda direction: direction.count).median_bytes) if copies else None
 
 
 _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "compute_utilisation": lambda record, traced: _active_share(record, traced, traced.busy_s),
     "launch_gap_share": _launch_gap_share,
     "waiting_share": _waiting_share,
-    "copy_share": lambda _, traced: _of_kernels_and_copies(sum(one.seconds for one in traced.copies.values()), traced),
+    "copy_share": lambda _, traced: _of_kernels_and_copies(
+        sum(copy.seconds for copy in traced.copies.values()), traced
+    ),
     "broadcast_share": lambda _, traced: _of_kernels_and_copies(traced.broadcast_s, traced),
     "winograd_share": _winograd_share,
     "maxpool_backward_share": lambda _, traced: _over(traced.max_pool_backward_s, traced.kernel_s),
@@ -183,9 +184,9 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "copy_overlap_share": lambda _, traced: _over(traced.copy_beside_kernel_s, traced.copy_s),
     "copy_bytes": _copy_bytes,
     "copy_bytes_per_s": lambda _, traced: _over(
-        sum(one.bytes for one in _host_copies(traced)), sum(one.seconds for one in _host_copies(traced))
+        sum(copy.bytes for copy in _host_copies(traced)), sum(copy.seconds for copy in _host_copies(traced))
     ),
-    # As the CERN paper takes it: over the very steps that were profiled, however long the profiler made them.
+    # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
     "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
     "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
@@ -203,22 +204,22 @@ OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exch
 
 
 def value(record: Record, metric: str) -> float | None:
-    """A metric of a record's trace in SI units; None where there is no trace, or nothing of the kind in it."""
+    """Return a metric of a record's trace in SI units; None without a trace or without events of the kind."""
     traced = trace_of(record)
     return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
 
 
 def label(record: Record, name: str) -> str | None:
-    """What a record says in words, of its trace (`convolution_kernel`) or by its workload; None where it doesn't."""
+    """Return a label of a record, from its trace (`convolution_kernel`) or its facts; None if the record lacks it."""
     traced = trace_of(record)
     if name == "convolution_kernel" and traced is not None:
         return traced.convolution_kernel if traced.of == "kernels" else None
-    said = record.facts.get(name)
-    return None if said is None else str(said)
+    text = record.facts.get(name)
+    return None if text is None else str(text)
 
 
 def why_no_label(record: Record) -> str:
-    """Why a record does not say `convolution_kernel`."""
+    """Return why a record has no label `convolution_kernel`."""
     traced = trace_of(record)
     if traced is not None and traced.of == "operators":
         return "on a CPU operators are traced, and an operator's name does not say what it runs"

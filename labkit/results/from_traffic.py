@@ -1,9 +1,9 @@
-"""What goes between the devices of a trial in its timed part, from counters of bytes, and how evenly they work.
+"""Traffic between the devices of a trial in its timed part, from byte counters, and how evenly the devices work.
 
-A counter stands in a window as its growth a second, and the window is as long as the timed part: the blocks and the
-moments between them, in which nothing is exchanged. The part begins in a steady load; at its end the counter's last
-stretch is taken as even, which is wrong by a quarter of the time between two readings at most. So a window needs
-`READINGS` of them, and is then wrong by 5 % at most.
+A window holds a counter's growth per second. The window is as long as the timed part: the blocks and the gaps between
+them, in which nothing is exchanged. The timed part begins under steady load. At its end the counter's last stretch is
+assumed to be even, which is wrong by at most a quarter of the time between two readings. So a window needs `READINGS`
+readings; its error is then at most 5 %.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from labkit.records import Record
 from labkit.records.observed import Window
 from labkit.sensors import GPU, HOST, rate_name
 
-READINGS = 6  # in a window, at least: a quarter of a sixth is 4 %
+READINGS = 6  # least number in a window: a quarter of a sixth is 4 %
 
 
 class _UnknownError(Exception):
-    """Why a record does not have a figure."""
+    """The reason why a record lacks a figure."""
 
 
 def _gradient_bytes(record: Record) -> float:
-    """Bytes that a device sends in a step, by the way that the trial's devices have to each other.
+    """Return the bytes that a device sends in a step over the trial's interconnect.
 
-    Between nodes it is what a node sends: a ring over all devices leaves each node once. Whatever else used that way
-    meanwhile counts too. Of host memory nothing is known: what passes PCIe is more than gradients.
+    With several nodes, return the bytes that a node sends: a ring over all devices leaves each node once. Other traffic
+    on the interconnect counts too. Through host memory the bytes are unknown: PCIe carries more than gradients.
     """
     _check_watched(record)
     steps = _steps(record)
@@ -34,9 +34,9 @@ def _gradient_bytes(record: Record) -> float:
 
 
 def _received_minus_sent_bytes(record: Record) -> float:
-    """Bytes that came to this node over the operating system's network less those that left it, in the timed part.
+    """Return the bytes received minus sent by this node over the operating system's network in the timed part.
 
-    What goes over loopback counts on both sides.
+    Loopback traffic counts on both sides.
     """
     if _nodes(record) == 1:
         raise _UnknownError("the trial runs on one node")
@@ -45,7 +45,7 @@ def _received_minus_sent_bytes(record: Record) -> float:
 
 
 def _first_device_utilisation_ratio(record: Record) -> float:
-    """Utilisation of the first device over the mean of the others'."""
+    """Return the utilisation of the first device divided by the mean of the other devices."""
     _check_watched(record)
     sources = _timed(record).sources
     named = sorted((name for name in sources if name.startswith(GPU)), key=lambda name: int(name.removeprefix(GPU)))
@@ -66,7 +66,7 @@ FIGURES: dict[str, Callable[[Record], float]] = {
 
 
 def value(record: Record, metric: str) -> float | None:
-    """One of `FIGURES` of a record; None where there is none."""
+    """Return one of `FIGURES` of a record; None if the record lacks it."""
     try:
         return FIGURES[metric](record)
     except _UnknownError:
@@ -74,7 +74,7 @@ def value(record: Record, metric: str) -> float | None:
 
 
 def why_not(record: Record, metric: str) -> str | None:
-    """Why a record has none of a figure; None where it has."""
+    """Return why a record lacks a figure; None if it has the figure."""
     try:
         FIGURES[metric](record)
     except _UnknownError as reason:
@@ -105,17 +105,17 @@ def _timed(record: Record) -> Window:
 
 
 def _steps(record: Record) -> int:
-    """How many steps the window holds."""
+    """Return the number of steps in the window."""
     blocks = record.blocks
     if blocks is None:
-        raise _UnknownError("only timed blocks of steps have it")
+        raise _UnknownError("only timed blocks of steps have this figure")
     if blocks.energy_blocks and len(blocks.energy_blocks) > 1:
         raise _UnknownError("steps between energy windows are not counted")
     return blocks.steps_per_block * len(blocks.host_s)
 
 
 def _within_node(record: Record) -> float:
-    """Bytes that a device sends to others of its node, on average."""
+    """Return the bytes that a device sends to others of its node, on average."""
     devices, way = _devices_here(record), record.trial.get("interconnect", "direct")
     if record.trial["device"] == "cpu" or way == "sockets":
         return _grown(record, HOST, "loopback_sent_bytes") / devices
@@ -126,12 +126,12 @@ def _within_node(record: Record) -> float:
         raise _UnknownError(f"{devices - len(names)} of its devices were not read")
     sent = [_grown(record, name, "nvlink_sent_bytes") for name in names]
     if not any(sent):
-        raise _UnknownError("nothing went over NVLink: the devices have another way")
+        raise _UnknownError("nothing went over NVLink: the devices exchange in another way")
     return sum(sent) / devices
 
 
 def _between_nodes(record: Record) -> float:
-    """Bytes that a node sends to others: over Ethernet, over InfiniBand where it is there, or over both."""
+    """Return the bytes that a node sends to others, over Ethernet, InfiniBand or (`any`) both, as far as present."""
     network = record.trial.get("network", "any")
     if network == "infiniband":
         return _grown(record, HOST, "infiniband_sent_bytes")
@@ -145,7 +145,7 @@ def _between_nodes(record: Record) -> float:
 
 
 def _grown(record: Record, source: str, counter: str) -> float:
-    """How much a counter grew in the timed part."""
+    """Return the growth of a counter in the timed part; raise _UnknownError without enough readings."""
     assert record.telemetry is not None
     rate = record.telemetry.statistic("timed", source, rate_name(counter))
     if rate is None:

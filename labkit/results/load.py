@@ -1,4 +1,4 @@
-"""Recorded results from `reports/`, ready to be asked. Nothing is measured and nothing is written."""
+"""Load recorded results from `reports/`. Nothing is measured or written."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from labkit.results.table import Results
 
 
 def reports_folder() -> Path:
-    """Where reports stand: `reports/` beside the package, or LABKIT_REPORTS."""
+    """Return the folder of reports: LABKIT_REPORTS, else `reports/` beside the package."""
     return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
 
 
 def load(hw: str = "", study: str = "") -> Results:
-    """The recorded results of a profile (empty: of all) and a study (empty: of all). It only reads.
+    """Return the recorded results of a profile (empty: all) and a study (empty: all), without measuring.
 
-    UserError for a profile or study that does not exist or has no records.
+    Raise UserError for a profile or study that does not exist or has no records.
 
     >>> import labkit
     >>> labkit.load("h200", "training")  # doctest: +SKIP
@@ -63,10 +63,10 @@ def study_records(
     here: str | None = None,
     asked: tuple[str, Sequence[str] | None] = ("quick", None),
 ) -> StudyRecords:
-    """The records of a study that pages of a profile show.
+    """Return the records of a study that pages of a profile show.
 
-    This host's (`here`), else the newest complete host's; at the largest complete scale. `asked` is the scale of this
-    call with the keys of its trials: at that scale the records are those of these trials.
+    They are those of this host (`here`), else of the newest complete host, at the largest complete scale. `asked` is
+    the scale of this call with the keys of its trials: at that scale only their records are returned.
     """
     host_id = host_to_show(store, study.id, here)
     if host_id is None:
@@ -83,7 +83,7 @@ def records_of_host(
     host_id: str,
     asked: tuple[str, Sequence[str] | None] = ("quick", None),
 ) -> StudyRecords:
-    """The records of a study on one host that belong together, at the largest complete scale."""
+    """Return the records of a study on one host that belong together, at the largest complete scale."""
     records = store.read(study.id, host_id)
     scale = scale_to_show(records) or asked[0]
     shown = at_scale(records, scale, asked[1] if scale == asked[0] else None)

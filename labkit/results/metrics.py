@@ -1,4 +1,4 @@
-"""The registry's metrics, read from a record: the only way to a number on a page, in a table or in a verdict."""
+"""The registry's metrics of a record: the source of every number on a page, in a table or in a verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR_S = 3600.0
 
 
 def metric_of(results: StudyRecords, record: Record, metric: str) -> float | None:
-    """A metric of one record in SI units, from its blocks, facts or telemetry, or derived; None where it has none."""
+    """Return a metric of a record in SI units, from its blocks, facts or telemetry, or derived; None if it has none."""
     if record.status != "ok" or record.result is None:
         return None
     if metric in _DERIVED:
@@ -25,7 +25,7 @@ def metric_of(results: StudyRecords, record: Record, metric: str) -> float | Non
 
 
 def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
-    """Why a record has no value of a metric."""
+    """Return why a record has no value of a metric."""
     if record.status != "ok":
         return f"{record.status}: {record.reason}" if record.reason else record.status
     if metric == "cost_per_million_images" and results.profile.price_of(record.trial["device"]) is None:
@@ -44,7 +44,7 @@ def _power_fraction(results: StudyRecords, record: Record) -> float | None:
 
 
 def _late_over_early(_: StudyRecords, record: Record) -> float | None:
-    """Images/s of the second half of the timed blocks over the first; an odd one in the middle is left out."""
+    """Return images/s of the second half of the timed blocks over the first half; an odd middle block is left out."""
     times = record.blocks.host_s if record.blocks else []
     half = len(times) // 2
     return sum(times[:half]) / sum(times[-half:]) if half else None
@@ -56,7 +56,7 @@ def _training_90_epochs_s(_: StudyRecords, record: Record) -> float | None:
 
 
 def _cost_per_million_images(results: StudyRecords, record: Record) -> float | None:
-    """In the profile's currency; a trial on some of its devices pays its share of the hour."""
+    """Return the cost in the profile's currency; a trial on some of its devices pays its share of the hour."""
     device = results.profile.device
     price, rate = results.profile.price_of(record.trial["device"]), value_of(record, "images_per_s")
     if price is None or not rate:
@@ -72,7 +72,7 @@ def _roofline_fraction(results: StudyRecords, record: Record) -> float | None:
 
 
 def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
-    """FLOP done over peak FLOP/s and elapsed time (CERN, 3.2), in FP32. The peak is nominal, else measured."""
+    """Return FLOP done / (peak FLOP/s x elapsed time) in FP32 (CERN, 3.2). The peak is nominal, else measured."""
     rate, trial = value_of(record, "flop_per_s"), record.as_trial
     if rate is None or trial.precision != "fp32":
         return None

@@ -1,13 +1,13 @@
-"""What the hardware allows: the bound on throughput, of training or inference, from arithmetic and from memory.
+"""The roofline: the bound on the throughput of training or inference from arithmetic and from memory bandwidth.
 
     images/s <= min( peak FLOP/s / FLOP per image,  bandwidth / bytes per image )
 
-The bytes are only those that no cache can save: SGD with momentum passes over the weights, gradients and momenta eight
-times a step, whatever the batch (`recipes.weight_passes` has all kinds), inference once over the weights, and the
-images come in once. Activations are left out, because they may stay in a cache: the bound is loose on purpose, not a
-prediction of a good implementation. (Williams et al., CACM 2009.) It counts the FLOP of direct convolutions, as
-everybody does: Winograd's and FFT's need fewer, and weights that stay in a large cache are not read from memory, so a
-fraction above 1 would be possible there; the page says so when it happens.
+The bytes are only those that no cache can save. SGD with momentum passes over the weights, gradients and momenta eight
+times a step at any batch (`recipes.weight_passes` has all optimisers). Inference passes once over the weights. The
+images are read once. Activations are left out because they may stay in a cache, so the bound is loose on purpose. It
+does not predict a good implementation. (Williams et al., CACM 2009.) By convention, FLOP are those of direct
+convolutions. Winograd and FFT need fewer FLOP, and weights in a large cache are not read from memory, so a fraction
+above 1 is possible; the page says so when it happens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of `images` images takes: of several devices each one's part, where they share no ceiling."""
+    """The work of a step of `images` images; if several devices share no ceiling, FLOP and bytes are those of one."""
 
     images: int
     flop: int
@@ -40,23 +40,23 @@ class Work:
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest possible images/s, and which of the two ceilings sets it."""
+    """The largest possible images/s, and the ceiling that sets it (`arithmetic` or `memory`)."""
 
     images_per_s: float
     limited_by: str
 
 
 def nominal_of(profile: Profile, trial: Trial) -> Ceilings:
-    """The vendor's ceilings for a trial; unknown of one on the CPU beside the GPU that the profile is of."""
+    """Return the vendor's ceilings for a trial; unknown for a trial on the CPU beside a GPU's profile."""
     peaks = profile.peaks if trial.device == profile.device.kind else Peaks()
     peak, memory = peaks.flop_per_s.get(trial.precision), peaks.memory_bytes_per_s  # type: ignore[call-overload]
     return Ceilings(peak.value if peak else None, memory.value if memory else None)
 
 
 def measured(results: StudyRecords, device: str | None = None) -> Ceilings:
-    """The ceilings that this host reached with a large FP32 matrix product and a copy in the device's own memory.
+    """Return the ceilings that this host reached with a large FP32 matrix product and a copy in the device's memory.
 
-    `device` is `cuda` or `cpu`, without it what the profile is of.
+    `device` is `cuda` or `cpu`, by default the profile's kind.
     """
     kind = device or results.profile.device.kind
     arithmetic = results.ceiling("matmul", "flop_per_s", device=kind)
@@ -64,13 +64,13 @@ def measured(results: StudyRecords, device: str | None = None) -> Ceilings:
 
 
 def fp32_peak(results: StudyRecords, trial: Trial) -> float | None:
-    """FP32 FLOP/s of a device of a trial: the vendor's, else what was measured here."""
+    """Return the FP32 FLOP/s of one device of a trial: the vendor's peak, else the measured one."""
     vendor = nominal_of(results.profile, replace(trial, precision="fp32"))
     return vendor.flop_per_s or measured(results, trial.device).flop_per_s
 
 
 def work_of(results: StudyRecords, trial: Trial) -> Work | None:
-    """The work of a recorded trial of a network; None when no pass of it has a result."""
+    """Return the work of a recorded trial of a network; None if no pass of it has a result."""
     flop = results.fact(trial, "flop_forward" if trial.workload == "infer" else "flop_training")
     weights = results.fact(trial, "weight_traffic_bytes_per_step")
     if flop is None or weights is None:
@@ -81,18 +81,18 @@ def work_of(results: StudyRecords, trial: Trial) -> Work | None:
 
 
 def _images_of_step(trial: Trial) -> int:
-    """Of a device: real images, of which a WGAN's critic takes a batch in each of its steps."""
+    """Return the real images per device; in a step of a WGAN, each of the critic's steps takes a batch of them."""
     return trial.batch_of_device * (CRITIC_STEPS if trial.workload == "gan" else 1)
 
 
 def _on_devices(trial: Trial, work: Work) -> Work:
-    """The work of a step of all devices. Processes that share a CPU or a device share its ceilings: theirs adds up."""
+    """Return the work of a step of all devices; the work of processes that share a CPU or a device adds up."""
     shared = trial.devices if trial.device == "cpu" or trial.placement == "together" else 1
     return Work(work.images * trial.devices, work.flop * shared, work.unavoidable_bytes * shared)
 
 
 def bound(work: Work, ceilings: Ceilings) -> Bound | None:
-    """The bound on images/s; None when neither ceiling is known."""
+    """Return the bound on images/s; None if neither ceiling is known."""
     times = {}
     if ceilings.flop_per_s:
         times["arithmetic"] = work.flop / ceilings.flop_per_s
@@ -108,7 +108,7 @@ WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 
 def planned_work(trial: Trial) -> Work:
-    """The work of a step of a trial of a network, before anything is measured."""
+    """Return the work of a step of a network's trial, before anything is measured."""
     images = _images_of_step(trial)
     if trial.workload == "gan":
         work = count(trial.model, image_px=trial.image_px, constraint=trial.constraint)

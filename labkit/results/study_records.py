@@ -27,41 +27,41 @@ class StudyRecords:
     host: dict[str, Any]
     records: list[Record]
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
-    file_name: str = ""  # of the file of records, which may be packed
-    store: Store | None = None  # where they were read
-    asked: tuple[Trial, ...] = ()  # by today's plan at this scale; () where nobody said
+    file_name: str = ""  # name of the file of records, which may be compressed
+    store: Store | None = None  # where the records were read
+    asked: tuple[Trial, ...] = ()  # trials of the current plan at this scale; () if unknown
 
     def __bool__(self) -> bool:
         return bool(self.records)
 
     @cached_property
     def by_trial(self) -> dict[Trial, list[Record]]:
-        """Records by trial, trials in a readable order, passes ascending."""
+        """Trial -> its records; trials in reading order, passes ascending."""
         grouped: dict[Trial, list[Record]] = {}
         for record in sorted(self.records, key=lambda record: record.pass_number):
             grouped.setdefault(record.as_trial, []).append(record)
         return dict(sorted(grouped.items(), key=lambda item: _reading_order(item[0])))
 
     def trials(self, **fields: Any) -> list[Trial]:
-        """The trials whose fields have the given values."""
+        """Return the trials whose fields have the given values."""
         return [trial for trial in self.by_trial if all(getattr(trial, name) == fields[name] for name in fields)]
 
     def ok(self, trial: Trial) -> list[Record]:
-        """The passes of a trial that have a result."""
+        """Return the passes of a trial that have a result."""
         return [record for record in self.by_trial.get(trial, []) if record.status == "ok" and record.result]
 
     def fact(self, trial: Trial, name: str) -> Any:
-        """What the workload said of itself (parameters, FLOP, …); None when no pass has it."""
+        """Return a fact that the workload reported (parameters, FLOP, …); None if no pass has it."""
         return next((record.facts[name] for record in self.ok(trial) if name in record.facts), None)
 
     def failures(self) -> list[Record]:
-        """Records without a result."""
+        """Return the records without a result."""
         return [record for record in self.records if record.status != "ok"]
 
     def ceiling(self, workload: str, metric: str, *, device: str) -> float | None:
-        """A device's measured ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
+        """Return a device's ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
 
-        The geometric mean over passes; None without any value.
+        The value is the geometric mean of the measured passes; None without any.
         """
         for trial in self.trials(workload=workload, precision="fp32", device=device):
             values = [value for record in self.ok(trial) if (value := value_of(record, metric)) is not None]
@@ -70,30 +70,30 @@ class StudyRecords:
         return None
 
     def passes(self) -> list[int]:
-        """The pass numbers that have records."""
+        """Return the pass numbers that have records."""
         return sorted({record.pass_number for record in self.records})
 
     def file(self) -> str:
-        """The file of these records, relative to the folder of all reports."""
+        """Return the path of the file of these records, relative to the folder of all reports."""
         return f"{self.profile.name}/records/{self.host_id}/{self.file_name or self.study.id + '.jsonl'}"
 
     def lines_of(self, trial: Trial) -> list[int]:
-        """The lines of that file that hold a trial's records."""
-        found = [self.lines.get((record.key, record.pass_number)) for record in self.by_trial.get(trial, [])]
-        return sorted(line for line in found if line is not None)
+        """Return the lines of `file()` that hold a trial's records."""
+        lines = [self.lines.get((record.key, record.pass_number)) for record in self.by_trial.get(trial, [])]
+        return sorted(line for line in lines if line is not None)
 
     @property
     def device_name(self) -> str:
-        """What the recorded host has of the devices that the profile measures: `2 x NVIDIA H200`, or its processor."""
+        """The recorded host's devices that the profile measures: `2 x NVIDIA H200`, or its processor."""
         gpus = measured_gpus(self.profile, self.host)
         return f"{len(gpus)} x {gpus[0]}" if gpus else str(self.host.get("cpu", "unknown CPU"))
 
     def describe(self) -> str:
-        """Host, device, scale and passes, for captions."""
+        """Return host, device, scale and passes as text for captions."""
         if not self:
             return "no records"
         gpus, cpu = measured_gpus(self.profile, self.host), self.host.get("cpu", "unknown CPU")
-        used = max(record.devices_used for record in self.records)  # not those that stood idle beside them
+        used = max(record.devices_used for record in self.records)  # without idle devices
         count = f"{used} of {len(gpus)} x " if used < len(gpus) else f"{used} x " if used > 1 else ""
         device = f"{count}{gpus[0]}" if gpus else cpu
         if gpus and any(record.trial["device"] == "cpu" for record in self.records):
@@ -101,27 +101,27 @@ class StudyRecords:
         return f"{device}, host {self.host_id}, scale {self.scale}, n = {self._counted()}"
 
     def _counted(self) -> str:
-        """How many passes there are of a trial with a result: `3`, or `2 to 3` where some were not measured in all."""
-        counts = {len(found) for trial in self.by_trial if (found := self.ok(trial))} or {len(self.passes())}
+        """Return the number of passes per trial with a result: `3`, or `2 to 3` if trials differ."""
+        counts = {len(passes) for trial in self.by_trial if (passes := self.ok(trial))} or {len(self.passes())}
         return str(max(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 def measured_gpus(profile: Profile, host: dict[str, Any]) -> list[str]:
-    """Names of the recorded host's devices that the profile measures; [] for a CPU, whatever GPUs stand beside it."""
+    """Return the names of the host's GPUs that the profile measures; [] for a CPU's profile, even beside GPUs."""
     if profile.device.kind == "cpu":
         return []
     return [gpu["name"] for gpu in host.get("gpus") or [] if re.search(profile.device.pattern, gpu["name"])]
 
 
 def without_data(trial: Trial) -> Trial:
-    """The trial whatever images it has: a plan made without them knows neither them nor how many it scores."""
+    """Return the trial with blank data fields: a plan without the images knows neither them nor how many it scores."""
     blank = Trial()
-    found = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
-    return replace(found, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else found
+    bare = replace(trial, data=blank.data, data_checksum=blank.data_checksum, classes=blank.classes, counted=False)
+    return replace(bare, image_px=blank.image_px, batch=blank.batch, scored=1) if trial.scored else bare
 
 
 def _reading_order(trial: Trial) -> tuple[Any, ...]:
-    """Models as the catalogue has them, then sizes."""
+    """Return a sort key: workloads, then models in the order of the catalogue, then sizes."""
     from labkit.models.catalogue import MODELS
 
     place = list(MODELS).index(trial.model) if trial.model in MODELS else len(MODELS)

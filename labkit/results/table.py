@@ -1,10 +1,10 @@
 """Results as tidy tables: everything that is shown or judged comes from here.
 
     frame()     one row per trial, host and pass: what ran, where and when, how it ended, a column per metric
-    reasons()   the same rows: why a metric has no value
-    blocks(), epochs(), queries(), hits(), labels(), series(), readings()   what is not one value per row, in long form
-    kernels(), algorithms(), memory()   what a trace says of a step, in long form
-    flags(), checks(), facts(name)   how the numbers came about, in long form
+    reasons()   the rows of frame(): why a metric has no value
+    blocks(), epochs(), queries(), hits(), labels(), series(), readings()   several values per record, in long form
+    kernels(), algorithms(), memory()   a traced step by its parts, in long form
+    flags(), checks(), facts(name)   throttling, correctness checks and facts of workloads, in long form
 
 Values are in SI units. A trial that failed is a row with its status and reason, and without values.
 """
@@ -36,10 +36,10 @@ from labkit.trial import NO_DATA, OF_NETWORKS, WORDS, Trial
 _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
-# Never missing, so that a table without rows has words in them too.
+# Columns of texts that are never missing; they are texts in a table without rows too.
 _WORDS = ("mode", *WORDS, *RECORDS, *HOW_IT_ENDED)
-_COUNTS = ("batch", "image_px", "classes")  # of them whole numbers, which a missing one must not make fractions
-# The columns of long tables that hold words; all others hold numbers, also where there is no row.
+_COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing
+# The columns of long tables that hold texts; all others hold numbers, even without rows.
 _TEXTS = frozenset(
     {
         *("label", "text", "window", "metric", "kernel_class", "algorithm"),
@@ -47,24 +47,24 @@ _TEXTS = frozenset(
     }
 )
 COLUMNS = [*WHAT_RAN, *WHERE_AND_WHEN, *HOW_IT_ENDED, *METRICS]
-# Long tables have these whether they vary or not, so that a notebook can group by them on any device.
+# Columns of every long table even if they do not vary, so that a notebook can group by them on any device.
 _ALWAYS = ("workload", "mode", "model", "image_px", "batch", "precision")
 
-Rows = Iterable[tuple[Any, ...]]  # of a long table, cells in the order of its columns
+Rows = Iterable[tuple[Any, ...]]  # rows of a long table, with cells in the order of its columns
 
 
 @dataclass(frozen=True)
 class Results:
-    """Recorded results of one or several studies. Printed in a notebook, they show a short summary.
+    """Recorded results of one or several studies; a notebook displays a short summary.
 
-    `selected` are the records that a page shows: of each study one host. `others` gives those of the other hosts.
+    `selected` are the records that a page shows, from one host per study. `others` returns those of the other hosts.
     """
 
     selected: Sequence[StudyRecords]
     others: Callable[[], Sequence[StudyRecords]] = tuple
 
     def frame(self, *, hosts: str = "selected") -> pd.DataFrame:
-        """One row per trial, host and pass. `hosts` is "selected" (those that the pages show) or "all".
+        """Return one row per trial, host and pass. `hosts` is "selected" (those that the pages show) or "all".
 
         >>> import labkit
         >>> frame = labkit.load("h200", "training").frame()
@@ -72,7 +72,7 @@ class Results:
         """
         if hosts == "selected":
             frame = self._selected.copy()
-            if len(self.selected) == 1:  # figures of one study's results say how to make them again
+            if len(self.selected) == 1:  # figures of one study show the command that makes them
                 study = self.selected[0]
                 frame.attrs["command"] = f"make render HW={study.profile.name} STUDY={study.study.name}"
             return frame
@@ -81,7 +81,7 @@ class Results:
         return _frame([*self.selected, *self.others()])
 
     def reasons(self) -> pd.DataFrame:
-        """The rows and columns of `frame()`: why a metric has no value, and an empty text where it has one."""
+        """Return `frame()` with the reason for each missing value of a metric, and an empty text for each value."""
         reasons = self.frame()
         for metric in METRICS:
             missing = reasons[metric].isna()
@@ -92,11 +92,11 @@ class Results:
         return reasons
 
     def blocks(self) -> pd.DataFrame:
-        """One row per timed block: `block`, `start_s`, `steps`, `step_s`, `device_step_s`, `loss`."""
+        """Return one row per timed block: `block`, `start_s`, `steps`, `step_s`, `device_step_s`, `loss`."""
         return self._long(["block", "start_s", "steps", "step_s", "device_step_s", "loss"], _blocks)
 
     def epochs(self) -> pd.DataFrame:
-        """One row per epoch of a training run: `epoch`, `train_s`, `train_loss`, `val_loss`, `top1`, `top5`, …"""
+        """Return a row per epoch of a training run: `epoch`, `train_s`, `train_loss`, `val_loss`, `top1`, `top5`, …"""
 
         def of(record: Record) -> Rows:
             epochs = record.epochs.epochs if record.epochs else []
@@ -105,7 +105,7 @@ class Results:
         return self._long(["epoch", *Epoch.model_fields], of)
 
     def queries(self) -> pd.DataFrame:
-        """One row per query of an inference trial: `query`, `latency_of_query_s`."""
+        """Return one row per query of an inference trial: `query`, `latency_of_query_s`."""
 
         def of(record: Record) -> Rows:
             queries = record.blocks.queries if record.blocks else None
@@ -114,7 +114,7 @@ class Results:
         return self._long(["query", "latency_of_query_s"], of)
 
     def hits(self) -> pd.DataFrame:
-        """One row per scored image: `image` and whether it was classified rightly (`top1`, `top5`)."""
+        """Return one row per scored image: `image`, and whether it was classified correctly (`top1`, `top5`)."""
         scored = [record.blocks.scored if record.blocks else None for _, record in self._rows]
         answers = [scores for scores in scored if scores is not None]
         keys = self._selected[self._keys].astype(dict.fromkeys(self._keys, "category"))
@@ -127,7 +127,7 @@ class Results:
         return hits
 
     def labels(self) -> pd.DataFrame:
-        """One row per fact in words: `label` (such as `convolution_kernel`) and `text`."""
+        """Return one row per label of a record: `label` (such as `convolution_kernel`) and `text`."""
 
         def of(record: Record) -> Rows:
             return ((name, text) for name in LABELS if (text := label(record, name)) is not None)
@@ -135,9 +135,9 @@ class Results:
         return self._long(["label", "text"], of)
 
     def series(self) -> pd.DataFrame:
-        """Telemetry over time: `source`, `metric`, `time_s` from the first timed block, `value`. A row is a change.
+        """Return telemetry, a row per change: `source`, `metric`, `time_s` from the first timed block, `value`.
 
-        UserError for a file that cannot be read.
+        Raise UserError for a file that cannot be read.
         """
         parts = []
         for records in self.selected:
@@ -155,29 +155,28 @@ class Results:
         return whole[[*self._keys, "source", "metric", "time_s", "value"]]
 
     def readings(self) -> pd.DataFrame:
-        """One row per metric of telemetry and window: `window`, `metric`, `mean`, `lowest`, `highest`.
+        """Return one row per metric of telemetry and window: `window`, `metric`, `mean`, `lowest`, `highest`.
 
-        Windows are `idle_before`, `warmup`, `timed`, `after`, and
-        `polled`: the timed part as reading once a second sees it.
+        Windows are `idle_before`, `warmup`, `timed`, `after`, and `polled`: the timed part read once a second.
         """
         return self._long(["window", "metric", "mean", "lowest", "highest"], _readings)
 
     def kernels(self) -> pd.DataFrame:
-        """One row per class of kernels (of a CPU: of operators): `kernel_class`, `seconds` and `count` in a step."""
+        """Return one row per class of kernels (CPU: of operators): `kernel_class`, `seconds` and `count` in a step."""
         columns = ["kernel_class", "seconds", "count"]
         return self._long(columns, lambda record: ((kind, *sums) for kind, sums in kernels_of(record).items()))
 
     def algorithms(self) -> pd.DataFrame:
-        """One row per algorithm of a step's convolutions: `algorithm`, `seconds` and `count` of its kernels."""
+        """Return one row per algorithm of a step's convolutions: `algorithm`, `seconds` and `count` of its kernels."""
         columns = ["algorithm", "seconds", "count"]
         return self._long(columns, lambda record: ((name, *sums) for name, sums in algorithms_of(record).items()))
 
     def memory(self) -> pd.DataFrame:
-        """One row per part of what a step keeps in memory: `part` (`weights`, `activations`, …), `held_bytes`."""
+        """Return one row per part of a step's memory: `part` (`weights`, `activations`, …), `held_bytes`."""
         return self._long(["part", "held_bytes"], lambda record: memory_of(record).items())
 
     def flags(self) -> pd.DataFrame:
-        """One row per timed block that ran throttled or below its clock: `block`, `source`, `why`."""
+        """Return one row per timed block that ran throttled or below its clock: `block`, `source`, `why`."""
 
         def of(record: Record) -> Rows:
             flagged = record.telemetry.flagged if record.telemetry else []
@@ -186,13 +185,13 @@ class Results:
         return self._long(["block", "source", "why"], of)
 
     def checks(self) -> pd.DataFrame:
-        """One row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
+        """Return one row per correctness check before timing: `check`, its `difference` and its `tolerance`."""
         return self._long(["check", "difference", "tolerance"], _checks)
 
     def facts(self, name: str) -> pd.DataFrame:
-        """One row per record and field of a fact that it notes, such as "layers" or "weights": `field`, `value`.
+        """Return one row per record and field of a fact, such as "layers" or "weights": `field`, `value`.
 
-        Fields within fields have dotted names (`Convolution.i8`).
+        Nested fields have dotted names (`Convolution.i8`).
         """
 
         def of(record: Record) -> Rows:
@@ -211,7 +210,7 @@ class Results:
 
     @property
     def _keys(self) -> list[str]:
-        """The columns that tell the rows of a long table apart: those of what ran that vary, host, study and pass."""
+        """The columns that identify a record in a long table: what ran (if it varies), its origin and its pass."""
         frame = self._selected
         varying = [name for name in WHAT_RAN if name in _ALWAYS or frame[name].nunique(dropna=False) > 1]
         return [*varying, *RECORDS, "pass_number", "record"]
@@ -222,7 +221,7 @@ class Results:
             yield row, record
 
     def _long(self, columns: list[str], of: Callable[[Record], Rows]) -> pd.DataFrame:
-        """A table with the rows that `of` gives for each record, and the columns that tell records apart."""
+        """Return a table of the rows that `of` gives for each record, with the columns that identify the record."""
         keyed = self._records()
         rows = [{**row, **dict(zip(columns, cells, strict=True))} for row, record in keyed for cells in of(record)]
         if rows:
@@ -248,7 +247,7 @@ class Results:
 
 
 def _blocks(record: Record) -> Rows:
-    """The timed blocks of a record, as `Results.blocks` has them."""
+    """Yield the timed blocks of a record as rows of `Results.blocks`."""
     if (blocks := record.blocks) is None:
         return
     steps = blocks.steps_per_block
@@ -259,7 +258,7 @@ def _blocks(record: Record) -> Rows:
 
 
 def _readings(record: Record) -> Rows:
-    """Each metric of telemetry in each window of a record, as `Results.readings` has them."""
+    """Yield each metric of telemetry in each window of a record as rows of `Results.readings`."""
     if (telemetry := record.telemetry) is None:
         return
     windows = {name: window.sources for name, window in telemetry.windows.items()} | {"polled": telemetry.polled}
@@ -270,7 +269,7 @@ def _readings(record: Record) -> Rows:
 
 
 def _checks(record: Record) -> Rows:
-    """The correctness checks of a record, as `Results.checks` has them."""
+    """Yield the correctness checks of a record as rows of `Results.checks`."""
     gate = record.facts.get("gate")
     gate = gate if isinstance(gate, dict) else {}
     for name, difference in gate.items():
@@ -280,7 +279,7 @@ def _checks(record: Record) -> Rows:
 
 
 def _leaves(fact: dict[str, Any], path: str = "") -> Rows:
-    """The dotted names of the values within a fact, and the values."""
+    """Yield the dotted name and the value of each field of a fact."""
     for name, value in fact.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{path}{name}.")
@@ -289,7 +288,7 @@ def _leaves(fact: dict[str, Any], path: str = "") -> Rows:
 
 
 def _in_order(records: StudyRecords) -> list[Record]:
-    """A study's records: trials in reading order, passes ascending."""
+    """Return a study's records: trials in reading order, passes ascending."""
     return [record for passes in records.by_trial.values() for record in passes]
 
 
@@ -326,6 +325,6 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
 
 
 def _field(trial: Trial, name: str) -> Any:
-    """A field of a trial; None of a ceiling's or an idle trial's, which have no network and no images."""
+    """Return a field of a trial; None for a field of networks in a trial of a ceiling or of an idle device."""
     has_network = trial.workload in OF_NETWORKS or trial.data != NO_DATA
     return getattr(trial, name) if has_network or name not in _OF_NETWORKS else None

@@ -1,4 +1,4 @@
-"""A trace as tables of one step, for `labkit trace FILE`: what ran, waited, was copied and was called."""
+"""A trace as tables of one step, for `labkit trace FILE`: kernels, waits, copies and calls."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from labkit.records.traced import Total, Traced
 
 
 def sentence(traced: Traced) -> str:
-    """What the trace is of."""
+    """Return a sentence on the traced steps: their number, device and time."""
     device = "a CPU" if traced.of == "operators" else "a GPU" if traced.devices == 1 else f"{traced.devices} GPUs"
     steps = f"{traced.steps} step{'' if traced.steps == 1 else 's'}"
     return f"{steps} of {device}, {traced.elapsed_s / traced.steps * 1e3:.4g} ms each under the profiler."
 
 
 def tables(traced: Traced) -> dict[str, pd.DataFrame]:
-    """Tables by their titles, in ms of a step; those that would be empty are left out."""
+    """Return title -> table, in ms of a step; empty tables are left out."""
     longest = {f"{kernel.name} ({kernel.algorithm or kernel.kind})": kernel for kernel in traced.longest}
-    found = {
+    by_title = {
         "Time of a step (parts overlap)": _time(traced),
         f"What the {traced.of} do": _totals(traced, traced.kernels),
         "Algorithms of convolutions": _totals(traced, traced.algorithms),
@@ -30,7 +30,7 @@ def tables(traced: Traced) -> dict[str, pd.DataFrame]:
         "Longest calls": _totals(traced, traced.calls_by_name),
         "Sections of a step": _sections(traced),
     }
-    return {title: table for title, table in found.items() if len(table)}
+    return {title: table for title, table in by_title.items() if len(table)}
 
 
 def _time(traced: Traced) -> pd.DataFrame:
@@ -51,24 +51,25 @@ def _time(traced: Traced) -> pd.DataFrame:
 
 
 def _totals(traced: Traced, totals: Mapping[Any, Total], of_s: float = 0.0) -> pd.DataFrame:
-    """Each total with its share of `of_s`, else of their sum."""
+    """Return each total with its share of `of_s`, by default of their sum."""
     whole_s = of_s or sum(total.seconds for total in totals.values())
     rows = [
-        (_words(name), *_share(traced, one.seconds, whole_s), one.count / traced.steps) for name, one in totals.items()
+        (_words(name), *_share(traced, total.seconds, whole_s), total.count / traced.steps)
+        for name, total in totals.items()
     ]
     return pd.DataFrame(rows, columns=["", "ms", "%", "count"])
 
 
 def _copies(traced: Traced) -> pd.DataFrame:
-    sizes = [(one.bytes / traced.steps / 1e6, one.median_bytes) for one in traced.copies.values()]
+    sizes = [(copies.bytes / traced.steps / 1e6, copies.median_bytes) for copies in traced.copies.values()]
     return _totals(traced, traced.copies).join(pd.DataFrame(sizes, columns=["MB", "median bytes"]))
 
 
 def _sections(traced: Traced) -> pd.DataFrame:
     step_ms = 1e3 / traced.steps
     rows = [
-        (name, one.host_s * step_ms, one.kernel_s * step_ms, one.busy_s * step_ms)
-        for name, one in traced.sections.items()
+        (name, section.host_s * step_ms, section.kernel_s * step_ms, section.busy_s * step_ms)
+        for name, section in traced.sections.items()
     ]
     return pd.DataFrame(rows, columns=["", "host ms", f"{traced.of} ms", "any of them ms"])
 
@@ -78,5 +79,5 @@ def _share(traced: Traced, seconds: float, of_s: float) -> tuple[float, float]:
 
 
 def _words(name: str) -> str:
-    """A class of the code (`matrix_product`) in words; names of kernels and calls stay as they are."""
+    """Return a class of the code (`matrix_product`) in words; names of kernels and calls stay unchanged."""
     return name.replace("_", " ") if name.replace("_", "").isalpha() and name.islower() else name

@@ -1,1 +1,1 @@
-"""Rules with a name that studies need: functions that take and return DataFrames and write no sentences."""
+"""Named rules of the studies: functions that take and return DataFrames and write no sentences."""

@@ -11,16 +11,16 @@ from labkit.results.estimates import IDENTITY
 from labkit.studies import published
 
 EAGER, GRAPH = "eager loop", "CUDA graph"
-# What is equal where two devices are compared. The content of the images may differ: nothing depends on it in time.
+# Columns that two compared devices have equal. The content of the images may differ: no time depends on it.
 ALIKE = [name for name in IDENTITY if name not in ("profile", "host", "data_checksum")]
 CONFIGURATION = ["profile", *ALIKE]
 _SETTING = ["profile", "model", "image_px", "precision"]
 _PAPERS_PX = 32
-_AS_POLLED = {"power_w": "power_smi_w"}  # what `nvidia-smi` prints, where that is another reading
+_AS_POLLED = {"power_w": "power_smi_w"}  # the reading that `nvidia-smi` prints, where it differs
 
 
 def in_generations(profiles: Iterable[Profile]) -> list[Profile]:
-    """CPUs first, then GPUs by compute capability, nominal bandwidth and number."""
+    """Return CPUs first, then GPUs by compute capability, nominal bandwidth and number of devices."""
 
     def place(profile: Profile) -> tuple[bool, float, float, int]:
         device, bandwidth = profile.device, profile.peaks.memory_bytes_per_s
@@ -31,17 +31,17 @@ def in_generations(profiles: Iterable[Profile]) -> list[Profile]:
 
 
 def titled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows in the order of `in_generations`, with the title of each device file as `title`."""
-    titles = {one.name: one.title for one in in_generations(map(load_profile, frame["profile"].unique()))}
+    """Return the rows in the order of `in_generations`, with the title of each device file as `title`."""
+    titles = {profile.name: profile.title for profile in in_generations(map(load_profile, frame["profile"].unique()))}
     rows = frame.assign(title=frame["profile"].map(titles).astype(object))
     return rows.sort_values("profile", key=lambda names: names.map(list(titles).index), kind="stable")
 
 
 def trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed PyTorch trainings of one job on one device, `titled`.
+    """Return the timed PyTorch trainings of one job on one device, `titled`.
 
-    `mode` is without the optimiser, and "eager loop" wherever the host launches each kernel. `is_device` tells whether
-    the device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
+    `mode` omits the optimiser, and is "eager loop" where the host launches each kernel. `is_device` tells whether the
+    device alone sets the speed: in a CUDA graph, and on a CPU, which is its own host.
     """
     timed = frame[(frame["workload"] == "train") & (frame["framework"] == "torch") & (frame["epochs"] == 0)]
     timed = timed[(timed["devices"] == 1) & (timed["arrangement"] == "alone")]
@@ -52,10 +52,10 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_of(steps: pd.DataFrame, asked: str = "") -> str:
-    """The device file that others are compared with: the one asked for, else the first that shares a CUDA graph.
+    """Return the device file of the baseline: `asked`, else the first that shares a CUDA graph with another.
 
-    `steps` are `trainings`. Where no CUDA graph is shared, it is the first that shares any configuration, or the first.
-    UserError for a device file that does not exist.
+    `steps` are `trainings`. If none is shared, return the first that shares any configuration, or else the first.
+    Raise UserError for a device file that does not exist.
     """
     if asked:
         return load_profile(asked).name
@@ -65,9 +65,9 @@ def baseline_of(steps: pd.DataFrame, asked: str = "") -> str:
 
 
 def comparable(steps: pd.DataFrame, base: str) -> pd.DataFrame:
-    """The rows whose configuration the baseline and another device ran; without another device, those of the baseline.
+    """Return the rows whose configuration the baseline and another device ran; without another, the baseline's rows.
 
-    Only of configurations in which the device alone sets the speed.
+    The rows are only of configurations in which the device alone sets the speed.
     """
     alone = steps[steps["is_device"]]
     alike = alone.merge(alone.loc[alone["profile"] == base, ALIKE].drop_duplicates(), on=ALIKE)
@@ -76,7 +76,7 @@ def comparable(steps: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def fastest(alike: pd.DataFrame) -> pd.DataFrame:
-    """Of each network and image size the rows of the configuration with the most images/s on any device."""
+    """Return, per network and image size, the rows of the configuration with the most images/s on any device."""
     keys = ["model", "image_px"]
     means = alike.groupby([*ALIKE, "profile"], dropna=False)["images_per_s"].mean().dropna().reset_index()
     best = means.sort_values("images_per_s").drop_duplicates(keys, keep="last")
@@ -84,9 +84,9 @@ def fastest(alike: pd.DataFrame) -> pd.DataFrame:
 
 
 def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
-    """The ratios of what ran in a CUDA graph and in an eager loop on both devices, each at its largest batch.
+    """Return the ratios of settings that both devices ran in a CUDA graph and in an eager loop, at the largest batch.
 
-    `ratios` has the columns `CONFIGURATION`. Of several studies with the same configuration the first is kept.
+    `ratios` has the columns `CONFIGURATION`. If several studies have the same configuration, the first is kept.
     """
     setting = ratios.groupby([*_SETTING, "study", "batch"], dropna=False)["mode"]
     is_both = setting.transform(lambda modes: modes.eq(EAGER).any() and modes.str.contains(GRAPH).any())
@@ -97,9 +97,9 @@ def both_ways(ratios: pd.DataFrame) -> pd.DataFrame:
 
 
 def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:
-    """What nominal peaks would give, as references for a figure: `title`, `precision`, `value`, `label`.
+    """Return the ratios of nominal peaks as references for a figure: `title`, `precision`, `value`, `label`.
 
-    A row for each device file and precision in `ratios`; a peak that is not published has none.
+    Each device file and precision in `ratios` has a row per peak (FLOP/s, memory bandwidth) that is published.
     """
     rows = []
     for name, title, precision in ratios[["profile", "title", "precision"]].drop_duplicates().itertuples(index=False):
@@ -115,11 +115,11 @@ def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, model: str) -> pd.DataFrame:
-    """Readings once a second while a network trains, a row per device: the papers' devices, then those of `frame`.
+    """Return readings once a second while a network trains, a row per device: first the papers', then those of `frame`.
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
     the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs.
-    `readings` are those of `Results.readings`.
+    `readings` is `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]

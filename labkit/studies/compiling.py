@@ -1,4 +1,4 @@
-"""What compiling and capturing cost once, and when they have paid off."""
+"""One-time costs of compiling and capturing, and the time after which they have paid off."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import pandas as pd
 
 
 def caches(regions: pd.DataFrame) -> pd.DataFrame:
-    """What a compiler found on the disk: `record`, and `cache`: "cold", "partly cached" or "cached".
+    """Return how much a compiler took from its disk cache: `record`, and `cache`: "cold", "partly cached" or "cached".
 
     `regions` is `Results.facts("compiled_regions")`; records that compiled nothing are not in it.
     """
-    found = regions.pivot_table(index="record", columns="field", values="value", aggfunc="sum")
-    found = found.reindex(columns=["compiled", "from the cache"]).fillna(0).reset_index()
-    states = [found["from the cache"] == 0, found["compiled"] > 0]
-    found["cache"] = np.select(states, ["cold", "partly cached"], "cached")
-    return found[["record", "cache"]]
+    counts = regions.pivot_table(index="record", columns="field", values="value", aggfunc="sum")
+    counts = counts.reindex(columns=["compiled", "from the cache"]).fillna(0).reset_index()
+    states = [counts["from the cache"] == 0, counts["compiled"] > 0]
+    counts["cache"] = np.select(states, ["cold", "partly cached"], "cached")
+    return counts[["record", "cache"]]
 
 
 def costs(frame: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a table of results that compiled or captured a step, with two more columns.
+    """Return the rows of a table of results that compiled or captured a step, with two more columns.
 
-    `cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or "" where
-    nothing was compiled. `break_even_s` is how long the baseline of the same network and batch must run before the cost
-    has paid off, in seconds; NaN where the step is not faster. `regions` is `Results.facts("compiled_regions")`.
+    `cache` is "cold" (the compiler found no graph of the step on the disk), "partly cached", "cached", or "" if nothing
+    was compiled. `break_even_s` is the running time of the baseline of the same network and batch after which the cost
+    has paid off, in seconds; NaN if the step is not faster. `regions` is `Results.facts("compiled_regions")`.
     """
     rows = frame.dropna(subset=["compile_s", "capture_s"], how="all").merge(caches(regions), on="record", how="left")
     rows["cache"] = rows["cache"].fillna("")

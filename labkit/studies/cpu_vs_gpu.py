@@ -13,14 +13,14 @@ from labkit.studies import sweeps
 from labkit.studies.sweeps import BASELINE, OPTIMISED
 from labkit.trial import OF_NETWORKS
 
-_ALIKE = ["workload", "image_px", "batch"]  # what CPU and GPU have alike, besides the network
+_ALIKE = ["workload", "image_px", "batch"]  # equal on CPU and GPU, besides the network
 
 
 def networks(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of networks in the order of a page (training first, plainest mode first), with two more columns.
+    """Return the rows of networks in the order of a page (training first, simplest mode first), with two more columns.
 
-    `setting` is what CPU and GPU have alike: "training, 224 px, batch 32". `configuration` is the execution mode with
-    precision and, where they are set, threads: "OpenVINO, BF16" or "baseline, FP32, 8 threads".
+    `setting` is equal on CPU and GPU: "training, 224 px, batch 32". `configuration` is the execution mode with
+    precision and, if set, threads: "OpenVINO, BF16" or "baseline, FP32, 8 threads".
     """
     rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
     rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads"])
@@ -35,10 +35,10 @@ def networks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def sides(rows: pd.DataFrame) -> pd.DataFrame:
-    """The baseline and the fastest configuration of each processor; `side` says which: "baseline" or "optimised".
+    """Return the baseline and the fastest configuration of each processor; `side` is "baseline" or "optimised".
 
-    `rows` is as `networks` gives it. The fastest is that of all that ran in a setting, the baseline among
-    them. Where all others failed it is one of these; where no other was planned there is none.
+    `rows` is from `networks`. The fastest is chosen among all configurations that ran in a setting, including the
+    baseline. If all but the baseline failed, it is a failed one; if no other was planned, there is none.
     """
     by = ["model", "setting", "device"]
     is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
@@ -49,9 +49,9 @@ def sides(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Linear scaling from the fewest threads of each group of `by`: columns `by`, `threads`, `value` (images/s).
+    """Return linear scaling from the fewest threads of each group of `by`: columns `by`, `threads`, `value` (images/s).
 
-    `rates` has these columns, as `estimate` gives them.
+    `rates` has these columns, as `estimate` returns them.
 
     >>> rates = pd.DataFrame({"workload": "train", "threads": [1, 2, 4], "value": [10.0, 19.0, 30.0]})
     >>> linear(rates, ["workload"])["value"].tolist()
@@ -64,11 +64,11 @@ def linear(rates: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def prices(profile: Profile, devices: Sequence[str]) -> pd.DataFrame:
-    """What an hour costs on each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
+    """Return the price per hour of each kind of device (`cpu`, `cuda`): `processor`, `per_hour`, `currency`, `source`.
 
     A processor without a price in the device file is left out.
     """
-    known = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
+    priced = [(label("device", device), price) for device in devices if (price := profile.price_of(device)) is not None]
     currency = profile.cost.currency if profile.cost else ""
-    rows = [(processor, price.value, currency, price.source) for processor, price in known]
+    rows = [(processor, price.value, currency, price.source) for processor, price in priced]
     return pd.DataFrame(rows, columns=["processor", "per_hour", "currency", "source"])

@@ -1,4 +1,4 @@
-"""Rules of the study of frameworks: what is compared, the fastest of each, starts, and the table of the P100 paper."""
+"""Rules of the study of frameworks: settings compared, fastest modes, starts, and the table of the P100 paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_RUN = ["model", "image_px", "batch", "device", "devices"]
 
 
 def setting_of(trial: Trial) -> str:
-    """What all frameworks are given alike.
+    """Return the setting that all frameworks share.
 
     >>> setting_of(Trial(model="resnet50", batch=256))
     'ResNet-50, 32 px, batch 256'
@@ -31,9 +31,9 @@ def setting_of(trial: Trial) -> str:
 
 
 def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed trainings on one device in each setting that several frameworks were asked for.
+    """Return the timed trainings on one device in each setting that is planned for several frameworks.
 
-    Two more columns are words: `setting` (network, input, batch) and `way` (execution mode, precision).
+    Two more columns are texts: `setting` (network, input, batch) and `way` (execution mode, precision).
     """
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["devices"] == 1)]
     timed = timed[timed.groupby(_SETTING)["framework"].transform("nunique") > 1]
@@ -43,16 +43,16 @@ def side_by_side(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def fastest(timed: pd.DataFrame) -> pd.DataFrame:
-    """The rows of each framework's fastest configuration (largest geometric mean over runs) in each setting.
+    """Return the rows of each framework's fastest configuration (largest geometric mean over runs) in each setting.
 
-    `timed` is as `side_by_side` gives it. A framework without a result keeps one configuration, which has no `way`.
+    `timed` is from `side_by_side`. A framework without a result keeps one configuration, which has no `way`.
     """
     rows = sweeps.fastest(timed, ["setting", "framework"], ["key_hash"])
     return rows.assign(way=rows["way"].where(rows["status"] == "ok"))
 
 
 def absent_once(timed: pd.DataFrame) -> pd.DataFrame:
-    """The rows for a figure: a framework without any result in a setting has one mode, `all modes`.
+    """Return the rows for a figure: a framework without any result in a setting has one mode, `all modes`.
 
     Reasons are cut to their first clause; `trust.failures` has them in full.
     """
@@ -61,9 +61,9 @@ def absent_once(timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
-    """The rows that reached a first step; `start` says how much of the compiled step was on the disk.
+    """Return the rows that reached a first step; `start` says how much of the compiled step was on the disk.
 
-    `start` is "cold" (nothing), "warm" (some or all), or "no cache" where nothing is compiled, or each time anew.
+    `start` is "cold" (nothing), "warm" (some or all), or "no cache" if nothing is compiled, or every time anew.
     `regions` is `Results.facts("compiled_regions")`.
     """
     rows = timed.dropna(subset=["time_to_first_step_s"]).merge(caches(regions), on="record", how="left")
@@ -72,11 +72,11 @@ def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_2(lab: Lab, frame: pd.DataFrame) -> pd.DataFrame:
-    """The trainings of the P100 paper's table 2, each beside the rows that repeat it: FP32, each framework's plainest.
+    """Return the trainings of the P100 paper's table 2 with the rows that repeat each in FP32 by the simplest engines.
 
-    `training` (the paper's framework and network), `devices` (GPUs, 0 of a CPU), `total_batch` and `printed` (the
+    `training` (the paper's framework and network), `devices` (GPUs; 0 for a CPU), `total_batch` and `printed` (the
     speed-up over one GPU) are the paper's. `run_s` is the time that its samples take at the images/s measured here. A
-    training without a row has its reason.
+    training without measured rows has its reason.
     """
     asked = [
         {
@@ -109,5 +109,5 @@ def _setting(model: str, image_px: int, batch: int) -> str:
 
 
 def _first_clause(reason: str) -> str:
-    """`Keras on JAX can't run here: jax is not installed. `make setup-jax` …` -> `jax is not installed`."""
+    """Return `jax is not installed` for `Keras on JAX can't run here: jax is not installed. `make setup-jax` …`."""
     return re.split(r"[.:] ", reason.rpartition(" can't run here: ")[2])[0]

@@ -1,4 +1,4 @@
-"""Rules of the WGAN study: which trainings it compares, and what its generator draws."""
+"""Rules of the WGAN study: the trainings that it compares, and the images of its generator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAP_PX = 2  # between the images of a grid (`labkit.workloads._samples`)
 
 
 def trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    """The WGAN's rows of a table of results; `mode` is "baseline" for the paper's loop: eager, FP32, NCHW, clipping.
+    """Return the WGAN's rows of a table; `mode` is "baseline" for the paper's loop: eager, FP32, NCHW, clipping.
 
     Its optimiser is RMSprop, which belongs to clipping (Arjovsky et al. 2017).
     """
@@ -32,9 +32,9 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def swept(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of `trainings` each configuration once: traced for the fewest iterations, the soonest.
+    """Return each configuration of `trainings` once: that with the fewest traced iterations, after the fewest steps.
 
-    Others differ from one of these only in their trace, or draw images.
+    The other rows differ from one of these only in their trace, or generate images.
     """
     timed = rows[rows["samples"] == 0]
     for asked in ("traced_iterations", "steps_before"):
@@ -43,7 +43,7 @@ def swept(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def pictures(grids: pd.DataFrame, each: int = 8) -> pd.DataFrame:
-    """The first `each` images of every kind in `GRIDS`, of the first run: `title` (of the first of a kind), `pixels`.
+    """Return the first `each` images per kind in `GRIDS` of the first run: `title` (of the first of a kind), `pixels`.
 
     `grids` are rows of `Results.facts`, whose `value` is a grid of images as PNG in base64.
     """
@@ -58,7 +58,7 @@ def pictures(grids: pd.DataFrame, each: int = 8) -> pd.DataFrame:
 
 
 def _tiles(png: str, edge_px: int) -> list[NDArray[np.uint8]]:
-    """The images of a grid, row by row."""
+    """Return the images of a grid, row by row."""
     from PIL import Image
 
     grid = np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB"))

@@ -1,4 +1,4 @@
-"""What trial grids take of an open study (`labkit.study.OpenStudy`)."""
+"""The interface of an open study (`labkit.study.OpenStudy`) that trial grids use."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from labkit.trial import Trial
 
 
 class Lab(Protocol):
-    """A study that was opened on a profile, as far as the trials of several devices and frameworks need it."""
+    """A study opened on a profile, reduced to the members that trials of several devices and frameworks need."""
 
     profile: Profile
 
     @property
     def sweep(self) -> dict[str, Any]:
-        """Sizes by name."""
+        """The sizes of the sweep, by name."""
 
     @property
     def device_counts(self) -> list[int]:
-        """Numbers of devices, one first."""
+        """The numbers of devices to run on, ascending from 1."""
 
     def trials(self, **axes: Any) -> list[Trial]:
-        """A grid of trials on this profile and data."""
+        """Return a grid of trials on this profile and data."""
 
     @property
     def threads_of_each(self) -> int:
@@ -30,8 +30,8 @@ class Lab(Protocol):
 
     @property
     def interconnects(self) -> tuple[str, ...]:
-        """The ways between devices."""
+        """The interconnects between devices."""
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""

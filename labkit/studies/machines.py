@@ -9,15 +9,15 @@ from labkit.results import Results, load
 from labkit.results.columns import ASKED_AFTER, WHAT_RAN
 
 HERE, ELSEWHERE = "this page", "other machines"
-# The images are the same whoever makes them.
+# The loader does not count: every loader makes the same images.
 _ALIKE = [name for name in WHAT_RAN if name not in (*ASKED_AFTER, "loader", "data_checksum")]
 _MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTorch", "studies", "measured"]
 
 
 def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
-    """The rows of every study and machine of a device file that ran configurations of `frame`; `machine` says whose.
+    """Return the rows of every study and machine of a device file that ran configurations of `frame`.
 
-    The loader may differ: some studies make images on the GPU, others on the host.
+    `machine` says whose. The loader may differ: some studies make images on the GPU, others on the host.
     """
     try:
         recorded = load(profile).frame(hosts="all")
@@ -29,14 +29,14 @@ def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
 
 
 def spread(frame: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:
-    """The largest over the smallest mean of the machines, as `value`, per group of `by` with several `machines`."""
+    """Return the largest over the smallest machine mean as `value`, per group of `by` with several `machines`."""
     means = frame.groupby([*by, "host"], sort=False)[metric].mean().dropna().groupby(by, sort=False)
     ends = means.agg(value=lambda rates: rates.max() / rates.min(), machines="size").reset_index()
     return ends[ends["machines"] > 1]
 
 
 def listed(results: Results) -> pd.DataFrame:
-    """The machines that were measured, a row each, as texts: what is in them, their software, and what they ran.
+    """Return a row per measured machine, as texts: its hardware, its software, and the studies that it ran.
 
     Columns: `device file`, `machine`, `device`, `CPU`, `cores`, `driver`, `PyTorch`, `studies`, and the newest day as
     `measured`.
@@ -49,9 +49,9 @@ def listed(results: Results) -> pd.DataFrame:
             "CPU": str(records.host.get("cpu") or ""),
             "cores": str(records.host.get("cpu_cores") or ""),
             "driver": records.host.get("driver") or "none",
-            "PyTorch": ", ".join(sorted({one.versions.get("torch_build", "") for one in records.records} - {""})),
+            "PyTorch": ", ".join(sorted({record.versions.get("torch_build", "") for record in records.records} - {""})),
             "studies": records.study.id[:2],
-            "measured": max(one.started_at[:10] for one in records.records),
+            "measured": max(record.started_at[:10] for record in records.records),
         }
         for records in results.selected
         if records

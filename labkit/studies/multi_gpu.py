@@ -14,7 +14,7 @@ from labkit.studies.values import times
 from labkit.trial import Trial
 
 ONE, EACH, TOTAL, STALE = "one worker", "batch of each held", "total batch held", "asynchronous SGD"
-SHOWN = (EACH, TOTAL, STALE)  # what the answer tells of
+SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
 LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
 WAYS = {"direct": "direct", "host": "through host memory", "sockets": "sockets"}
 MESSAGES = {"all_reduce": "all-reduce", "peer_copy": "copy to the next"}
@@ -24,12 +24,12 @@ _SIZES = {30: "GiB", 20: "MiB", 10: "KiB", 0: "B"}
 
 
 def counted(lab: Lab) -> str:
-    """All devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
+    """Return the number of all devices of a study in words: `1 GPU`, `2 GPUs`, `2 processes`."""
     return _counted(lab.profile.device.kind, lab.device_counts[-1])
 
 
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a column `on`: on what each ran (`2 GPUs`, `2 processes`, `8 GPUs of 2 nodes`)."""
+    """Return the rows with a column `on`, the devices of each: `2 GPUs`, `2 processes`, `8 GPUs of 2 nodes`."""
     on = [
         _counted(device, devices) + (f" of {nodes} nodes" if nodes > 1 else "")
         for device, devices, nodes in frame[["device", "devices", "nodes"]].itertuples(index=False)
@@ -43,9 +43,9 @@ def _counted(device: str, devices: int) -> str:
 
 
 def scaled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that scaling is read from: timed trainings of one job of images on GPUs, exchanging as usual.
+    """Return the rows that show scaling: timed trainings of one job of images on GPUs with the usual exchange.
 
-    Two processes on a CPU share its cores, caches and clock, so their speed says nothing of several devices.
+    Two processes on a CPU share its cores, caches and clock, so their speed says nothing about several devices.
     """
     timed = frame[(frame["workload"] == "train") & (frame["device"] == "cuda") & (frame["epochs"] == 0)]
     timed = timed[(timed["arrangement"] == "alone") & (timed["updates"] == "synchronous")]
@@ -56,14 +56,14 @@ def scaled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def takes_words(frame: pd.DataFrame) -> pd.Series:
-    """Whether the network of each row takes bags of words instead of images."""
+    """Return whether the network of each row takes bags of words instead of images."""
     return frame["model"].isin([name for name, entry in MODELS.items() if entry.words > 0])
 
 
 def efficiency(timed: pd.DataFrame) -> pd.DataFrame:
-    """The speed-up of several devices over one, divided by their number: a row per setting, scaling and devices.
+    """Return the speed-up of several devices over one, divided by their number: a row per setting, scaling and devices.
 
-    `timed` is as `scaled` gives it. A configuration without a ratio keeps the status and reason of its first run.
+    `timed` is from `scaled`. A configuration without a ratio keeps the status and reason of its first run.
     """
     by = [*_SETTING, "scaling", "devices"]
     one = timed[timed["devices"] == 1]  # the base of strong scaling too
@@ -74,26 +74,26 @@ def efficiency(timed: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The training runs to a target, with the columns `recipe`, `workers`, `reached` and `target`.
+    """Return the training runs to a target, with the columns `recipe`, `workers`, `reached` and `target`.
 
     `recipe` says what several workers change. A run that did not reach its target counts as all of its epochs in
-    `epochs_to_target`, which is a lower bound (a restricted mean, as survival analysis calls it). `reached` says how
-    many runs of the recipe did (`3 of 3`), and `target` is "reached" or "lower bound".
+    `epochs_to_target`, which is a lower bound (a restricted mean in survival analysis). `reached` says how many runs of
+    the recipe reached it (`3 of 3`), and `target` is "reached" or "lower bound".
     """
-    found = frame[(frame["epochs"] > 0) & (frame["target_top1"] > 0)]
-    found = found.sort_values(["devices", "updates", "learning_rate", "scaling", "schedule"], kind="stable")
-    found = found.sort_values("updates", ascending=False, kind="stable")
-    slowest = found["learning_rate"].min()
-    found = found.assign(
-        workers=found["devices"],
-        recipe=pd.Series([_recipe(row, slowest) for row in found.to_dict("records")], found.index, dtype=object),
-        is_there=found["epochs_to_target"].notna(),
-        epochs_to_target=found["epochs_to_target"].fillna(found["epochs"].where(found["status"] == "ok")),
+    rows = frame[(frame["epochs"] > 0) & (frame["target_top1"] > 0)]
+    rows = rows.sort_values(["devices", "updates", "learning_rate", "scaling", "schedule"], kind="stable")
+    rows = rows.sort_values("updates", ascending=False, kind="stable")
+    slowest = rows["learning_rate"].min()
+    rows = rows.assign(
+        workers=rows["devices"],
+        recipe=pd.Series([_recipe(row, slowest) for row in rows.to_dict("records")], rows.index, dtype=object),
+        is_there=rows["epochs_to_target"].notna(),
+        epochs_to_target=rows["epochs_to_target"].fillna(rows["epochs"].where(rows["status"] == "ok")),
     )
-    of_recipe = found[found["status"] == "ok"].groupby("recipe", sort=False)["is_there"]
-    told = of_recipe.agg(reached=lambda there: f"{there.sum()} of {len(there)}", all_there="all").reset_index()
-    told["target"] = told.pop("all_there").map({True: "reached", False: "lower bound"})
-    return found.drop(columns="is_there").merge(told, on="recipe", how="left")
+    of_recipe = rows[rows["status"] == "ok"].groupby("recipe", sort=False)["is_there"]
+    summary = of_recipe.agg(reached=lambda there: f"{there.sum()} of {len(there)}", all_there="all").reset_index()
+    summary["target"] = summary.pop("all_there").map({True: "reached", False: "lower bound"})
+    return rows.drop(columns="is_there").merge(summary, on="recipe", how="left")
 
 
 def _recipe(row: dict[str, Any], slowest: float) -> str:
@@ -110,10 +110,9 @@ def _recipe(row: dict[str, Any], slowest: float) -> str:
 
 
 def over_one(found: pd.DataFrame) -> pd.DataFrame:
-    """Epochs to the target over those of one worker, per `recipe`; `bound` is "at least ", "at most " or "".
+    """Return epochs to the target over those of one worker, per `recipe`; `bound` is "at least ", "at most " or "".
 
-    `found` is as `runs` gives it. Where neither side reached the target in all runs, the ratio says nothing and is left
-    out.
+    `found` is from `runs`. If neither side reached the target in all its runs, the ratio says nothing and is left out.
     """
     ratios = ratio(found, "epochs_to_target", over={"recipe": ONE}, by=["recipe"])
     short = set(found.loc[found["target"] == "lower bound", "recipe"])
@@ -122,22 +121,22 @@ def over_one(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def more_epochs(ratios: pd.DataFrame, recipe: str) -> str:
-    """What `over_one` says of a recipe, for a sentence: `about 2.2 times`, `at least 6.45 times`."""
+    """Return the ratio of a recipe in `over_one` for a sentence: `about 2.2 times`, `at least 6.45 times`."""
     bound = ratios.loc[ratios["recipe"] == recipe, "bound"].sum() if len(ratios) else ""
     return f"{bound}{times(ratios, recipe=recipe)}"
 
 
 def jobs(frame: pd.DataFrame) -> pd.DataFrame:
-    """The trainings that ran as two concurrent jobs, as two sequential ones, and alone; with the column `on`."""
+    """Return the trainings that ran as two concurrent jobs, as two sequential jobs and alone, with the column `on`."""
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["scaling"] == "weak")]
     timed = timed[(timed["interconnect"] == "direct") & (timed["gradient_precision"] == "fp32")]
     return placed(timed.merge(timed[timed["arrangement"] == "at_once"][[*_SETTING, "devices"]].drop_duplicates()))
 
 
 def messages(frame: pd.DataFrame) -> pd.DataFrame:
-    """The trials that only send, smallest first, with `message`, `way`, `bytes` in words and the rate on the wire.
+    """Return the trials that only send, smallest first: `message`, `way`, `bytes` as text, and the rate on the wire.
 
-    Of what is summed over n devices in a ring each sends 2 (n - 1) / n (nccl-tests call this rate busbw).
+    In an all-reduce over a ring of n devices, each sends 2 (n - 1) / n of the data (busbw in nccl-tests).
     """
     sent = ways(placed(frame[frame["workload"].isin(list(MESSAGES))].sort_values("size", kind="stable")))
     ring = (2 * (sent["devices"] - 1) / sent["devices"]).where(sent["workload"] == "all_reduce", 1.0)
@@ -149,13 +148,13 @@ def messages(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def exchanging(frame: pd.DataFrame) -> pd.DataFrame:
-    """The timed trainings of one job on the most devices, by every `way` between them and precision of gradients."""
+    """Return the timed trainings of one job on the most devices, by every `way` between them and gradient precision."""
     timed = frame[(frame["workload"] == "train") & (frame["epochs"] == 0) & (frame["arrangement"] == "alone")]
     return ways(timed[(timed["devices"] > 1) & (timed["devices"] == timed["devices"].max())])
 
 
 def ways(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with a column `way`: by which way the devices reach each other; processes on a CPU have sockets."""
+    """Return the rows with a column `way`, the connection between the devices; processes on a CPU use sockets."""
     names = [
         _NETWORKS[network] if nodes > 1 else WAYS[way if device == "cuda" else "sockets"]
         for device, nodes, way, network in frame[["device", "nodes", "interconnect", "network"]].itertuples(index=False)

@@ -1,4 +1,4 @@
-"""The trial grids of the study of several GPUs, from the sizes of its sweep: one function for each question."""
+"""The trial grids of the study of several GPUs, from the sizes of its sweep: one function per question."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from labkit.models import MODELS
 from labkit.studies.lab import Lab
 from labkit.trial import ARRANGEMENTS, NO_DATA, Trial
 
-MOST_WORKERS = 16  # each is a process with a context of its own on the device
+MOST_WORKERS = 16  # each worker is a process with its own context on the device
 
 
 def scaling(lab: Lab) -> list[Trial]:
-    """On every number of devices, by every engine: each device's batch held, and the total where it can be shared."""
-    found: list[Trial] = []
+    """Return trials of every engine on every number of devices: batch per device held, and total held if divisible."""
+    trials: list[Trial] = []
     for n in lab.device_counts:
         shared = n > 1 and lab.sweep["scaled_batch"] % n == 0
         for recipe in _by_engines(lab, "engines", n):
-            found += _small(lab, lab.sweep["scaled"], **recipe)
-            found += _small(lab, lab.sweep["strong"], scaling="strong", **recipe) if shared else []
+            trials += _small(lab, lab.sweep["scaled"], **recipe)
+            trials += _small(lab, lab.sweep["strong"], scaling="strong", **recipe) if shared else []
         for recipe in _by_engines(lab, "large_engines", n):
-            found += _large(lab, lab.sweep["large"], **recipe)
-    return found
+            trials += _large(lab, lab.sweep["large"], **recipe)
+    return trials
 
 
 def runs(lab: Lab) -> list[Trial]:
-    """Training runs to an accuracy that is fixed before, on one device and on all.
+    """Return training runs to an accuracy that is fixed in advance, on one device and on all.
 
-    Where there is one, as many workers as the profile asks for share it: what several learn does not depend on where
-    they stand. They take turns, so they have data and epochs of their own.
+    A single device is shared by the profile's number of workers: the place of workers does not affect their learning.
+    Workers on one device take turns, so they have data and epochs of their own.
     """
     sweep, most = lab.sweep, _most(lab)
     if most > 1:
@@ -43,7 +43,7 @@ def runs(lab: Lab) -> list[Trial]:
 
 
 def _runs(lab: Lab, several: int, *, placement: str = "apart", **about: Any) -> list[Trial]:
-    """On one device, and on several by every recipe that they can have."""
+    """Return runs on one device, and on several devices with every recipe that fits them."""
     sweep = lab.sweep
     about |= {name: sweep[f"run_{name}"] for name in ("model", "batch")} | _each(lab)
     names = [name for name in sweep["runs"] if name != "same batch" or sweep["run_batch"] % several == 0]
@@ -58,7 +58,7 @@ def _runs(lab: Lab, several: int, *, placement: str = "apart", **about: Any) -> 
 
 
 def _sharing(lab: Lab) -> int:
-    """How many share one device; 1 for none. UserError for a number that they can't be."""
+    """Return how many workers share one device, 1 for no sharing. Raise UserError for an invalid number."""
     asked, batch = lab.sweep["learners"], lab.sweep["run_batch"]
     is_count = isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_WORKERS
     if not is_count or batch % asked:
@@ -71,9 +71,9 @@ def _sharing(lab: Lab) -> int:
 
 
 def jobs(lab: Lab) -> list[Trial]:
-    """Two concurrent jobs, two sequential ones, and one alone: on all devices where they can be halved, and on one.
+    """Return two concurrent jobs, two sequential jobs and one job: on all devices if they are even, and on one.
 
-    On a CPU not on one: two processes share it, however many devices they are called.
+    A CPU has no jobs on one device: its processes share the CPU, whatever their number of devices.
     """
     most = _most(lab)
     on = [1] if lab.profile.device.kind == "cuda" else []
@@ -85,32 +85,32 @@ def jobs(lab: Lab) -> list[Trial]:
 
 
 def links(lab: Lab) -> list[Trial]:
-    """What goes between all devices by every way, a training by each, and in narrower precisions beside one device."""
+    """Return messages and trainings on all devices by every interconnect, and in lower precisions on all and on one."""
     sweep, most = lab.sweep, _most(lab)
     if most == 1:
         return []
     ways = {"devices": most, "interconnect": list(lab.interconnects)}
-    found = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
-    found += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
+    grid = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
+    grid += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
     for n in (1, most):
         narrow = _plain(lab) | {"devices": n, "precision": sweep["sent_precisions"]}
         narrow["gradient_precision"] = sweep["gradients"] if n > 1 else "fp32"
-        found += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
-    return found
+        grid += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
+    return grid
 
 
 def over_nodes(lab: Lab) -> list[Trial]:
-    """The same on all devices of each number of nodes, where the report runs as a job of several."""
-    found: list[Trial] = []
+    """Return scaling and message trials on all devices of each number of nodes; [] unless the job has several nodes."""
+    trials: list[Trial] = []
     for nodes in range(2, lab.nodes + 1):
         n = nodes * _most(lab)
         for recipe in _by_engines(lab, "engines", n):
-            found += _small(lab, lab.sweep["scaled"], nodes=nodes, **recipe)
+            trials += _small(lab, lab.sweep["scaled"], nodes=nodes, **recipe)
         over = {"devices": n, "nodes": nodes}
         networks = ["any", "ethernet", "infiniband"]
-        found += _large(lab, lab.sweep["large"], network=networks, **_plain(lab), **over)
-        found += lab.trials(workload="all_reduce", size=lab.sweep["message_bytes"], data=NO_DATA, **over)
-    return found
+        trials += _large(lab, lab.sweep["large"], network=networks, **_plain(lab), **over)
+        trials += lab.trials(workload="all_reduce", size=lab.sweep["message_bytes"], data=NO_DATA, **over)
+    return trials
 
 
 def _most(lab: Lab) -> int:
@@ -126,8 +126,8 @@ def _plain(lab: Lab) -> recipes.Recipe:
 
 
 def _by_engines(lab: Lab, names: str, devices: int) -> list[recipes.Recipe]:
-    known = recipes.recipes(lab.profile.device.kind)
-    return [recipes.on_devices(known[name], devices) for name in lab.sweep[names]]
+    by_name = recipes.recipes(lab.profile.device.kind)
+    return [recipes.on_devices(by_name[name], devices) for name in lab.sweep[names]]
 
 
 def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
@@ -135,6 +135,6 @@ def _small(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
 
 
 def _large(lab: Lab, models: list[str], **about: Any) -> list[Trial]:
-    """Images of the size that each network was made for."""
+    """Return trials with images of each network's native size."""
     sizes = {"batch": lab.sweep["large_batch"], **_each(lab), **about}
     return [trial for model in models for trial in lab.trials(model=model, image_px=MODELS[model].native_px, **sizes)]

@@ -11,9 +11,9 @@ _NOT_NETWORKS = {"idle": "idle", "matmul": "matrix product"}
 
 
 def loads(frame: pd.DataFrame) -> pd.DataFrame:
-    """What drew power, named in the column `load`: trainings at their largest batch, an idle process, a matrix product.
+    """Return the loads, named in the column `load`: trainings at the largest batch, an idle process, a matrix product.
 
-    `frame` is a table of results. The last two have no execution mode.
+    `frame` is a table of results. The idle process and the matrix product have no execution mode.
     """
     kept = frame[frame["batch"].isna() | (frame["batch"] == frame["batch"].max())]
     others = kept["workload"].map(_NOT_NETWORKS)
@@ -22,9 +22,9 @@ def loads(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranges(drawn: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
-    """Per `load` and `mode`: the mean power (`value`) and the lowest and highest reading of all passes (`low`, `high`).
+    """Return, per `load` and `mode`, the mean power (`value`) and the lowest and highest reading of all passes.
 
-    `drawn` are `loads`, `readings` those of `Results.readings`. Watts over the timed part.
+    These are `low` and `high`, in watts over the timed part. `drawn` is from `loads`, `readings` from `Results`.
     """
     timed = readings[(readings["metric"] == "power_w") & (readings["window"] == "timed")]
     rows = drawn[["record", "load", "mode"]].merge(timed[["record", "mean", "lowest", "highest"]], on="record")
@@ -33,15 +33,15 @@ def ranges(drawn: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
 
 
 def limit(frame: pd.DataFrame) -> pd.DataFrame:
-    """The limit of the board in watts as a reference for figures (`value`, `label`); no row where none is stated."""
+    """Return the limit of the board in watts as a reference for figures (`value`, `label`); no row without a limit."""
     watts = (frame["power_w"] / frame["power_fraction"]).dropna()
     return pd.DataFrame({"value": [watts.median()], "label": ["limit of the board"]}).dropna()
 
 
 def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0) -> pd.DataFrame:
-    """Power of one pass per `load` and `mode` (`time_s`, `value`), from `before_s` before the first timed block on.
+    """Return the power of one pass per `load` and `mode` (`time_s`, `value`), from `before_s` before the timed blocks.
 
-    `series` is that of `Results.series`. Earlier readings are of building and compiling.
+    `series` is `Results.series()`. Earlier readings are from building and compiling.
     """
     first = drawn[(drawn["pass_number"] == drawn["pass_number"].min()) & (drawn["workload"] == "train")]
     watts = series[(series["metric"] == "power_w") & (series["time_s"] >= -before_s)]
@@ -49,7 +49,7 @@ def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0)
 
 
 def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Board power of a network's baseline at its largest batch beside what papers printed of it, a row per device.
+    """Return board power of a network's baseline at its largest batch and the papers' values, a row per device.
 
     Columns: `device`; `lowest`, `mean`, `highest` in watts, read once a second as `nvidia-smi` prints them; `limit`;
     `mean over limit`.

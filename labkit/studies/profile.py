@@ -1,8 +1,8 @@
-"""Rules of the study of a training step: what it consists of, and what bounds it.
+"""Rules of the study of a training step: its parts, and what bounds it.
 
-A GPU's kernels take as long under a profiler as without one; what the profiler slows is the host that launches them. So
-kernels last as long as the trace says, and the step as long as it was timed. On a CPU the operators themselves are
-slowed, so parts are shares of the traced step.
+A profiler does not slow a GPU's kernels, only the host that launches them. So the duration of kernels comes from the
+trace, and the duration of the step from its timing. On a CPU the profiler slows the operators too, so parts are shares
+of the traced step.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from labkit.show.labels import label, phrase
 from labkit.studies.values import value_of
 from labkit.trial import Trial
 
-# Classes of kernels as a figure puts them together. The update counts as element-wise, which its kernels are: in a
-# captured step nothing tells them from others. What is in none of these is in the fifth part, `OTHER`.
+# Classes of kernels per part of a figure. The update counts as element-wise, like its kernels: in a captured step they
+# cannot be told from other element-wise kernels. All other classes are in the fifth part, `OTHER`.
 PARTS = {
     "convolution": ("convolution",),
     "matrix product": ("matrix_product",),
@@ -26,7 +26,7 @@ PARTS = {
     "element-wise, layout": ("element_wise", "reduction", "layout", "loss", "optimiser"),
 }
 OTHER = "copies, other"
-# On a CPU it is Python and the framework between operators. The key is the kind of a device.
+# Kind of device -> its waiting. On a CPU, it is Python and the framework between operators.
 WAITING = {"cuda": "waiting for kernel launches", "cpu": "between operators"}
 ALGORITHMS = {
     "implicit_gemm": "implicit GEMM",
@@ -37,8 +37,8 @@ ALGORITHMS = {
     "helper": "helpers",
     "library": "the library's own",
 }
-WAITS = 0.2  # of a step: a GPU that waits so long for launches does not get faster by faster kernels
-NEAR_PEAK = 0.6  # of the kernels' time: a unit so busy bounds them (Nsight Compute, Kernel Profiling Guide)
+WAITS = 0.2  # of a step: faster kernels do not speed up a GPU that waits so long for launches
+NEAR_PEAK = 0.6  # of the kernels' time: so busy a unit bounds them (Nsight Compute, Kernel Profiling Guide)
 COMPUTE, MEMORY, NO_UNIT = "compute-bound", "memory-bound", "no single bottleneck"
 LAUNCH, OVERHEAD = "launch-bound", "overhead-bound"  # of a GPU, of a CPU
 INCONCLUSIVE, UNKNOWN = "inconclusive", "not determined"
@@ -47,10 +47,10 @@ MOST_ROWS, LARGER_BATCH = 8, 64  # of the figure
 
 
 def trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    """The traced trainings on one device at the usual learning rate, large images first.
+    """Return the traced trainings on one device at the default learning rate, large images first.
 
-    `network` names a network with its images, `configuration` its batch too. Trials that only test the sample differ in
-    how many steps were traced, or after how many: of these fields the most frequent values stay.
+    `network` names a network with its images, `configuration` also its batch. Trials that only test the sample differ
+    in `traced_iterations` or `steps_before`: only the most frequent value of each field stays.
     """
     rows = frame[(frame["workload"] == "train") & (frame["traced_iterations"] > 0) & (frame["devices"] == 1)]
     rows = rows[rows["learning_rate"] == Trial().learning_rate]
@@ -62,7 +62,7 @@ def trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(rows: pd.DataFrame) -> pd.DataFrame:
-    """At most eight configurations of `trainings` for a figure: of each network that was optimised, three.
+    """Return at most eight configurations of `trainings` for a figure: three per network that was optimised.
 
     They are its baseline and its fastest mode at the smallest batch, and its baseline at the largest batch up to 64,
     which is left out first. Without optimised modes every network is shown.
@@ -80,7 +80,7 @@ def chosen(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def parts(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """The time of a timed step by `part`, in `step_s`: a row per row of results and part. They add up to the step.
+    """Return the time of a timed step by `part`, in `step_s`: a row per row of results and part. Parts add up to it.
 
     `kernels` is `Results.kernels()`. Kernels that ran at the same time share that time by their durations.
     """
@@ -93,7 +93,7 @@ def parts(rows: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def shares_of_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Each part's share of the kernels' time: a row per `record`, a column per part.
+    """Return each part's share of the kernels' time: a row per `record`, a column per part.
 
     >>> kernels = pd.DataFrame({"record": "r", "kernel_class": ["convolution", "loader"], "seconds": [3.0, 1.0]})
     >>> shares_of_kernels(kernels).loc["r", ["convolution", "copies, other"]].tolist()
@@ -107,7 +107,7 @@ def shares_of_kernels(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def work(results: Results) -> pd.DataFrame:
-    """How long a step's work takes at the measured FP32 peaks: `record`, `arithmetic_s`, `traffic_s`.
+    """Return the time of a step's work at the measured FP32 peaks: `record`, `arithmetic_s`, `traffic_s`.
 
     Arithmetic is that of direct convolutions; traffic are the bytes that no cache saves (weights, images). NaN in other
     precisions, whose peaks are not measured.
@@ -130,15 +130,15 @@ def work(results: Results) -> pd.DataFrame:
 
 
 def bounds(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """What bounds a step, per group of `by`: `bound_by`, and the share of the kernels' time of the `busiest` unit.
+    """Return what bounds a step per group of `by`: `bound_by`, and the `busiest` unit's share of the kernels' time.
 
-    launch-bound: the GPU waits for launches for 20 % of the step or more; on a CPU (overhead-bound) so much lies
-    between operators. Else memory-bound or compute-bound: DRAM or a pipe is active for 60 % of the kernels' time or
-    more. Where none is, there is no single bottleneck. inconclusive: the interval of the waiting holds 20 %.
+    launch-bound: the GPU waits for launches for at least 20 % of the step. overhead-bound: on a CPU at least 20 % lie
+    between operators. Else memory-bound or compute-bound: DRAM or a pipe is active for at least 60 % of the kernels'
+    time. If none is, there is no single bottleneck. inconclusive: the interval of the waiting contains 20 %.
 
-    Where units are not counted, work has to do (`work`, merged into `rows`): a step is bound by the larger of
-    arithmetic and traffic where both, one after the other, take 60 % of the kernels' time at the measured peaks. Any
-    other is not determined. `bound_by` is None without a trace.
+    Without counters of units, `work` (merged into `rows`) decides: a step is bound by the larger of arithmetic and
+    traffic if both, one after the other, take 60 % of the kernels' time at the measured peaks. Any other step is not
+    determined. `bound_by` is None without a trace.
     """
     keys = list(by)
     of_group = rows.assign(busy=rows["compute_utilisation"].clip(upper=1)).groupby(keys, sort=False)
@@ -166,10 +166,10 @@ def bounds(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def samples(frame: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Each part's `share` of the kernels' time in few and in many traced steps (`sample`) of the same configuration.
+    """Return each part's `share` of the kernels' time in few and in many traced steps (`sample`) of a configuration.
 
-    A row per run and `part`, of the configurations of which several numbers of steps were traced: the fewest and the
-    most. Does a sample stand for a run?
+    A row per run and `part`, of configurations with several numbers of traced steps: the fewest and the most. The
+    shares show whether a sample represents a run.
     """
     traced = frame[(frame["workload"] == "train") & (frame["traced_iterations"] > 0)]
     same = [name for name in WHAT_RAN if name not in ASKED_AFTER]

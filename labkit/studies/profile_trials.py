@@ -1,4 +1,4 @@
-"""The trials of the profile study, from the sizes of its sweep: a function per question."""
+"""The trials of the profile study, from the sizes of its sweep: one function per question."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SMALL_PX = 32
 
 
 def plain(lab: Lab) -> list[Trial]:
-    """The baseline over the batch: at the size that networks were made for, and at 32 px.
+    """Return the baseline over batches: networks at their native size, and at 32 px.
 
-    Its loader copies the numbers of each batch's samples to the device; with another one there would be no copy to see.
+    Its loader copies the numbers of each batch's samples to the device; other loaders would show no copy in the trace.
     """
     trials = _at_own_size(lab, lab.sweep["large"], batch=lab.sweep["large_batch"])
     trials += _at_own_size(lab, lab.sweep["larger"], batch=lab.sweep["larger_batch"])
@@ -26,7 +26,7 @@ def plain(lab: Lab) -> list[Trial]:
 
 
 def tuned(lab: Lab) -> list[Trial]:
-    """The same networks in optimised modes, which remove the gaps between kernels."""
+    """Return the same networks in optimised modes, which remove the gaps between kernels."""
     sweep, modes = lab.sweep, recipes.tuned(lab.profile.device.kind)
     trials: list[Trial] = []
     for name in sweep["tuned_engines"]:
@@ -38,15 +38,15 @@ def tuned(lab: Lab) -> list[Trial]:
 
 
 def rated(lab: Lab) -> list[Trial]:
-    """The baseline at other learning rates."""
+    """Return the baseline at other learning rates."""
     rates = {"learning_rate": lab.sweep["learning_rates"], "batch": lab.sweep["rated_batch"]}
     return _at_own_size(lab, lab.sweep["rated"], **rates)
 
 
 def shared(lab: Lab) -> list[Trial]:
-    """DataParallel on all GPUs where there are several: one process copies the weights and shares out each batch.
+    """Return DataParallel on all GPUs, if there are several: one process copies the weights and splits each batch.
 
-    At larger scales on fewer GPUs too. A batch that they cannot share evenly is left out.
+    Larger scales include fewer GPUs too. A batch that the GPUs cannot share evenly is left out.
     """
     counts = [n for n in lab.device_counts if n > 1] if lab.profile.device.kind == "cuda" else []
     trials: list[Trial] = []
@@ -58,13 +58,13 @@ def shared(lab: Lab) -> list[Trial]:
 
 
 def traced(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
-    """The trials, each once, with as many steps traced afterwards as the sweep has."""
+    """Return the trials, each once, with the sweep's number of steps traced afterwards."""
     steps = lab.sweep["traced_iterations"]
     return [replace(trial, traced_iterations=steps) for trial in dict.fromkeys(trials)]
 
 
 def sampled(lab: Lab) -> list[Trial]:
-    """Trials that differ only in how many of their steps are traced. No claim selects them."""
+    """Return trials that differ only in how many of their steps are traced. No claim selects them."""
     about = {"image_px": SMALL_PX, "batch": lab.sweep["sampled_batch"], "steps_before": lab.sweep["steps_before"]}
     return lab.trials(model=lab.sweep["sampled"], **about, traced_iterations=lab.sweep["sampled_iterations"])
 

@@ -1,4 +1,4 @@
-"""What the papers printed, as tables: for ticks in figures, and for columns beside measured values."""
+"""The papers' printed values as tables: for ticks in figures, and for columns beside measured values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from labkit.show.labels import label
 
 
 def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
-    """The throughput of one value of `column` over another in claims on a study: a row an end of a printed range.
+    """Return throughput ratios between values of `column` in claims on a study, a row per end of a printed range.
 
-    Of one device. Columns: `model`, `image_px`, `column` (of the faster side), `value`, `label` (whose it is).
+    All are of one device. Columns: `model`, `image_px`, `column` (of the faster side), `value`, `label` (its paper).
     """
     rows = []
     for paper in load_papers():
@@ -30,7 +30,7 @@ def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
 
 
 def by_precision(study: str, metric: str) -> pd.DataFrame:
-    """A metric that papers print by network and precision: `model`, `precision`, `value` (SI), `label`."""
+    """Return a metric that papers print by network and precision: `model`, `precision`, `value` (SI), `label`."""
     rows = [
         {"model": model, "precision": precision, "value": table.si(model, precision), "label": f"{paper.name} paper"}
         for paper in load_papers()
@@ -43,9 +43,9 @@ def by_precision(study: str, metric: str) -> pd.DataFrame:
 
 
 def statistics(metric: str, model: str) -> pd.DataFrame:
-    """What papers print of a metric of one network in training: `device`, `lowest`, `mean`, `highest` (SI), `limit`.
+    """Return papers' values of a metric of a network in training: `device`, `lowest`, `mean`, `highest` (SI), `limit`.
 
-    `limit` is what the boards may draw together, in watts; `device` names the paper too.
+    `limit` is the power limit of all boards together in watts; `device` also names the paper.
     """
     rows = [
         {

@@ -1,4 +1,4 @@
-"""Rules of the INT8 study: what stands for a precision, what a paper's networks lost, which layers multiply bytes."""
+"""Rules of the INT8 study: fastest mode per precision, accuracy lost in papers, and layers that multiply bytes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import pandas as pd
 from labkit.studies import published, sweeps
 
 SIZE = ["model", "image_px", "batch"]
-BYTES = ("i8", "u8")  # as engines name what multiplies bytes
+BYTES = ("i8", "u8")  # the engines' names of types of one byte
 
 
 def fastest(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the fastest execution mode of each precision, per network, image size and batch."""
+    """Return the rows of the fastest execution mode of each precision, per network, image size and batch."""
     return sweeps.fastest(frame, [*SIZE, "precision"], ["mode"])
 
 
 def printed_loss(study: str, metric: str) -> pd.DataFrame:
-    """The accuracy that papers printed for FP32 minus that for INT8: `model`, `label`, `value` (a fraction of 1)."""
+    """Return the papers' accuracy in FP32 minus that in INT8: `model`, `label`, `value` (a fraction of 1)."""
     printed = published.by_precision(study, metric)
     sides = printed.pivot_table(index=["model", "label"], columns="precision", values="value", sort=False)
     lost = sides.reindex(columns=["fp32", "int8"]).astype(float)
@@ -24,9 +24,9 @@ def printed_loss(study: str, metric: str) -> pd.DataFrame:
 
 
 def layers_in_bytes(layers: pd.DataFrame) -> pd.DataFrame:
-    """How many layers of a kind multiply bytes in INT8: `model`, `image_px`, `mode`, `kind`, `in_bytes`, `layers`.
+    """Return how many layers multiply bytes in INT8: `model`, `image_px`, `mode`, `kind`, `in_bytes`, `layers`.
 
-    `layers` is `Results.facts("layers")`, in which an engine says what it compiled: `Convolution.i8` is a number of
+    `layers` is `Results.facts("layers")`, the engine's report of compiled layers: `Convolution.i8` is a number of
     layers. Batches and runs that agree are one row.
     """
     counts = layers[layers["precision"] == "int8"]

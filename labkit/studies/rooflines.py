@@ -1,4 +1,4 @@
-"""What the roofline allows before anything is measured."""
+"""Rooflines as tables: predicted and measured bounds on images/s, and the peaks behind them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ASKED = ["mode", "precision", "model", "image_px", "batch"]
 
 
 def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
-    """The bound on images/s that nominal peaks set: `value`, and what it is `limited_by`, beside the trial's fields.
+    """Return the bound on images/s from nominal peaks: `value` and `limited_by`, beside fields of the trial.
 
     These are `mode`, `precision`, `model`, `image_px`, `batch`. Trials whose precision has no nominal peak are left
     out: memory alone would bound them far too high.
@@ -32,7 +32,7 @@ def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
 
 
 def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The bound on images/s that this machine's measured FP32 peaks set, per group of `by`: `value`, `label`.
+    """Return the bound on images/s from this machine's measured FP32 peaks, per group of `by`: `value`, `label`.
 
     `frame` is a table of results. Rows of another precision have no such bound.
     """
@@ -42,7 +42,7 @@ def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
-    """The peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN where unknown)."""
+    """Return the peaks behind a roofline: `peak`, `measured` here, and the vendor's `nominal` (NaN if unknown)."""
     vendor = nominal_of(profile, Trial(device=profile.device.kind))
     kinds = [
         ("matmul", "flop_per_s", "FP32 matrix product, TFLOP/s", 1e-12, vendor.flop_per_s),

@@ -1,4 +1,4 @@
-"""Rules of a sweep over batch sizes: where throughput levels off, and what is best beside the baseline."""
+"""Rules of a sweep over batch sizes: the batch at which throughput levels off, and the fastest mode per batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BASELINE, OPTIMISED = "baseline", "optimised"
 
 
 def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:
-    """The smallest batch within 10 % of the largest throughput that was measured, per value of `by`.
+    """Return the smallest batch within 10 % of the largest measured throughput, per value of `by`.
 
-    `rates` has the columns `by`, `batch` and `value` (images/s), as `estimate` gives them. Where the result is the
-    largest batch of the sweep, a larger one might gain more.
+    `rates` has the columns `by`, `batch` and `value` (images/s), as `estimate` returns them. If the result is the
+    largest batch of the sweep, a larger batch might gain more.
 
     >>> rates = pd.DataFrame({"mode": "baseline", "batch": [64, 256, 2048], "value": [40.0, 95.0, 100.0]})
     >>> levels_off(rates).to_dict()
@@ -26,10 +26,10 @@ def levels_off(rates: pd.DataFrame, by: str = "mode") -> pd.Series:
 
 
 def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.DataFrame:
-    """The rows of the fastest configuration, which the columns `of` name, in each group of `by`.
+    """Return the rows of the fastest configuration, which the columns `of` identify, in each group of `by`.
 
-    It has the largest geometric mean of `images_per_s` over runs, as in the verdicts. Where no configuration of a group
-    has a value, one that failed stays, with its reason.
+    It has the largest geometric mean of `images_per_s` over runs, as in the verdicts. If no configuration of a group
+    has a value, a failed one stays, with its reason.
 
     >>> rows = pd.DataFrame({"batch": 64, "mode": ["baseline", "CUDA graph"], "images_per_s": [40.0, 90.0]})
     >>> fastest(rows, ["batch"], ["mode"])["mode"].tolist()
@@ -41,7 +41,7 @@ def fastest(frame: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.Dat
 
 
 def beside_baseline(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the baseline, and at each batch those of the fastest other mode; `side` says which.
+    """Return the rows of the baseline, and at each batch those of the fastest other mode; `side` says which.
 
     `frame` is a table of results of one network, with the columns `mode`, `batch` and `images_per_s`.
     """

@@ -1,4 +1,4 @@
-"""Rules of the training study: how busy a processor was, and whether the network learned."""
+"""Rules of the training study: how busy the processor was, and whether the network learned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from labkit.results import estimate
 from labkit.studies import published
 
-# What tells how busy a processor is, by kind of device: metric -> its name in a figure.
+# The metrics of how busy a processor is, by kind of device: metric -> its name in a figure.
 COUNTERS = {
     "cuda": {"utilisation": "utilisation", "sm_activity": "SM activity"},
     "cpu": {"cpu_utilisation": "CPU utilisation"},
@@ -18,7 +18,7 @@ COUNTERS = {
 
 
 def with_values(frame: pd.DataFrame, metrics: Mapping[str, str]) -> dict[str, str]:
-    """Of the `metrics` (heading -> column) those that a table of results has values of; all where it has none.
+    """Return the `metrics` (heading -> column) that have values in a table of results; all if none has.
 
     >>> frame = pd.DataFrame({"sm_activity": [float("nan")], "cpu_utilisation": [0.9]})
     >>> with_values(frame, {"SM activity": "sm_activity", "CPU": "cpu_utilisation"})
@@ -28,7 +28,7 @@ def with_values(frame: pd.DataFrame, metrics: Mapping[str, str]) -> dict[str, st
 
 
 def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The share of time in which the processor worked, by each of its `COUNTERS`, per group of `by`.
+    """Return the share of time in which the processor worked, by each of its `COUNTERS`, per group of `by`.
 
     `frame` is a table of results. Columns: `by`, `counter`, and `value`, `low`, `high` in percent.
     """
@@ -43,7 +43,7 @@ def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Utilisation of a network in training, read about once a second, beside what papers printed of it.
+    """Return the utilisation of a network in training, read about once a second, and the papers' values.
 
     `frame` and `readings` are those of `Results`. Columns: `device`, and `lowest`, `mean`, `highest` as shares.
     """
@@ -59,10 +59,10 @@ def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFr
 
 
 def losses(blocks: pd.DataFrame, classes: int) -> pd.DataFrame:
-    """The loss of timed training per `model` and `batch`: of the `first` and `last` block, and of `guessing`.
+    """Return the loss of timed training per `model` and `batch`: of the `first` and `last` block, and of `guessing`.
 
-    `blocks` are those of `Results.blocks`. Means over runs; `images` is how many a run saw between the two. Guessing
-    among so many classes has the loss ln(classes).
+    `blocks` is `Results.blocks()`. Losses are means over runs; `images` is how many images a run saw in its timed
+    blocks. Guessing among `classes` has the loss ln(classes).
     """
     ordered = blocks.dropna(subset=["loss"]).sort_values("block")
     ordered = ordered.assign(images=ordered["steps"] * ordered["batch"])

@@ -1,4 +1,4 @@
-"""Whether the numbers of a study can be trusted: what failed, what was not steady, what ran throttled."""
+"""Checks on the numbers of a study: failures, missing metrics, throttled blocks, and a summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labkit.show.labels import heading, label
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
-    """The configurations that failed in some pass: the columns in which they differ, `passes`, `status`, `reason`."""
+    """Return the configurations that failed in some pass: the columns that vary, `passes`, `status`, `reason`."""
     failed = frame[frame["status"] != "ok"]
     varying = [name for name in WHAT_RAN if frame[name].nunique(dropna=False) > 1]
     grouped = failed.groupby([*varying, "status", "reason"], sort=False, dropna=False)["pass_number"]
@@ -21,30 +21,30 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def missing(reasons: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """Which metrics of configurations that ran have no value, and why: `metric`, `processor`, `reason`, how many.
+    """Return the metrics without a value in configurations that ran: `metric`, `processor`, `reason`, `configurations`.
 
-    `reasons` has a text per metric, as `Results.reasons` gives it.
+    `reasons` is `Results.reasons()`, with a text per metric. `configurations` is their number.
     """
     ran = reasons.loc[reasons["status"] == "ok", ["device", "key_hash", *metrics]]
-    told = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
-    told = told[told["reason"] != ""].assign(metric=told["metric"].map(heading), device=told["device"].map(_processor))
-    grouped = told.groupby(["metric", "device", "reason"], sort=False)["key_hash"]
+    long = ran.melt(["device", "key_hash"], var_name="metric", value_name="reason")
+    long = long[long["reason"] != ""].assign(metric=long["metric"].map(heading), device=long["device"].map(_processor))
+    grouped = long.groupby(["metric", "device", "reason"], sort=False)["key_hash"]
     return grouped.nunique().rename("configurations").reset_index().rename(columns={"device": "processor"})
 
 
 def throttled(results: Results) -> pd.DataFrame:
-    """The share of a configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
+    """Return each configuration's timed blocks that ran throttled or below clock: `why`, `blocks`, `of`, `share`."""
     flags, blocks = results.flags(), results.blocks()
     keys = [name for name in flags.columns if name in WHAT_RAN]
     counted = blocks.groupby(keys, sort=False, dropna=False).size().rename("of").reset_index()
     flagged = flags.drop_duplicates(["record", "block", "why"]).groupby([*keys, "why"], sort=False, dropna=False)
-    types = dict.fromkeys(keys, object)  # a column of which all flagged blocks lack a value has another type
+    types = dict.fromkeys(keys, object)  # a column without values in all flagged blocks has another type
     share = flagged.size().rename("blocks").reset_index().astype(types).merge(counted.astype(types), on=keys)
     return share.assign(share=share["blocks"] / share["of"])
 
 
 def summary(results: Results) -> pd.DataFrame:
-    """The checks of a study in one table: `check`, `result`. A check that the records do not hold is left out."""
+    """Return the checks of a study in one table: `check`, `result`. A check that the records lack is left out."""
     frame, blocks, flags, checks = results.frame(), results.blocks(), results.flags(), results.checks()
     rows = {
         "Runs with a result": f"{(frame['status'] == 'ok').sum()} of {len(frame)}",

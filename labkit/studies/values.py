@@ -12,7 +12,7 @@ NOT_MEASURED = "not measured"
 
 
 def value_of(estimates: pd.DataFrame, **where: Any) -> float:
-    """The value of the one row of an estimate with these column values; NaN where there is none.
+    """Return the value of the row of an estimate with these column values; NaN without such a row.
 
     >>> rates = pd.DataFrame({"mode": ["baseline"], "batch": [64], "value": [10.0]})
     >>> value_of(rates, mode="baseline", batch=64), value_of(rates, mode="CUDA graph")
@@ -25,7 +25,7 @@ def value_of(estimates: pd.DataFrame, **where: Any) -> float:
 
 
 def text_of(value: float, unit: str = "", digits: int = 3) -> str:
-    """A value with its unit, or "not measured" for NaN.
+    """Return a value with its unit, or "not measured" for NaN.
 
     >>> text_of(1234.5, "images/s"), text_of(float("nan"), "images/s")
     ('1,230 images/s', 'not measured')
@@ -34,7 +34,7 @@ def text_of(value: float, unit: str = "", digits: int = 3) -> str:
 
 
 def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
-    """The value of one row for a sentence: "about" and 2 digits where its 95 % interval is wider than ±10 %.
+    """Return the value of one row for a sentence: "about" and 2 digits if its 95 % interval is wider than ±10 %.
 
     >>> gains = pd.DataFrame({"model": ["resnet50"], "value": [4.02], "low": [2.0], "high": [8.1]})
     >>> told(gains, "times", model="resnet50"), told(gains, "times", model="vgg16")
@@ -48,7 +48,7 @@ def told(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where
 
 
 def times(ratios: pd.DataFrame, **where: Any) -> str:
-    """A ratio of one row for a sentence; "no difference found" where its 95 % interval holds 1.
+    """Return the ratio of one row for a sentence; "no difference found" if its 95 % interval contains 1.
 
     >>> gains = pd.DataFrame({"batch": [1, 64], "value": [4.0, 1.1], "low": [3.9, 0.9], "high": [4.1, 1.3]})
     >>> times(gains, batch=1), times(gains, batch=64), times(gains, batch=256)
@@ -59,7 +59,7 @@ def times(ratios: pd.DataFrame, **where: Any) -> str:
 
 
 def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **where: Any) -> str:
-    """The 95 % interval of the one row with these column values; its value where a single run has none.
+    """Return the 95 % interval of the row with these column values; the value of a single run, which has no interval.
 
     >>> lost = pd.DataFrame({"model": ["vgg16"], "value": [0.001], "low": [-0.0002], "high": [0.0022]})
     >>> range_of(lost, "points", scale=100, model="vgg16")
@@ -75,7 +75,7 @@ def range_of(estimates: pd.DataFrame, unit: str = "", *, scale: float = 1.0, **w
 
 
 def largest(estimates: pd.DataFrame) -> pd.Series:
-    """The row with the largest value; of no rows, one with NaN as numbers and "not measured" as texts.
+    """Return the row with the largest value; without values, a row with NaN as numbers and "not measured" as texts.
 
     >>> largest(pd.DataFrame({"mode": ["baseline", "CUDA graph"], "value": [1.0, 2.0]}))["mode"]
     'CUDA graph'
@@ -84,7 +84,7 @@ def largest(estimates: pd.DataFrame) -> pd.Series:
 
 
 def smallest(estimates: pd.DataFrame) -> pd.Series:
-    """The row with the smallest value, as `largest` gives its row.
+    """Return the row with the smallest value; without values, a row as `largest` returns it.
 
     >>> smallest(pd.DataFrame({"mode": ["baseline"], "value": [1.0]}).iloc[:0])["mode"]
     'not measured'
@@ -93,8 +93,8 @@ def smallest(estimates: pd.DataFrame) -> pd.Series:
 
 
 def _extreme(estimates: pd.DataFrame, place: str) -> pd.Series:
-    known = estimates.dropna(subset=["value"])
-    if len(known):
-        return known.loc[getattr(known["value"], place)()]
+    measured = estimates.dropna(subset=["value"])
+    if len(measured):
+        return measured.loc[getattr(measured["value"], place)()]
     numbers = estimates.select_dtypes("number").columns
     return pd.Series({name: float("nan") if name in numbers else NOT_MEASURED for name in estimates.columns})

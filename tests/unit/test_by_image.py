@@ -141,7 +141,7 @@ def test_networks_with_different_weights_or_images_are_not_compared(other: dict[
 
 def test_a_network_that_has_learned_nothing_is_not_testable() -> None:
     case = judged([scored(trial, 1, answers(5)) for trial in (FP32, INT8)])
-    assert case.verdict == "not testable here" and "too little to lose" in case.reason
+    assert case.verdict == "not testable here" and "too few to measure a loss" in case.reason
 
 
 def test_passes_that_disagree_are_reported() -> None:

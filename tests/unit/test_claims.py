@@ -96,16 +96,19 @@ def test_a_consistent_test_is_accepted(name: str) -> None:
         ({**LEVEL, "at_least": 0.5}, "a test has one bound: at_least, at_most, between or outside"),
         ({**RATIO, "outside": (0.9, 1.1)}, "a test has one bound"),
         (without(LEVEL, "at_most"), "a test of shape 'level' needs a bound: at_least, at_most, between or outside"),
-        (without(LEVEL, "because"), "a bound says in `because` which word of the paper it stands for"),
+        (without(LEVEL, "because"), "a bound needs `because`: the word of the paper that it stands for"),
         ({**without(LEVEL, "at_most"), "between": (0.6, 0.4)}, "the lower end comes first"),
         ({**without(LEVEL, "at_most"), "outside": (0.5, 0.5)}, "the lower end comes first"),
-        ({**TREND, "at_least": 1, "because": "'rises'"}, "a test of shape 'trend' has its bounds by itself"),
+        (
+            {**TREND, "at_least": 1, "because": "'rises'"},
+            "a test of shape 'trend' has built-in bounds and takes no other",
+        ),
         ({**LEVEL, "at_most": math.inf}, "finite"),
         # fields that a shape needs, and fields that it must not have
         (without(RATIO, "over"), "a test of shape 'ratio' needs `over`"),
         (without(RATIO, "under"), "a test of shape 'ratio' needs `under`"),
-        ({**RATIO, "under": {"devices": 1}}, "`over` and `under` give the same fields different values"),
-        ({**RATIO, "under": {"batch": 256}}, "`over` and `under` give the same fields different values"),
+        ({**RATIO, "under": {"devices": 1}}, "`over` and `under` must give the same fields different values"),
+        ({**RATIO, "under": {"batch": 256}}, "`over` and `under` must give the same fields different values"),
         (
             {**RATIO, "metric_under": "step_s"},
             "`metric_under` is for a ratio or difference of two metrics of one trial",
@@ -120,7 +123,7 @@ def test_a_consistent_test_is_accepted(name: str) -> None:
         ({**TREND, "order": [64, 256]}, "a test of shape 'trend' has no `order`"),
         ({**ORDER, "among": "model"}, "a test of shape 'order' has no `among`"),
         # published magnitudes
-        ({**TREND, "published": [HALF]}, "a test of shape 'trend' has no published magnitude"),
+        ({**TREND, "published": [HALF]}, "a test of shape 'trend' takes no `published` magnitude"),
         ({**LEVEL, "published": [{"value": 0.5, "hardware": []}]}, "at least 1 item"),
         ({**LEVEL, "published": [{**HALF, "value": (0.6, 0.4)}]}, "the lower end comes first"),
         # fields without sizes, and orders without two distinct values
@@ -180,7 +183,10 @@ def a_claim(**other: Any) -> dict[str, Any]:
         (a_claim(studies=[]), "at least 1 item"),
         (a_claim(tests=[]), "at least 1 item"),
         (a_claim(tests=[{**LEVEL, "study": "05_inferense"}]), "unknown study '05_inferense'; valid: 05_inference,"),
-        (a_claim(studies=[COMPARISON]), "20_comparison has no records of its own: name in `study` whose are compared"),
+        (
+            a_claim(studies=[COMPARISON]),
+            "20_comparison has no records of its own: name the study to compare in `study`",
+        ),
         (a_claim(studies=[COMPARISON], tests=[{**LEVEL, "study": "01_training"}, LEVEL]), "has no records of its own"),
         (a_claim(id="small"), "id"),
         (a_claim(statement=""), "statement"),

@@ -195,7 +195,7 @@ def test_a_training_of_table_2_that_is_not_repeated_has_its_reason() -> None:
     assert reasons["MXNet GoogLeNet", 1] == "GoogLeNet is built for 32 or 224 px, not for 256"
     assert reasons["MXNet Inception-BN", 16] == "needs 16 GPUs"
     assert reasons["MXNet Inception-BN", 1] == "not in this preset"
-    assert reasons["Intel-Caffe GoogLeNet", 0].startswith("of a CPU")
+    assert reasons["Intel-Caffe GoogLeNet", 0].startswith("trains on a CPU")
     assert reasons["NV-Caffe GoogLeNet", 1] == "", "planned, and not measured yet"
     assert len(rows) == len(grids.runs())
 

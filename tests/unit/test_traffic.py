@@ -115,7 +115,7 @@ def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Te
 
 def test_training_runs_and_energy_windows_do_not_tell_their_steps() -> None:
     epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
-    assert traffic.why_not(epochs, "gradient_bytes") == "only timed blocks of steps have it"
+    assert traffic.why_not(epochs, "gradient_bytes") == "only timed blocks of steps have this figure"
     record = made(FOUR, told(nvlink(1, 1, 1, 1)))
     assert record.blocks is not None
     twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})

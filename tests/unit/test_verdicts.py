@@ -723,7 +723,7 @@ def test_trials_that_differ_in_another_field_are_not_compared() -> None:
     data = {B64: near(100), Trial(batch=256, precision="bf16"): near(200)}
     finding = found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown(data))
     assert finding.verdict == UNTESTED
-    assert "no configuration with batch 256 has one with batch 64 beside it" in finding.reason
+    assert "no configuration with batch 256 has a counterpart with batch 64 here" in finding.reason
 
 
 def test_a_selection_that_nothing_fits_says_so() -> None:
@@ -742,7 +742,7 @@ def test_profiles_are_compared_whatever_the_checksum_of_their_data() -> None:
 def test_a_trend_along_one_value_has_no_case_and_says_why() -> None:
     finding = found_by(a_test(**ALONG, trend="rises"), shown({B64: near(100)}))
     assert (finding.verdict, finding.cases) == (UNTESTED, [])
-    assert "several values of the batch" in finding.reason and "there is 64" in finding.reason
+    assert "several values of the batch" in finding.reason and "the records have 64" in finding.reason
 
 
 @pytest.mark.parametrize("trend", ["diminishing", "peaks"])
@@ -932,7 +932,7 @@ def test_a_magnitude_that_is_of_other_trials_does_not_blame_the_hardware() -> No
     test = {"shape": "level", "metric": "images_per_s", "published": [published(100, select={"image_px": 224})]}
     finding = found_by(test, shown({R50: near(100)}, hw="v100_sxm2"), view="v100_sxm2")
     assert finding.verdict == UNTESTED
-    assert "a value of v100_sxm2" not in finding.reason, "this is a v100_sxm2; the trials are not the published ones"
+    assert "published for v100_sxm2" not in finding.reason, "this is a v100_sxm2; the trials are not the published ones"
 
 
 # ---- several cases and tests ----------------------------------------------------------------------------------------
