@@ -68,7 +68,7 @@ def test_step_times_differ_by_the_bytes_sent_over_the_links_rate(hosts: list[lis
         assert 1 <= sent_bytes / gradients <= HEADERS
     assert min(map(len, step_s.values())) >= 4 and len(step_s) == len(RATES_BITS_PER_S)
     for faster, slower in pairwise(RATES_BITS_PER_S):
-        # Steps of all rates alternate. Other load on this host lengthens some steps and shortens none, so compare minima.
+        # Steps of all rates alternate. Other load on this host can only lengthen steps, so the test compares minima.
         difference_s = min(step_s[slower]) - min(step_s[faster])
         expected_s = 8 * median(sent) / slower - 8 * median(sent) / faster
         print(f"{faster / 1e9} to {slower / 1e9} Gbit/s: {difference_s:.3f} s more, by the bytes {expected_s:.3f} s")
