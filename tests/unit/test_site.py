@@ -171,7 +171,7 @@ def executed(path: Path, *shown: Any, **scraps: Any) -> None:
 
 @contextmanager
 def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytest.MonkeyPatch]:
-    """Use this folder for reports. Read no papers and draw no pictures, because both take long."""
+    """Use this folder for reports. Take papers that are already read and draw no pictures, which saves time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("labkit.claims.shown.load_papers", lambda: list(papers))
