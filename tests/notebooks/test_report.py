@@ -217,7 +217,7 @@ def test_a_report_of_tracing_is_complete(smoke: Report) -> None:
 def test_a_profile_without_records_is_rendered(site: Site) -> None:
     report, said = site.folder / UNRECORDED, site.said[UNRECORDED]
     runs = read_runs(report)
-    assert set(runs) == {TRAINING, "03_multi_gpu"}, "side by side, each in a process of its own"
+    assert set(runs) == {TRAINING, "03_multi_gpu"}, "rendered side by side, each in its own process"
     assert {run.status for run in runs.values()} == {"ok"}
     assert said.count(" done in ") == len(runs) and f"[{len(runs)}/{len(runs)}]" in said
     assert not [path for path in report.iterdir() if path.name.startswith(".")], "nothing half written"

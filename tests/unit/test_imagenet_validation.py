@@ -113,9 +113,7 @@ def test_calibration_images_are_spread_over_the_classes_and_never_scored(folder:
     assert not train & val and len(train | val) == 1000 * PER_CLASS
     for labels in (images.train.labels, images.val.labels):
         counts = np.bincount(labels, minlength=1000)
-        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, (
-            "each 50 classes have the same share"
-        )
+        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "spread evenly"
     few = replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
     batches = calibration_batches(TRIAL, few)
     assert sum(map(len, batches)) == 30 and batches[0].shape[1:] == (3, 224, 224)

@@ -197,9 +197,7 @@ def test_a_resnet_is_compiled_in_regions_or_as_a_whole() -> None:
 def test_the_head_of_a_vgg_is_a_region_of_its_own() -> None:
     compiled, losses = compiled_and_losses(build_model("vgg16", classes=10, head="head512").eval())
     assert losses[0] == losses[1]
-    assert len(compiled) == 4 and compiled[-1] == "whole", (
-        "two regions, a region for blocks, which a VGG lacks, and the whole"
-    )
+    assert len(compiled) == 4 and compiled[-1] == "whole", "two regions, one for blocks (unused), and the whole"
 
 
 @pytest.mark.parametrize(

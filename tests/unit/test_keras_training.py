@@ -102,20 +102,18 @@ def test_a_jax_program_is_compiled_once_and_then_read_from_the_disk(tmp_path: Pa
     needs("keras-jax")
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "LABKIT_CACHE": str(tmp_path / "cache")}
 
-    def cache_state(**settings: str) -> tuple[str, str, dict[str, int]]:
+    def state(**settings: str) -> tuple[str, str, dict[str, int]]:
         run_ = [sys.executable, "-c", KEPT]
         done_ = subprocess.run(run_, env=environment | settings, cwd=ROOT, capture_output=True, text=True, check=True)
         before, folder, counted = done_.stdout.strip().split("|")
         return before, folder, ast.literal_eval(counted)
 
-    (before, folder, first), (*_, again) = cache_state(), cache_state()
+    (before, folder, first), (*_, again) = state(), state()
     assert before == "None", "without keep_programs() nothing is kept"
     assert folder == str(tmp_path / "cache" / "xla")
     assert first["from the cache"] == 0 < first["compiled"]
     assert again["compiled"] == 0 < again["from the cache"]
-    assert cache_state(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[1] == str(tmp_path / "own"), (
-        "the user's choice stays"
-    )
+    assert state(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[1] == str(tmp_path / "own"), "the user's choice stays"
 
 
 ENGINES = cases("eager", "function", "xla", "compile")

@@ -52,7 +52,7 @@ def test_the_flop_of_a_forward_pass_are_twice_the_published_multiply_adds(name: 
 
 
 def test_the_counts_on_file_equal_those_of_pytorch() -> None:
-    assert _counts() == count_everything(), f"write {COUNTS.name} anew: see write_counts"
+    assert _counts() == count_everything(), f"write {COUNTS.name} again: see write_counts"
 
 
 def test_a_variant_that_is_not_on_file_is_counted_on_request() -> None:

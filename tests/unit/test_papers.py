@@ -58,10 +58,8 @@ def test_the_devices_of_a_paper_are_profiles_with_a_place_in_the_paper(paper: Pa
     for device in paper.devices:
         assert device.profile in profile_names()
         assert device.printed and device.where
-    for published in paper.tables:
-        assert published.columns_are == "precision" or set(published.columns) <= {
-            device.profile for device in paper.devices
-        }
+    for item in paper.tables:
+        assert item.columns_are == "precision" or set(item.columns) <= {device.profile for device in paper.devices}
 
 
 @pytest.mark.parametrize(("paper", "one"), TABLES)
@@ -144,9 +142,7 @@ def test_the_runs_of_the_p100_paper_are_as_in_its_table_2() -> None:
     }
     assert stored == given
     assert {run.samples for run in runs if run.framework == "NV-Caffe"} == {SAMPLES}
-    assert {run.batch_of_device for run in runs if run.model == "inception_bn"} == {64}, (
-        "per GPU of a node with four GPUs"
-    )
+    assert {run.batch_of_device for run in runs if run.model == "inception_bn"} == {64}, "per GPU of a node with four"
     (constant,) = [run for run in ALL["dell_p100"].runs if run.image_px == 256]
     assert [constant.batch, 256, f"{constant.epochs} epoch"] == rows["MXNet GoogleNet, 1-16 P100"]
 

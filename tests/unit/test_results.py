@@ -118,7 +118,7 @@ VALUES = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=6)
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(["baseline", "CUDA graph"]), st.integers(1, 4)), VALUES, min_size=1))
-def test_the_interval_contains_the_value_and_a_single_pass_has_no_interval(
+def test_the_interval_contains_the_value_and_one_pass_has_none(
     values: dict[tuple[str, int], list[float]],
 ) -> None:
     estimates = estimate(made(values), "images_per_s", by=["mode", "batch"])

@@ -75,9 +75,7 @@ def test_a_failing_trial_costs_only_itself(report: Path, tmp_path: Path, monkeyp
     outcome = run(listed_for([first, *between, last]), report)
     made = records(report)
     assert [record.key for record in made] == [item.key for item in (first, *between, last)]
-    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, (
-        "the trial's output goes to the log and is not taken for a result"
-    )
+    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, "output goes only to the log"
     for record in made:
         status, reason = FAULTS.get(record.as_trial.workload.removeprefix("tests.faulty."), ("ok", None))
         assert record.status == status, record
@@ -86,10 +84,7 @@ def test_a_failing_trial_costs_only_itself(report: Path, tmp_path: Path, monkeyp
     processes = set()
     for before, after in itertools.pairwise(made):
         processes.add(before.process.id)
-        if before.status in (
-            "ok",
-            "unsupported",
-        ):  # such a trial leaves nothing behind: its process goes on
+        if before.status in ("ok", "unsupported"):  # such trials leave nothing behind: the process goes on
             assert after.process.id == before.process.id
             assert after.process.position == before.process.position + 1
         else:
@@ -190,15 +185,11 @@ def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
 def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
     timing = tiny_profile().timing_at("smoke")
     planned = together_s(SOUND, expected_s(SOUND, timing, [], "smoke"))
-    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), (
-        "before any record the remaining time is the plan of two passes"
-    )
+    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), "at first, the plan of both passes"
     first = [record for record in records(twice.report) if record.pass_number == 1]
     expected = together_s(SOUND, expected_s(SOUND, timing, first, "smoke"))
     assert expected < planned
-    assert twice.left_s["pass 2/2"][0] == pytest.approx(expected), (
-        "the plan's error in the first pass is not carried over"
-    )
+    assert twice.left_s["pass 2/2"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:

@@ -175,9 +175,7 @@ def test_polling_takes_no_reading_in_a_gap() -> None:
     told = power(*((n / 10, 100.0) for n in range(11)), (1.9, 300.0), (3, 300.0), gaps=((1.0, 1.9),))
     assert told.polled(-0.5, 3.5) == Statistic(700 / 3, 100, 300, 3), "at 0.5 s, 2.5 s and 3.5 s, and not at 1.5 s"
     silent = power((0, 100), (3.5, 300), (4, 300))
-    assert silent.polled(0, 4) == Statistic(200, 100, 300, 2), (
-        "at 1 s the first reading still holds; at 2 s and 3 s none does"
-    )
+    assert silent.polled(0, 4) == Statistic(200, 100, 300, 2), "at 1 s the first still holds; at 2 s and 3 s none does"
 
 
 # ---- counters -------------------------------------------------------------------------------------------------------

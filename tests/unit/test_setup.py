@@ -194,7 +194,7 @@ def test_every_package_that_pyproject_names_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = [
         *project["dependencies"],
-        *(package for extra in project["optional-dependencies"].values() for package in extra),
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
     ]
     named += bootstrap.WORKER_NEEDS
     pinned = {

@@ -235,9 +235,7 @@ def test_the_job_of_a_report_is_followed_and_not_submitted_twice(slurm: Fake) ->
         ("scontrol", "!slurm_load_jobs error: Invalid job id specified", "Slurm has forgotten job 12"),
     ],
 )
-def test_an_obstacle_to_a_report_is_an_error_with_its_cause(
-    slurm: Fake, command: str, answer: str, message: str
-) -> None:
+def test_an_obstacle_to_a_report_is_an_error(slurm: Fake, command: str, answer: str, message: str) -> None:
     for earlier in slurm.folder.glob(f"{command}.*"):
         earlier.unlink()
     slurm.answers(command, answer)

@@ -95,9 +95,7 @@ def test_a_ratio_is_paired_by_pass():
 def test_a_pass_without_both_values_is_left_out():
     ratio = ratio_interval({1: 2.0, 2: 2.0, 7: 1e9}, {1: 1.0, 2: 1.0, 8: 1e-9})
     assert (ratio.point, ratio.n) == (pytest.approx(2.0), 2)
-    assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), (
-        "a value without its pair is not checked"
-    )
+    assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), "an unpaired value is not checked"
 
 
 @pytest.mark.parametrize(("top", "bottom"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])

@@ -147,9 +147,7 @@ def test_comparable_modes_are_the_baselines_cuda_graphs_that_another_device_shar
     assert set(alike["mode"]) == {"CUDA graph"} and set(alike["image_px"]) == {32}
     assert set(alike["profile"]) == {"h100", "h200"}
     alone = comparison.comparable(steps(part("h200", EAGER, GRAPH, COMPILE)), "h200")
-    assert set(alone["mode"]) == {"CUDA graph", "compiled + CUDA graph"}, (
-        "without another device all modes of the baseline are kept"
-    )
+    assert set(alone["mode"]) == {"CUDA graph", "compiled + CUDA graph"}, "without another device all are kept"
     assert len(comparison.comparable(steps(part("cpu", Trial(device="cpu"))), "cpu")) == len(PASSES)
 
 
@@ -312,9 +310,7 @@ def test_a_comparison_that_could_not_run_removes_the_former_page(
     monkeypatch.setattr(compare, "execute", stub("the notebook could not be run", write=False))
     assert compare.make_compare() == 1
     page = reports / "comparison" / "index.html"
-    assert not page.exists() or "baseline 'h100'" not in page.read_text(), (
-        "the old page must not stay under the new command"
-    )
+    assert not page.exists() or "baseline 'h100'" not in page.read_text(), "an old page under a new command"
 
 
 def test_the_page_and_its_files_of_numbers_are_of_the_same_host(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:

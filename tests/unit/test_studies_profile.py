@@ -81,9 +81,7 @@ def test_parts_add_up_to_the_timed_step_and_waiting_is_named_by_the_device() -> 
     parts = profile.parts(pd.DataFrame([run(waiting_share=0.08)]), kernels).set_index("part")["step_s"]
     assert parts.sum() == pytest.approx(0.01)
     assert parts["convolution"] == pytest.approx(0.6 * 0.9 * 0.01)
-    assert parts[profile.OTHER] == pytest.approx((0.2 * 0.9 + 0.02) * 0.01), (
-        "includes the time that is neither busy nor waiting"
-    )
+    assert parts[profile.OTHER] == pytest.approx((0.2 * 0.9 + 0.02) * 0.01), "plus time neither busy nor waiting"
     assert parts[profile.WAITING["cuda"]] == pytest.approx(0.0008)
     on_cpu = profile.parts(pd.DataFrame([run(device="cpu", waiting_share=0.1)]), kernels)
     assert profile.WAITING["cpu"] in on_cpu["part"].tolist()

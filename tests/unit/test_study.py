@@ -36,9 +36,7 @@ def test_trials_that_name_the_digits_carry_their_checksum_and_classes(planned: O
     assert own.data_checksum != digits.data_checksum and named == own
 
 
-def test_a_profile_of_a_gpu_has_both_devices_and_one_of_a_cpu_has_only_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     by_name = {hw: open_study("06_cpu_vs_gpu", hw=hw, mode="render", host=HOST) for hw in ("h200", "cpu")}
     assert {hw: lab.devices for hw, lab in by_name.items()} == {"h200": ("cuda", "cpu"), "cpu": ("cpu",)}
@@ -80,9 +78,7 @@ def test_the_nodes_are_those_of_the_job_when_measuring_and_the_recorded_when_ren
     for trial in (Trial(devices=2), Trial(devices=4, nodes=2)):
         store.append(blocks("03_multi_gpu", trial, 1, 100.0, host=recorded.id))
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
-    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, (
-        "a measurement now would have a single node"
-    )
+    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, "nodes of a new measurement"
     monkeypatch.setattr(study, "nodes_here", lambda: SlurmNodes(4))
     assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 4
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2

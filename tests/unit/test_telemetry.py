@@ -345,10 +345,10 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
     )
 
 
-def gaps(trial: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
+def gaps(sampled_trial: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
     """Return the start, end and reason of a source's only gap in each metric."""
     by_metric: dict[str, tuple[float, float, str]] = {}
-    for gap in trial.telemetry.gaps:
+    for gap in sampled_trial.telemetry.gaps:
         if gap.source == source:
             for metric in gap.metrics:
                 assert metric not in by_metric, "a failure makes a single gap per metric"
@@ -375,13 +375,11 @@ def test_a_reading_that_fails_for_a_while_is_a_gap_and_not_0(troubled: Sampled) 
 
 @pytest.mark.parametrize("source", ["gpu1", "gpu2"])
 def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Sampled, source: str) -> None:
-    lost_metrics = gaps(troubled, source)
-    assert {reason for _, _, reason in lost_metrics.values()} == {"GPU is lost"}
+    failed = gaps(troubled, source)
+    assert {reason for _, _, reason in failed.values()} == {"GPU is lost"}
     read = {metric for of, metric in troubled.recording.series if of == source}
-    assert (
-        {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(lost_metrics) <= read | {"memory_clock_hz"} | PCIE
-    )
-    start, end, _ = lost_metrics["power_w"]
+    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"} | PCIE
+    start, end, _ = failed["power_w"]
     assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "the GPU is opened again after at most about 1 s"
     assert troubled.recording.series[source, "power_w"].times_s[-1] > troubled.marks.blocks[0][0] + end
     chip = troubled.devices[int(source[-1])].chip
@@ -406,9 +404,7 @@ def test_a_counter_that_goes_back_is_replaced_by_the_trapezoid_and_named(trouble
 
 def test_a_sensor_that_stops_being_supported_has_a_gap_and_is_not_missing(troubled: Sampled) -> None:
     missing = troubled.telemetry.missing["gpu5"]
-    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", (
-        "the temperature could never be read"
-    )
+    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", "never readable"
     assert "temperature_c" not in troubled.metrics("gpu5")
     assert not {"sm_clock_hz", "memory_clock_hz"} & set(missing)
     failed = gaps(troubled, "gpu5")
@@ -632,9 +628,7 @@ def test_sensors_are_read_at_multiples_of_their_periods_from_any_start(period_s:
         assert channel.due_s - script.now_s == pytest.approx(-2e-5, abs=1e-6)
         script.now_s += 0.3 * period_s
         channel.sample(script.now, Report())
-        assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), (
-            "after a late reading the next is at a multiple again"
-        )
+        assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), "back at a multiple"
         script.now_s += 7.2 * period_s
         channel.sample(script.now, Report())
         assert 0.5 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s, "missed readings are not made up for"

@@ -467,9 +467,9 @@ def pieces(draw: st.DrawFn) -> list[Event]:
 @given(pieces())
 def test_times_of_any_trace_are_consistent(events: list[Event]) -> None:
     trace = said(*events)
-    kernels_s = sum(item.ended_s - item.began_s for item in events if item.kind == "kernel")
+    kernels_s = sum(row.ended_s - row.began_s for row in events if row.kind == "kernel")
     assert trace.kernel_s == pytest.approx(kernels_s)
-    assert sum(total.count for total in trace.kernels.values()) == sum(item.kind == "kernel" for item in events)
+    assert sum(total.count for total in trace.kernels.values()) == sum(row.kind == "kernel" for row in events)
     assert sum(total.seconds for total in trace.algorithms.values()) == pytest.approx(
         trace.kernels["convolution"].seconds if "convolution" in trace.kernels else 0
     )
@@ -484,9 +484,7 @@ def test_times_of_any_trace_are_consistent(events: list[Event]) -> None:
     assert trace.edge_gap_s is not None and trace.edge_gap_s >= 0
     gaps_s = trace.launch_gap_s + trace.queue_gap_s + trace.edge_gap_s
     assert trace.active_s + gaps_s == pytest.approx(trace.elapsed_s)
-    assert sum(item.bytes for item in trace.copies.values()) == sum(
-        item.bytes for item in events if item.kind == "copy"
-    )
+    assert sum(row.bytes for row in trace.copies.values()) == sum(row.bytes for row in events if row.kind == "copy")
     assert Traced.model_validate_json(trace.model_dump_json()) == trace
 
 
@@ -497,10 +495,8 @@ def test_the_sum_of_the_pieces_of_a_trace_equals_the_whole(events: list[Event]) 
     whole = said(*events)
     analysis = Analysis()
     for first in (0.0, 100.0):
-        kept = [item for item in events if first <= item.began_s < first + 50]
-        analysis.add(
-            columns([replace(item, began_s=item.began_s + 7, ended_s=item.ended_s + 7) for item in kept]), steps=1
-        )
+        kept = [row for row in events if first <= row.began_s < first + 50]
+        analysis.add(columns([replace(row, began_s=row.began_s + 7, ended_s=row.ended_s + 7) for row in kept]), steps=1)
     parts = analysis.traced()
     assert parts.steps == whole.steps == 2
     assert parts.kernels.keys() == whole.kernels.keys()
@@ -508,8 +504,8 @@ def test_the_sum_of_the_pieces_of_a_trace_equals_the_whole(events: list[Event]) 
         assert (parts.kernels[kind].seconds, parts.kernels[kind].count) == (pytest.approx(total.seconds), total.count)
     for name in ("busy_s", "active_s", "overlapping_s", "copy_s", "copy_beside_kernel_s", "exchange_s"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name)), name
-    assert parts.copies == {key: replace_seconds(parts.copies[key].seconds, item) for key, item in whole.copies.items()}
-    assert parts.elapsed_s == pytest.approx(sum(item.elapsed_s for item in parts.pieces))
+    assert parts.copies == {key: replace_seconds(parts.copies[key].seconds, row) for key, row in whole.copies.items()}
+    assert parts.elapsed_s == pytest.approx(sum(row.elapsed_s for row in parts.pieces))
     assert parts.elapsed_s < whole.elapsed_s
     # The time before a piece's first kernel is no queue gap, but within a whole trace a part of it is a queue gap.
     assert parts.queue_gap_s is not None
@@ -576,11 +572,7 @@ def test_a_real_trace_of_a_small_network_is_consistent(tmp_path: Path) -> None:
     assert "other" not in trace.kernels
     by_pytorch = {item.key: (item.self_cpu_time_total * 1e-6, item.count) for item in tracer.key_averages()}
     for item in trace.longest:
-        if item.kind not in (
-            "optimiser",
-            "element_wise",
-            "layout",
-        ):  # their operators belong to several classes
+        if item.kind not in ("optimiser", "element_wise", "layout"):  # their operators are of several classes
             assert (item.seconds, item.count) == (
                 pytest.approx(by_pytorch[item.name][0], abs=1e-6),
                 by_pytorch[item.name][1],

@@ -201,11 +201,9 @@ def test_scores_survive_a_record_and_damaged_scores_are_refused() -> None:
 def test_scores_of_blocks_give_accuracies(digits: DataSet) -> None:
     from labkit.results.from_result import value_of
 
-    record = blocks("08", TRAINED, 1, 100.0)
-    assert isinstance(record.result, Blocks) and value_of(record, "top1") is None
-    with_scores = record.model_copy(
-        update={"result": record.result.model_copy(update={"scored": scored([True, False])})}
-    )
+    item = blocks("08", TRAINED, 1, 100.0)
+    assert isinstance(item.result, Blocks) and value_of(item, "top1") is None
+    with_scores = item.model_copy(update={"result": item.result.model_copy(update={"scored": scored([True, False])})})
     assert value_of(with_scores, "top1") == 0.5 and value_of(with_scores, "top5") == 1
 
 
@@ -229,9 +227,7 @@ def test_with_fewer_than_five_classes_every_image_is_a_top5_hit() -> None:
     assert top1.tolist() == [False, True] and top5.all()
 
 
-def test_an_extended_validation_split_begins_with_that_of_the_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extended_validation_split_begins_with_the_sets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     data = open_data("synthetic32", train_images=200, val_images=100)
     longer = scoring_split(data, 300)

@@ -38,9 +38,7 @@ def test_each_pass_of_a_training_run_has_its_own_seed(report: Path) -> None:
     made = sorted(records(report), key=lambda record: record.pass_number)
     trained = [(record.epochs.seed, record.facts["seed_of_build"]) for record in made if record.epochs]
     assert trained == [(5, 5), (6, 6)]
-    assert [record.facts["seed_of_build"] for record in made if not record.epochs] == [5, 5], (
-        "timed blocks use the trial's seed"
-    )
+    assert [record.facts["seed_of_build"] for record in made if not record.epochs] == [5, 5], "the trial's seed"
     assert {record.trial["seed"] for record in made} == {5}, "the record keeps the seed of the trial"
     assert len({record.key for record in made}) == 2
 
@@ -108,7 +106,5 @@ def test_the_records_of_a_training_run_are_read_back_unchanged(report: Path) -> 
         assert None not in losses and losses[1] < losses[0]  # type: ignore[operator]
         assert all(epoch.val_images == 60 and epoch.top1 <= epoch.top5 for epoch in item.epochs)
         assert item.epochs[0].learning_rate > item.epochs[1].learning_rate > 0
-    assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, (
-        "another seed gives other weights and another order"
-    )
+    assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "of another seed"
     assert all(item.facts["train_images"] == 94 for item in made)

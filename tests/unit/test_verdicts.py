@@ -316,9 +316,7 @@ def of_shape(name: str, verdict: str) -> Finding:
 
 
 def test_every_shape_of_the_schema_is_tested() -> None:
-    shapes = {test["shape"] for test, _ in SHAPES.values()} | {
-        "alike"
-    }  # tested below, because `alike` needs two profiles
+    shapes = {test["shape"] for test, _ in SHAPES.values()} | {"alike"}  # tested below, since it needs two profiles
     assert shapes == set(claims._NEEDED)
     trends = {test["trend"] for test, _ in SHAPES.values() if "trend" in test}
     assert trends == {"rises", "falls", "constant", "diminishing", "peaks"}
@@ -465,9 +463,7 @@ def test_only_the_same_host_and_study_of_a_profile_share_passes(
     ends = independent.confidence_interval(0.95)
     back = math.exp if form is rooms.ratio else float
     assert (effect.low, effect.high) == pytest.approx((back(ends.low), back(ends.high)))
-    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), (
-        "an unpaired interval cannot exclude equality"
-    )
+    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), "unpaired intervals include equality"
 
 
 def test_the_gain_of_a_step_is_per_unit_of_the_field() -> None:
@@ -826,11 +822,7 @@ def two_profiles(here: Data, there: Data) -> tuple[Results, Results]:
     [
         ({R50: near(200), V16: near(300)}, {R50: near(100), V16: near(100)}, YES),
         ({R50: near(50), V16: near(30)}, {R50: near(100), V16: near(100)}, YES),
-        (
-            {R50: near(100), V16: near(100)},
-            {R50: near(100), V16: near(100)},
-            YES,
-        ),  # alike: neither model shows a difference
+        ({R50: near(100), V16: near(100)}, {R50: near(100), V16: near(100)}, YES),  # alike: no model differs
         ({R50: near(200), V16: near(50)}, {R50: near(100), V16: near(100)}, NO),
         ({R50: near(200), V16: near(100)}, {R50: near(100), V16: near(100)}, OPEN),
         ({R50: near(200), V16: wide(50)}, {R50: near(100), V16: near(100)}, OPEN),
@@ -1127,11 +1119,7 @@ def test_hosts_are_never_pooled() -> None:
     write("h200", *of_plan({B64: even(100), B256: near(200)}, host=HOST))
     write("h200", *of_plan({B64: even(100), B256: near(120)}, host=OTHER_HOST, started_at="2026-02-01T00:00:00+00:00"))
     claim = a_claim(a_test(shape="ratio", at_least=1.5, **OVER_64))
-    for here, verdict in (
-        (HOST, YES),
-        (OTHER_HOST, NO),
-        (None, NO),
-    ):  # without either host, the newest complete host is used
+    for here, verdict in ((HOST, YES), (OTHER_HOST, NO), (None, NO)):  # None: the newest complete host is used
         finding = judge(a_paper(claim), claim, evidence_of_reports("h200", here))
         case = only_case(finding)
         assert finding.verdict == verdict

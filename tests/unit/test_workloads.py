@@ -221,6 +221,4 @@ def test_an_unknown_workload_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(UserError, match=r"unknown workload 'trian'; valid: train, .*matmul"):
         build_workload(replace(TRAIN, workload="trian"), None)
 
-    assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, (
-        "a workload may be a user's module"
-    )
+    assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, "a user's module"
