@@ -52,7 +52,7 @@ def test_pages_with_and_without_records_are_opened(site: Site, pages: list[Path]
     assert not list(site.folder.glob(f"{UNRECORDED}/records/*/*.jsonl*"))
 
 
-def test_no_page_has_a_structural_problem_on_a_phone(browser: Browser, pages: list[Path]) -> None:
+def test_no_page_has_a_problem_on_a_phone(browser: Browser, pages: list[Path]) -> None:
     with window(browser, PHONE) as context:
         none_found(pages, lambda page: problems_on_screen(context, page, rules="structure"))
 

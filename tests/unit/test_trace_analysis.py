@@ -507,7 +507,7 @@ def test_the_sum_of_the_pieces_of_a_trace_equals_the_whole(events: list[Event]) 
     assert parts.copies == {key: replace_seconds(parts.copies[key].seconds, row) for key, row in whole.copies.items()}
     assert parts.elapsed_s == pytest.approx(sum(row.elapsed_s for row in parts.pieces))
     assert parts.elapsed_s < whole.elapsed_s
-    # The time before a piece's first kernel is no queue gap, but within a whole trace a part of it is a queue gap.
+    # The time before a piece's first kernel is an edge gap, but within a whole trace a part of it is a queue gap.
     assert parts.queue_gap_s is not None
     assert whole.queue_gap_s is not None
     assert whole.queue_gap_s - 2 * STEP_S <= parts.queue_gap_s <= whole.queue_gap_s + 1e-9

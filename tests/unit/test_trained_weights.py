@@ -53,7 +53,7 @@ def digits(shared_cache: Path) -> DataSet:
 def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the weights of a ResNet-18 after three epochs of digits, trained with the baseline loop.
 
-    After fewer epochs many logits are so close that INT8 changes the answers, though not the accuracy.
+    After fewer epochs many images lie so close to a decision boundary that INT8 changes answers, though not for worse.
     """
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +70,7 @@ def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_weights_are_trained_once_with_facts_about_the_training(here: Path, digits: DataSet) -> None:
-    network = _weights.make_network(TRAINED, digits)  # without the patch a CPU does not train
+    network = _weights.make_network(TRAINED, digits)  # from the file: a CPU does not train
     assert network.weights is not None
     facts = network.weights.facts
     assert facts["epochs"] == 3 and facts["learning_rate"] == 0.02 and facts["took_s"] > 0
