@@ -1,4 +1,4 @@
-"""What a page must stand up to in a browser. Each check gives the problems that it found, one readable line each."""
+"""Checks of a page in a browser. Each check returns the problems that it finds, one readable line per problem."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ARGUMENTS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
-LONGEST_TABLE = 6  # rows of a folded table that axe-core reads: they are alike, and it takes long over each cell
+LONGEST_TABLE = 6  # rows of a folded table that axe-core reads: rows are alike, and each cell takes long
 
-# Each script below is run with these names before it.
+# `run` puts these definitions before each script below.
 _HELPERS = """
 const brief = element => {
   const tag = element.cloneNode(false).outerHTML.replace(/<\\/[^>]*>$/, '').replace(/data:[^"]{40,}/g, 'data:…');
@@ -66,7 +66,7 @@ for (const table of document.querySelectorAll('details table'))
   for (const row of [...table.rows].slice({LONGEST_TABLE})) row.remove();
 """
 
-# What is wanted is what a reader sees of the main content on the screen; code that is folded away may stay so.
+# Only the main content that is visible on the screen must be printed. Folded code may stay folded.
 _BLOCKS = "main :is(h1, h2, h3, h4, p, li, dt, dd, table, caption, th, td, figure, figcaption, img, pre, svg)"
 _MARK_BLOCKS = f"""
 window.lkBlocks = [...document.querySelectorAll('{_BLOCKS}')]
@@ -123,7 +123,7 @@ _FOCUS_IN_MAIN = "return document.querySelector('main')?.contains(document.activ
 
 
 def why_not() -> str | None:
-    """Why pages can't be opened here, and what to install; None when they can."""
+    """Return why this machine cannot open pages and what to install, or None if it can."""
     missing = [name for name in ("playwright", "axe-playwright-python") if find_spec(name.replace("-", "_")) is None]
     if missing:
         return f"needs {' and '.join(missing)} to open pages in a browser: run `make setup`"
@@ -136,7 +136,7 @@ def why_not() -> str | None:
 
 
 def chromium() -> str | None:
-    """Where Chromium lies: LABKIT_CHROMIUM, or the first of the usual names on the path."""
+    """Return the path of Chromium: LABKIT_CHROMIUM, or the first of the usual names on PATH. None without Chromium."""
     own = os.environ.get("LABKIT_CHROMIUM")
     names = [own] if own else ["chromium", "chromium-browser", "google-chrome"]
     return next((path for name in names if (path := shutil.which(name))), None)
@@ -144,7 +144,7 @@ def chromium() -> str | None:
 
 @cache
 def axe() -> str:
-    """axe-core's source, as the package bundles it."""
+    """Return the JavaScript source of axe-core that the package bundles."""
     import axe_playwright_python
 
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -154,14 +154,14 @@ def axe() -> str:
 def window(
     browser: Browser, size: tuple[int, int] = (1280, 900), scheme: str = "light", *, scripts: bool = True
 ) -> Iterator[BrowserContext]:
-    """A browser window of its own, without a network: a page that asks for something outside never gets it."""
+    """Open a new, offline browser window: no request of a page to the network succeeds."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",
         java_script_enabled=scripts,
         offline=True,
     )
-    context.set_default_timeout(120_000)  # a busy machine is no fault of a page's
+    context.set_default_timeout(120_000)  # a busy machine must not fail a page
     try:
         yield context
     finally:
@@ -170,9 +170,9 @@ def window(
 
 @contextmanager
 def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str]]]:
-    """The page, and what it asked for beyond itself or complained about, which goes on filling while it is open.
+    """Open a page and yield it with a list of its external requests and complaints, which grows while it is open.
 
-    All pages of a window open in one tab, one after the other, which takes half the time of a tab for each.
+    All pages of a window open in the same tab, one after the other. A tab for each page would take twice the time.
     """
     page = context.pages[0] if context.pages else context.new_page()
     problems = list[str]()
@@ -206,9 +206,9 @@ def opened(context: BrowserContext, path: Path) -> Iterator[tuple[Page, list[str
 
 
 def problems_on_screen(context: BrowserContext, path: Path, *, rules: Rules = "all") -> list[str]:
-    """Everything that is wrong with a page in this window, as it opens and with all that is folded away unfolded.
+    """Return all problems of a page in this window, both as it opens and with every fold open.
 
-    `rules` of axe-core are left out that another window has checked: it spends most of its time on colours.
+    `rules` selects the rules of axe-core, to skip those checked in another window: colours take most of its time.
     """
     with opened(context, path) as (page, heard):
         found = sticking_out(page) + run(page, _EMPTY_PICTURES) + skip_link_fails(page)
@@ -220,7 +220,7 @@ def problems_on_screen(context: BrowserContext, path: Path, *, rules: Rules = "a
 
 
 def run(page: Page, script: str) -> Any:
-    """What a script in the page returns. The page's own policy forbids it scripts, and does not concern the tests'."""
+    """Run a script in the page and return its value. The page's policy, which forbids scripts, does not apply here."""
     return page.evaluate(f"() => {{ {_HELPERS} {script} }}")
 
 
@@ -229,12 +229,12 @@ def unfold(page: Page) -> None:
 
 
 def sticking_out(page: Page) -> list[str]:
-    """That the page as a whole scrolls sideways."""
+    """Return a problem if the page as a whole scrolls sideways."""
     return run(page, _STICKING_OUT)
 
 
 def inaccessible(page: Page, rules: Rules = "all") -> list[str]:
-    """What axe-core calls serious or critical."""
+    """Return the problems that axe-core rates serious or critical."""
     page.evaluate(axe())
     options: dict[str, Any] = {"preload": False, "resultTypes": ["violations"]}
     if rules == "colours":
@@ -257,7 +257,7 @@ def too_large(path: Path) -> list[str]:
 
 
 def problems_of_keyboard(context: BrowserContext, path: Path) -> list[str]:
-    """What a keyboard can't reach, show or leave; Enter unfolds, and arrows go through radio buttons."""
+    """Return what a keyboard cannot reach, mark or leave. Enter opens folds; arrow keys step through radio buttons."""
     with opened(context, path) as (page, heard):
         stop = _pressed(page, "Tab")
         problems, last = _not_to_main(stop), ""
@@ -267,9 +267,8 @@ def problems_of_keyboard(context: BrowserContext, path: Path) -> list[str]:
                 page.keyboard.press("Enter")
                 if not run(page, "return document.activeElement.parentElement.open"):
                     problems.append(f"Enter does not unfold {stop['brief']}")
-            if stop[
-                "choice"
-            ]:  # one stop for all buttons of a name; after the last one the arrow chooses the first again
+            # Radio buttons of a name share one Tab stop. After the last of them the arrow selects the first again.
+            if stop["choice"]:
                 while (button := _pressed(page, "ArrowDown")) is not None and not button["again"]:
                     problems += _problems_of_stop(button)
             last, stop = stop["brief"], _pressed(page, "Tab")
@@ -295,9 +294,9 @@ def _problems_of_stop(stop: dict[str, Any]) -> list[str]:
 
 
 def skip_link_fails(page: Page) -> list[str]:
-    """That Tab and Enter, the first keys on a page, do not lead into the main content."""
+    """Return a problem if Tab and Enter, as the first keys on a page, do not move the focus into the main content."""
     if astray := _not_to_main(_pressed(page, "Tab")):
-        return astray  # Enter might lead to another page
+        return astray  # Enter might open another page
     page.keyboard.press("Enter")
     if not run(page, _FOCUS_IN_MAIN):
         page.keyboard.press("Tab")
@@ -314,7 +313,7 @@ def _where(page: Page) -> dict[str, Any] | None:
 
 
 def problems_on_paper(context: BrowserContext, path: Path) -> list[str]:
-    """What printing loses: content that is not printed, is wider than the page or is cut off by a box that scrolls."""
+    """Return what printing loses: content not printed, wider than the page, or cut off by a scrolling box."""
     with opened(context, path) as (page, heard):
         page.set_viewport_size({"width": PAPER[0], "height": PAPER[1]})
         if not run(page, _MARK_BLOCKS):
@@ -328,19 +327,19 @@ def problems_on_paper(context: BrowserContext, path: Path) -> list[str]:
 
 
 def printed(context: BrowserContext, path: Path) -> bytes:
-    """The page as Chromium prints it to a PDF, which is the same each time but for its dates."""
+    """Return the page as a PDF printed by Chromium, without the dates, which alone differ between prints."""
     with opened(context, path) as (page, _):
         return re.sub(rb"/(CreationDate|ModDate) \([^)]*\)", b"", page.pdf(prefer_css_page_size=True))
 
 
 def text_of(context: BrowserContext, path: Path) -> str:
-    """What a reader can read of the main content."""
+    """Return the visible text of the main content."""
     with opened(context, path) as (page, _):
         return page.inner_text("main")
 
 
 def listed(problems: dict[str, list[str]], most: int = 12) -> str:
-    """All problems, page by page."""
+    """Return all problems as text, page by page, with at most `most` lines per page."""
     lines = [f"{sum(map(len, problems.values()))} problems on {len(problems)} pages"]
     for page, found in problems.items():
         lines += [page, *(f"  - {problem}" for problem in found[:most])]

@@ -1,4 +1,4 @@
-"""A browser, and the pages of a rendered site that it opens."""
+"""Fixtures: a browser, and the pages of a rendered site that the tests open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-# Not for the session: Playwright keeps an event loop running, and other tests start loops of their own.
+# The scope is not the session: Playwright keeps an event loop running, and other tests start their own loops.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if reason := why_not():
@@ -30,5 +30,5 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pages(site: Site) -> list[Path]:
-    """Those that are opened."""
+    """Return the pages of the site that the tests open."""
     return site.pages("comparison", "cpu", "h200", UNRECORDED)

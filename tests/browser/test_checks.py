@@ -1,4 +1,4 @@
-"""The checks themselves: each fault that a page could have is found, and a page without any passes."""
+"""Tests of the checks: they find each fault that a page can have, and pass a page without faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STYLE = """
 """
 Check = Callable[..., list[str]]
 
-pytestmark = pytest.mark.slow  # they change with `checks.py` only
+pytestmark = pytest.mark.slow  # their result depends on `checks.py` only
 
 
 @pytest.fixture
@@ -68,13 +68,11 @@ def problems(browser: Browser, check: Check, path: Path, size: tuple[int, int] =
     [checks.problems_on_screen, checks.problems_of_keyboard, checks.problems_on_paper],
     ids=lambda check: check.__name__,
 )
-def test_nothing_is_found_on_a_good_page(
-    browser: Browser, page: Callable[..., Path], check: Check, policy: bool
-) -> None:
+def test_a_good_page_has_no_problems(browser: Browser, page: Callable[..., Path], check: Check, policy: bool) -> None:
     assert problems(browser, check, page(policy=policy)) == []
 
 
-# What a page does wrong, and a word of the line that says so. All stand on one page, because opening one takes time.
+# Each entry is a fault and a part of its problem line. Faults share a page, because opening a page takes time.
 LOUD = [
     ('<img src="http://picture.invalid/a.png" alt="a">', "asks for http://picture.invalid/a.png"),
     ('<img src="http://picture.invalid/b.png" alt="b">', "a request failed"),
@@ -102,7 +100,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize(("faults", "policy"), [(LOUD, False), (UNUSABLE, True)], ids=["loud", "unusable"])
-def test_whatever_a_page_loads_complains_of_or_makes_unusable_is_found(
+def test_each_fault_on_screen_is_found(
     browser: Browser, page: Callable[..., Path], faults: list[tuple[str, str]], policy: bool
 ) -> None:
     path = page(GOOD.replace("</main>", "".join(fault for fault, _ in faults) + "</main>"), policy=policy)
@@ -111,7 +109,7 @@ def test_whatever_a_page_loads_complains_of_or_makes_unusable_is_found(
     assert not missed, listed({"found": found})
 
 
-def test_one_page_does_not_answer_for_another_in_the_same_window(browser: Browser, page: Callable[..., Path]) -> None:
+def test_problems_do_not_carry_over_to_the_next_page_of_a_window(browser: Browser, page: Callable[..., Path]) -> None:
     with window(browser) as context:
         for check in (checks.problems_on_screen, checks.problems_of_keyboard, checks.problems_on_paper):
             path = page(LOUD[4][0] + NO_OUTLINE, policy=False)
@@ -150,7 +148,7 @@ CYCLE = """<script>document.querySelector('main a').onkeydown = event => {
         (GOOD.replace("<summary>", "<summary onclick='return false'>"), "", "Enter does not unfold <summary"),
     ],
 )
-def test_what_a_keyboard_can_not_do_is_found(
+def test_each_keyboard_fault_is_found(
     browser: Browser, page: Callable[..., Path], body: str, head: str, said: str
 ) -> None:
     found = problems(browser, checks.problems_of_keyboard, page(body, head, policy=False))
@@ -181,7 +179,7 @@ def test_a_skip_link_that_leads_nowhere_is_found(browser: Browser, page: Callabl
         ),
     ],
 )
-def test_what_paper_would_lose_is_found(
+def test_content_lost_in_print_is_found(
     browser: Browser, page: Callable[..., Path], fault: str, style: str, said: str
 ) -> None:
     path = page(GOOD.replace("</main>", f"{fault}</main>"), f"<style>@media print {{ {style} }}</style>")
@@ -212,12 +210,12 @@ def test_a_page_of_more_than_two_megabytes_is_found(page: Callable[..., Path]) -
 
 
 def test_problems_are_listed_page_by_page() -> None:
-    said = listed({"h200/index.html": ["one", "two"], "cpu/index.html": ["n"] * 14})
-    assert said.splitlines()[:4] == ["16 problems on 2 pages", "h200/index.html", "  - one", "  - two"]
-    assert said.endswith("  - and 2 more")
+    text = listed({"h200/index.html": ["one", "two"], "cpu/index.html": ["n"] * 14})
+    assert text.splitlines()[:4] == ["16 problems on 2 pages", "h200/index.html", "  - one", "  - two"]
+    assert text.endswith("  - and 2 more")
 
 
-def test_what_to_install_is_said_where_there_is_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_the_reason_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "find_spec", lambda _: object())
     monkeypatch.setenv("LABKIT_CHROMIUM", "/nowhere/chromium")
     assert "apt-get install chromium" in (checks.why_not() or "")

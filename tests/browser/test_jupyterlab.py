@@ -1,4 +1,4 @@
-"""A person in JupyterLab opens recorded results, changes a line, and sees the figure change."""
+"""Tests of a notebook in JupyterLab: a reader opens recorded results, edits a line, and sees the figure change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 NOTEBOOK = "05_inference.ipynb"
 TOKEN = "of-this-test"
 PATIENCE_MS = 240_000
-# `page.evaluate` gets these before its script.
+# These definitions stand before each script of `page.evaluate`.
 HELPERS = """
 const panel = window.jupyterapp.shell.currentWidget;
 const cells = panel.content.widgets;
@@ -36,7 +36,7 @@ const tagged = tag => cells.findIndex(cell => (cell.model.getMetadata('tags') ||
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A JupyterLab on a folder that holds the notebook, with the recorded H200 chosen as its reader would."""
+    """Start JupyterLab on a folder with the notebook, whose `hw` is set to h200, and yield the notebook's address."""
     folder = tmp_path_factory.mktemp("lab")
     text = (ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8")
     (folder / NOTEBOOK).write_text(text.replace('hw = \\"\\"', 'hw = \\"h200\\"'), encoding="utf-8")
@@ -72,7 +72,7 @@ def wait_for_server(url: str, server: subprocess.Popen[bytes], log: Path) -> Non
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The notebook, opened and run from top to bottom."""
+    """Open the notebook, start running all its cells, and yield the page."""
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
@@ -84,7 +84,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 
 def outputs(page: Page, tag: str) -> list[dict[str, Any]]:
-    """What the cell with a tag shows, once it has run."""
+    """Wait until the cell with a tag has run and return its outputs."""
     place = page.evaluate(f"tag => {{ {HELPERS} return tagged(tag); }}", tag)
     page.wait_for_function(
         f"place => {{ {HELPERS} const cell = cells[place]; "
@@ -98,7 +98,7 @@ def outputs(page: Page, tag: str) -> list[dict[str, Any]]:
 
 
 def edit(page: Page, place: int, source: str) -> None:
-    """Put the keyboard into a cell and replace what stands there."""
+    """Focus a cell and replace its source."""
     page.evaluate(
         f"place => {{ {HELPERS} panel.content.activeCellIndex = place; panel.content.mode = 'edit'; "
         "return panel.content.scrollToItem(place); }",
@@ -129,7 +129,7 @@ def test_a_changed_query_changes_the_figure(page: Page) -> None:
 
 
 def test_the_tab_key_offers_the_helpers(page: Page) -> None:
-    # A busy kernel completes nothing.
+    # A busy kernel offers no completions.
     page.wait_for_function(
         f"() => {{ {HELPERS} const code = cells.filter(cell => cell.model.type === 'code'); "
         "return code.at(-1).model.executionCount !== null && panel.sessionContext.session.kernel.status === 'idle'; }"
@@ -138,7 +138,7 @@ def test_the_tab_key_offers_the_helpers(page: Page) -> None:
     place = page.evaluate(f"() => {{ {HELPERS} return panel.content.activeCellIndex; }}")
     edit(page, place, "labkit.")
     names = page.locator(".jp-Completer-list .jp-Completer-match")
-    while not names.count():  # JupyterLab waits a second for the kernel, which may be too short on a busy machine
+    while not names.count():  # JupyterLab waits only 1 s for the kernel, which may be too short on a busy machine
         page.keyboard.press("Tab")
         page.wait_for_timeout(3_000)
     offered = set(names.all_inner_texts())

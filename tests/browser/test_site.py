@@ -1,4 +1,4 @@
-"""A whole report in a browser, as a reader gets it: on a phone and a desk, light and dark, by keyboard, on paper."""
+"""Tests of a whole report in a browser: on phone and desktop, light and dark, by keyboard, and on paper."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PHONE, DESK = (360, 800), (1280, 900)
 
 @pytest.fixture
 def kinds(pages: list[Path]) -> list[Path]:
-    """A page of each kind: what differs between pages of a kind does not matter to a test."""
+    """Return a page of each kind. Pages of the same kind differ in nothing that the tests check."""
     names = ("index.html", "01_training.html", "claims.html", "fingerprint.html")
     return [page for page in pages if page.parent.name in ("h200", "comparison") and page.name in names]
 
 
 def none_found(pages: list[Path], check: Callable[[Path], list[str]]) -> None:
-    """Check every page before failing, so that one run tells everything."""
+    """Check every page, then fail with the problems of all pages."""
     assert pages
     problems = {f"{page.parent.name}/{page.name}": found for page in pages if (found := check(page))}
     if problems:
@@ -53,13 +53,15 @@ def test_pages_with_and_without_records_are_opened(site: Site, pages: list[Path]
     assert not list(site.folder.glob(f"{UNRECORDED}/records/*/*.jsonl*"))
 
 
-def test_every_page_loads_nothing_complains_of_nothing_and_fits_a_phone(browser: Browser, pages: list[Path]) -> None:
+def test_no_page_has_a_problem_on_a_phone(browser: Browser, pages: list[Path]) -> None:
     with window(browser, PHONE) as context:
         none_found(pages, lambda page: problems_on_screen(context, page, rules="structure"))
 
 
 @pytest.mark.parametrize(("scheme", "rules"), [("light", "all"), ("dark", "colours")], ids=["light", "dark"])
-def test_a_page_can_be_used_by_everyone(browser: Browser, kinds: list[Path], scheme: str, rules: Rules) -> None:
+def test_no_kind_of_page_has_a_problem_on_a_desktop_in_light_or_dark(
+    browser: Browser, kinds: list[Path], scheme: str, rules: Rules
+) -> None:
     with window(browser, DESK, scheme) as context:
         none_found(kinds, lambda page: problems_on_screen(context, page, rules=rules))
 
@@ -68,13 +70,13 @@ def test_every_page_is_small(pages: list[Path]) -> None:
     none_found(pages, too_large)
 
 
-def test_a_keyboard_reaches_everything_and_shows_where_it_is(browser: Browser, kinds: list[Path]) -> None:
+def test_a_keyboard_reaches_everything_with_a_visible_focus(browser: Browser, kinds: list[Path]) -> None:
     operated = [page for page in kinds if page.name in ("index.html", "claims.html")]
     with window(browser, DESK) as context:
         none_found(operated, lambda page: problems_of_keyboard(context, page))
 
 
-def test_paper_gets_the_whole_of_every_page(browser: Browser, pages: list[Path]) -> None:
+def test_every_page_prints_completely(browser: Browser, pages: list[Path]) -> None:
     with window(browser) as context:
         none_found(pages, lambda page: problems_on_paper(context, page))
 
@@ -89,7 +91,7 @@ def test_a_dark_screen_prints_the_same_as_a_light_one(browser: Browser, kinds: l
         )
 
 
-def test_without_javascript_every_page_says_the_same(browser: Browser, kinds: list[Path]) -> None:
+def test_every_page_has_the_same_text_without_javascript(browser: Browser, kinds: list[Path]) -> None:
     with window(browser) as scripted, window(browser, scripts=False) as without:
         none_found(
             kinds,

@@ -1,4 +1,4 @@
-"""What the tests of this folder need: to be asked for, root, and Debian's packages."""
+"""Fixtures of the cluster tests, which need LABKIT_CLUSTER=1, root and Debian's packages."""
 
 from __future__ import annotations
 

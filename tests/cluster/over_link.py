@@ -1,10 +1,10 @@
 """A training over two linked hosts that sends many gradients, while the link's rate changes with each block.
 
-`python -m tests.cluster.over_link REPORT COMMAND` measures it on the first host. COMMAND, a JSON list, stands before
-what is started on the second.
+`python -m tests.cluster.over_link REPORT COMMAND` measures the training on the first host. COMMAND, a JSON list, is the
+prefix of each command for the second host.
 
-The network looks a few words up in large tables. Of its 60 million parameters a step reads some thousands, but
-DistributedDataParallel sends the gradients of all.
+The network looks up a few words in large tables. A step reads some thousands of its 60 million parameters, but
+DistributedDataParallel sends the gradients of all parameters.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ TABLES, WORDS, FEATURES, CLASSES = 6, 10_000, 1_000, 46
 
 
 def shaper(rate_bits_per_s: float) -> tuple[str, ...]:
-    """The arguments of `tc qdisc` that hold back what an interface sends."""
+    """Return the arguments of `tc qdisc` that limit the rate at which an interface sends."""
     return ("root", "tbf", "rate", f"{rate_bits_per_s:.0f}bit", "burst", "1mb", "latency", "50ms")
 
 
 class Tables(nn.Module):
-    """Logits of batches of words: the sum of what each table says of them."""
+    """A network that sums each table's embeddings of a batch of words and returns logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class Tables(nn.Module):
 
 
 class OverLink:
-    """`read_loss` is called between blocks by each rank, and is not timed: each shapes what it sends in the next.
+    """A training workload that changes its link's rate: each rank calls `read_loss`, untimed, between blocks.
 
-    `rates_bits_per_s` and `sent_bytes` of the facts have one number a call: the rate of the block to come, and the
-    bytes so far, with the headers of every packet.
+    Each call appends a number to two facts. `rates_bits_per_s` holds the rate of the next block. `sent_bytes` holds
+    the bytes sent so far, including packet headers.
     """
 
     flop_per_step: int | None = None
@@ -73,7 +73,7 @@ class OverLink:
         self.facts: dict[str, Any] = {"gradient_bytes": gradients, "rates_bits_per_s": [], "sent_bytes": []}
 
     def check(self) -> None:
-        """After a step on words that differ all ranks have the same weights."""
+        """Take a step on different words per rank, and check that all ranks then have the same weights."""
         self.step()
         check_same_everywhere(list(self._network.parameters()), self._team)
 
@@ -85,15 +85,15 @@ class OverLink:
 
     def read_loss(self) -> float | None:
         interface, rates = os.environ["GLOO_SOCKET_IFNAME"], self.facts["rates_bits_per_s"]
-        told = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", interface], check=True, capture_output=True)
-        self.facts["sent_bytes"] += [one["bytes"] for one in json.loads(told.stdout) if one.get("root")]
+        shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", interface], check=True, capture_output=True)
+        self.facts["sent_bytes"] += [queue["bytes"] for queue in json.loads(shown.stdout) if queue.get("root")]
         rates.append(RATES_BITS_PER_S[len(rates) % len(RATES_BITS_PER_S)])
         subprocess.run(["tc", "qdisc", "change", "dev", interface, *shaper(rates[-1])], check=True)
         return None
 
 
 def build(trial: Trial, data: object) -> OverLink:
-    """The training of a trial."""
+    """Return the workload of a trial."""
     return OverLink(trial)
 
 

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes on this host, without systemd: its own key, folders and ports, and nothing left behind."""
+"""A real Slurm of two nodes on this host, without systemd, with a private key, folders and ports. It leaves nothing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMe
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=2000
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
-# Killing a namespace's first process ends all that a daemon has started. That process is a shell, because it has to
-# reap orphans, which the daemons do not.
+# Killing a namespace's first process ends all processes that a daemon started. The first process is a shell, because
+# it must reap orphans, which the daemons do not.
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit', "sh")
 
 
 class SlurmHere:
-    """The daemons of one cluster in one short folder (a socket's path has 107 characters at most)."""
+    """The daemons of a cluster, in a folder with a short path: a socket's path has at most 107 characters."""
 
     def __enter__(self) -> SlurmHere:
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))
@@ -68,12 +68,12 @@ class SlurmHere:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def ask(self, *command: str, limit_s: float = 60) -> str:
-        """What one of Slurm's commands prints; "" when it fails."""
+        """Return the output of a Slurm command, or "" if it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=limit_s)
         return done.stdout if done.returncode == 0 else ""
 
     def kill(self, name: str) -> None:
-        """A daemon ends at once, a node's with all that the node runs."""
+        """Kill a daemon. A node's daemon takes all processes of the node with it."""
         daemon = self._daemons.pop(name)
         daemon.kill()
         daemon.wait(timeout=20)
@@ -83,9 +83,9 @@ class SlurmHere:
             (self.folder / name).mkdir()
         with ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-            for one in sockets:
-                one.bind(("127.0.0.1", 0))
-            ports = [one.getsockname()[1] for one in sockets]
+            for server in sockets:
+                server.bind(("127.0.0.1", 0))
+            ports = [server.getsockname()[1] for server in sockets]
         text = CONFIGURATION.format(host=socket.gethostname().split(".")[0], ports=ports, folder=self.folder)
         (self.folder / "slurm.conf").write_text(text)
         key = self.folder / "munge.key"
@@ -102,7 +102,7 @@ class SlurmHere:
 
     def _daemon(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
-            # A session of its own: what is typed at the terminal is not for the daemons.
+            # A new session keeps the terminal's signals, such as Ctrl-C, from the daemons.
             self._daemons[name] = subprocess.Popen(
                 [*NAMESPACE, *command], stdout=log, stderr=log, env=self.environment, start_new_session=True
             )

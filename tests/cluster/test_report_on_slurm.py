@@ -1,4 +1,4 @@
-"""A report submitted to a real Slurm: completed, cancelled, and when its node dies."""
+"""Tests of a report submitted to a real Slurm: completed, cancelled, and interrupted by the death of its node."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.cluster.slurm_here import SlurmHere
 
 pytestmark = pytest.mark.timeout(900)
 
-LIMIT_S = 280.0  # for what takes a minute on an idle machine
+LIMIT_S = 280.0  # such a command takes 1 min on an idle machine
 ASKED = {"HW": "cpu", "STUDY": "training", "SCALE": "smoke", "ON": "slurm"}
 
 
 class Command:
-    """`labkit report ON=slurm` as a process, and its output."""
+    """A process of `labkit report` with ON=slurm, and its output."""
 
     def __init__(self, slurm: SlurmHere, path: Path) -> None:
         self._path = path
@@ -66,7 +66,7 @@ def report() -> Path:
 
 
 def records() -> list[dict[str, object]]:
-    """Whole lines only: the last may be being written."""
+    """Return the records in complete lines. The last line may be only partly written."""
     lines = [line for path in report().glob("records/*/*.jsonl") for line in path.read_text().splitlines(keepends=True)]
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
@@ -74,10 +74,10 @@ def records() -> list[dict[str, object]]:
 def test_a_report_is_made_as_a_job_of_two_nodes(slurm: SlurmHere) -> None:
     arguments = [f"{name}={value}" for name, value in {**ASKED, "NODES": "2", "PYTHON": sys.executable}.items()]
     command = ["make", "-C", str(ROOT), "report", *arguments]
-    done = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, timeout=2 * LIMIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, env=slurm.environment, capture_output=True, text=True, timeout=2 * LIMIT_S)
+    assert process.returncode == 0, process.stdout + process.stderr
     for text in ("as job 1.", "job 1: RUNNING on n[1-2]", "[1/1] 01_training", "job 1 completed: "):
-        assert text in done.stdout, done.stdout
+        assert text in process.stdout, process.stdout
     assert (report() / "index.html").is_file() and records()
 
 
@@ -98,18 +98,18 @@ def test_a_cancelled_report_resumes_when_asked_again(slurm: SlurmHere, start: Ca
     assert "measured before" in last.output and len(records()) > kept >= 1
 
 
-def test_a_node_that_dies_costs_what_it_was_measuring(slurm: SlurmHere, start: Callable[[], Command]) -> None:
+def test_a_report_resumes_after_the_death_of_its_node(slurm: SlurmHere, start: Callable[[], Command]) -> None:
     first = start()
     first.until(records)
     slurm.kill("n1")
     first.prints(", requeued after a node failure or preemption")
-    # Slurm would start it again by itself, but only after two minutes.
+    # Slurm would restart the job by itself, but only after 2 min.
     slurm.ask("scancel", "1")
     assert first.ends() == 1 and "job 1 (no node) was cancelled" in first.output
     kept = len(records())
     last = start()
     last.until(lambda: len(records()) > kept)
-    slurm.ask("scancel", "2")  # other tests show that it then completes
+    slurm.ask("scancel", "2")  # other tests show that a resumed job completes
     assert last.ends() == 1
     assert "job 2: RUNNING on n2" in last.output and "measured before" in last.output
     pairs = [(record["key"], record["pass"]) for record in records() if record.get("status") == "ok"]

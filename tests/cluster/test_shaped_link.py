@@ -1,4 +1,4 @@
-"""Over a link that bounds a step, differences of step times are the bytes that are sent over the link's rate."""
+"""Test that step times over a rate-limited link differ by the bytes sent divided by the link's rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labkit.places import ROOT
 from tests.cluster.over_link import ADDRESSES, RATES_BITS_PER_S, shaper
 from tests.faulty.campaign import records
 
-HEADERS = 1.08  # of packets, and what is sent to agree on steps: at most this beside the gradients
+HEADERS = 1.08  # most bytes sent per gradient byte: packet headers, and messages that agree on steps
 
 
 def ip(*arguments: str) -> None:
@@ -27,7 +27,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[list[str]]]:
-    """Two network namespaces joined by one link: what stands before a command that runs in each."""
+    """Join two network namespaces by a link, and yield for each the prefix of a command that runs there."""
     names = [f"lk{os.getpid()}{end}" for end in "ab"]
     inside = [["nsenter", f"--net=/run/netns/{name}"] for name in names]
     try:
@@ -49,26 +49,26 @@ def hosts() -> Iterator[list[list[str]]]:
 
 
 @pytest.mark.timeout(600)
-def test_differences_of_step_times_are_bytes_over_rate(hosts: list[list[str]], tmp_path: Path) -> None:
+def test_step_times_differ_by_the_bytes_sent_over_the_links_rate(hosts: list[list[str]], tmp_path: Path) -> None:
     report = tmp_path / "cpu"
-    # Before whatever else runs on this host, which would be measured too.
+    # A high priority keeps other processes of this host from slowing the steps.
     command = ["nice", "-n", "-15", *hosts[0], sys.executable, "-m", "tests.cluster.over_link", str(report)]
     done = subprocess.run([*command, json.dumps(hosts[1])], cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert records(report), done.stderr
-    (one,) = records(report)
-    assert one.status == "ok", one.reason
-    assert one.blocks is not None and one.blocks.steps_per_block == 1
-    times, gradients = one.blocks.host_s, one.facts["gradient_bytes"]
-    rates = one.facts["rates_bits_per_s"][-len(times) - 1 :]
-    sent = [after - before for before, after in pairwise(one.facts["sent_bytes"][-len(times) - 1 :])]
+    (record,) = records(report)
+    assert record.status == "ok", record.reason
+    assert record.blocks is not None and record.blocks.steps_per_block == 1
+    times, gradients = record.blocks.host_s, record.facts["gradient_bytes"]
+    rates = record.facts["rates_bits_per_s"][-len(times) - 1 :]
+    sent = [after - before for before, after in pairwise(record.facts["sent_bytes"][-len(times) - 1 :])]
     step_s: defaultdict[float, list[float]] = defaultdict(list)
     for rate, time_s, sent_bytes in zip(rates, times, sent, strict=False):
         step_s[rate].append(time_s)
-        # A ring of two: each sends half of the gradients to be added up, and half of the sums.
+        # All-reduce in a ring of two: each rank sends half of the gradients, then half of the sums.
         assert 1 <= sent_bytes / gradients <= HEADERS
     assert min(map(len, step_s.values())) >= 4 and len(step_s) == len(RATES_BITS_PER_S)
     for faster, slower in pairwise(RATES_BITS_PER_S):
-        # Steps of all rates take turns, and what else runs on this host makes some longer but none shorter.
+        # Steps of all rates alternate. Other load on this host can only lengthen steps, so the test compares minima.
         difference_s = min(step_s[slower]) - min(step_s[faster])
         expected_s = 8 * median(sent) / slower - 8 * median(sent) / faster
         print(f"{faster / 1e9} to {slower / 1e9} Gbit/s: {difference_s:.3f} s more, by the bytes {expected_s:.3f} s")

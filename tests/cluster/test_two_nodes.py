@@ -1,4 +1,4 @@
-"""Trials over the two nodes of a real Slurm: the throughput of both, and one record of each failure on the second."""
+"""Test of trials over two nodes of a real Slurm: the throughput of both nodes, and failures on the second node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cluster.over_nodes import FAILING, LIMIT_S
 from tests.cluster.slurm_here import SlurmHere
 from tests.faulty.campaign import records
 
-# Slurm takes some seconds to end the processes of a step. Of the job, its own shell alone is to be left then.
+# Slurm takes some seconds to end the processes of a step. After that, only the job's shell may be left.
 JOB = """#!/bin/bash
 {python} -m tests.cluster.over_nodes {report}
 sleep 10
@@ -22,24 +22,23 @@ srun --overlap --mem=0 ps -eo args > {report}/left
 
 
 @pytest.mark.timeout(600)
-def test_trials_over_two_nodes_are_measured_and_failures_cost_their_trial_alone(
-    slurm: SlurmHere, tmp_path: Path
-) -> None:
+def test_trials_run_over_two_nodes_and_a_failure_costs_only_its_trial(slurm: SlurmHere, tmp_path: Path) -> None:
     report, script, log = tmp_path / "cpu", tmp_path / "job.sh", tmp_path / "job.log"
     script.write_text(JOB.format(python=sys.executable, report=report))
     options = ("--wait", "--nodes=2", "--ntasks=2", "--exclusive", f"--output={log}", f"--chdir={ROOT}")
     slurm.ask("sbatch", *options, str(script), limit_s=550)
     made = {
-        (one.as_trial.workload.split(".")[-1], one.as_trial.nodes, one.as_trial.size): one for one in records(report)
+        (record.as_trial.workload.split(".")[-1], record.as_trial.nodes, record.as_trial.size): record
+        for record in records(report)
     }
     assert len(made) == len(records(report)) == 9, log.read_text()
 
     both, alone = made["train", 2, 0], made["train", 1, 0]
-    for one, images in ((both, 16), (alone, 8)):
-        assert one.status == "ok", one.reason
-        assert one.blocks is not None and one.blocks.images_per_step == images
-        steps = one.blocks.steps_per_block * len(one.blocks.host_s)
-        assert value_of(one, "images_per_s") == pytest.approx(images * steps / one.blocks.timed_s)
+    for record, images in ((both, 16), (alone, 8)):
+        assert record.status == "ok", record.reason
+        assert record.blocks is not None and record.blocks.images_per_step == images
+        steps = record.blocks.steps_per_block * len(record.blocks.host_s)
+        assert value_of(record, "images_per_s") == pytest.approx(images * steps / record.blocks.timed_s)
     assert both.devices_used == 2 and both.facts["telemetry_of"] == "the first of 2 nodes"
     assert "telemetry_of" not in alone.facts
     assert both.facts["gate"]["change_difference"] <= both.facts["gate"]["change_tolerance"], "gradients are averaged"

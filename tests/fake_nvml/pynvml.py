@@ -1,24 +1,24 @@
-"""A stand-in for nvidia-ml-py's `pynvml`: devices of four generations whose truth a test can ask for.
+"""A stand-in for nvidia-ml-py's `pynvml`: devices of four generations whose true power and energy a test can query.
 
-Put this folder first on a process's PYTHONPATH, or this module into `sys.modules["pynvml"]`, and say in FAKE_NVML what
-the machine is, as JSON; times count from `epoch_s` on the monotonic clock (without it: from the first call):
+Put this folder first on a process's PYTHONPATH, or this module into `sys.modules["pynvml"]`. Describe the machine as
+JSON in FAKE_NVML. Times count from `epoch_s` on the monotonic clock, or without `epoch_s` from the first call:
 
-    {"chips": ["kepler", "hopper"],                    its devices, in this order
+    {"chips": ["kepler", "hopper"],                    devices by index
      "epoch_s": 1234.5,
-     "load": {"period_s": 1.0, "share": 0.5},          busy for a share of each period; without it all the time
+     "load": {"period_s": 1.0, "share": 0.5},          busy for a share of each period; default: always busy
      "throttle": [{"index": 1, "from_s": 1, "to_s": 2, "bits": 4, "sm_clock_mhz": 900}],
-     "counter_restarts_at_s": {"1": 2.5},              an energy counter that begins again at nought
-     "lacking": ["nvmlDeviceGetTemperature"],          functions that no device here supports
-     "gpm_lacking": [60, 61],                          numbers of GPM metrics that none supports
+     "counter_restarts_at_s": {"1": 2.5},              when the energy counter of a device restarts at 0
+     "lacking": ["nvmlDeviceGetTemperature"],          functions that no device supports
+     "gpm_lacking": [60, 61],                          numbers of GPM metrics that no device supports
      "faults": [{"function": "nvmlDeviceGetPowerUsage", "error": "NVML_ERROR_UNKNOWN",
                  "index": 1, "from_s": 1, "to_s": 2, "times": 1}],
-     "uuids": ["GPU-1", "GPU-2"], "bytes": true}       text comes as bytes, as from old bindings
+     "uuids": ["GPU-1", "GPU-2"], "bytes": true}       return text as bytes, as old bindings do
 
-A fault without a `function` is of all of a device's; one with NVML_ERROR_GPU_IS_LOST makes older handles useless.
-Constants, structures and errors are the real module's own; a test compares the signatures of functions.
+A fault without a `function` concerns all functions of a device. NVML_ERROR_GPU_IS_LOST also invalidates older handles.
+Constants, structures and errors come from the real module. A test compares the signatures of functions.
 """
 
-# ruff: noqa: F821 - names of the real module
+# ruff: noqa: F821 - names copied from the real module
 from __future__ import annotations
 
 import functools
@@ -41,7 +41,7 @@ HERE = Path(__file__).parent
 
 
 def _real() -> ModuleType:
-    """The module that this one stands for, whose functions would want a driver."""
+    """Import and return the real pynvml, whose functions need a driver."""
     elsewhere = [folder for folder in sys.path if Path(folder) != HERE]
     found = PathFinder.find_spec("pynvml", elsewhere)
     spec = spec_from_file_location("_real_pynvml", found.origin)
@@ -58,12 +58,12 @@ globals().update({name: value for name, value in vars(_real()).items() if _is_sa
 struct_c_nvmlGpmSample_t._fields_ = [("index", c_uint), ("taken_s", c_double)]  # opaque in the real module
 
 
-# ---- the devices, and what is true of them --------------------------------------------------------------------------
+# ---- the devices and their true readings ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Chip:
-    """A generation: what it is, what it draws, how often its power sensor renews, what it and its driver lack."""
+    """A GPU model: its properties, power draw, power sensor's period, and the functions that it or its driver lacks."""
 
     name: str
     capability: tuple[int, int]
@@ -113,7 +113,7 @@ ALWAYS = {"period_s": 1.0, "share": 1.0}
 
 
 class Machine:
-    """What a FAKE_NVML says."""
+    """The machine that a FAKE_NVML text describes."""
 
     def __init__(self, text: str) -> None:
         self.settings: dict[str, Any] = json.loads(text)
@@ -123,7 +123,7 @@ class Machine:
         self._raised: Counter[int] = Counter()
 
     def fail(self, function: str, index: int | None, known_since_s: float) -> None:
-        """Raise what there is to raise of a call on a device (through a handle got then)."""
+        """Raise the NVMLError that a call raises now, for a handle obtained at `known_since_s`."""
         now = time.monotonic() - self.epoch_s
         for number, fault in enumerate(self.settings.get("faults", [])):
             begin, end = fault.get("from_s", -math.inf), fault.get("to_s", math.inf)
@@ -146,36 +146,36 @@ class Machine:
 
 @dataclass(frozen=True)
 class Device:
-    """A device and its physics. Times are moments on the monotonic clock."""
+    """A device with its load, power and counters. Times are on the monotonic clock, in seconds."""
 
     machine: Machine = field(repr=False)
     index: int
     chip: Chip
 
     def busy_s(self, at_s: float) -> float:
-        """How long it was busy since the epoch (negative before it)."""
+        """Return the seconds the device was busy since the epoch (negative before the epoch)."""
         load = self.machine.settings.get("load", ALWAYS)
         periods, rest = divmod(at_s - self.machine.epoch_s, load["period_s"])
         busy_s = load["period_s"] * load["share"]
         return periods * busy_s + min(rest, busy_s)
 
     def load(self, start_s: float, end_s: float) -> float:
-        """The share of a stretch in which it was busy."""
+        """Return the share (0 to 1) of an interval in which the device was busy."""
         return (self.busy_s(end_s) - self.busy_s(start_s)) / (end_s - start_s)
 
     def energy_j(self, start_s: float, end_s: float) -> float:
-        """What it really drew."""
+        """Return the true energy drawn in an interval."""
         busy_s = self.busy_s(end_s) - self.busy_s(start_s)
         return self.chip.idle_w * (end_s - start_s) + (self.chip.busy_w - self.chip.idle_w) * busy_s
 
     def power_w(self, at_s: float) -> float:
-        """Its power at a moment."""
+        """Return the true power at a moment."""
         load = self.machine.settings.get("load", ALWAYS)
         is_busy = (at_s - self.machine.epoch_s) % load["period_s"] < load["period_s"] * load["share"]
         return self.chip.busy_w if is_busy else self.chip.idle_w
 
     def counted_j(self, at_s: float) -> float:
-        """What its counter shows."""
+        """Return the value of the energy counter at a moment."""
         shown_s, epoch_s = _renewed(at_s, COUNTER_RENEWS_S), self.machine.epoch_s
         restart_s = self.machine.settings.get("counter_restarts_at_s", {}).get(str(self.index))
         if restart_s is not None and shown_s > epoch_s + restart_s:
@@ -183,25 +183,27 @@ class Device:
         return COUNTED_BEFORE_J + self.energy_j(epoch_s, shown_s)
 
     def counts(self, number: int) -> bool:
-        """Whether it has that counter of bytes."""
+        """Return whether the device has the byte counter with this field number."""
         return self.chip.nvlinks > 0 if number in NVLINK else self.chip.has_gpm
 
     def counted(self, number: int, scope: int, at_s: float) -> int:
-        """What a counter of bytes shows in its unit, of one link or (the largest number) of all together."""
+        """Return a byte counter's value in its own unit, of one link or (scope 2**32 - 1) of all links."""
         rate, unit, end = COUNTED_WHEN_BUSY[number]
         links = 1 if scope == 2**32 - 1 or number not in NVLINK else self.chip.nvlinks
         return int(COUNTED_BEFORE_BYTES + rate * self.busy_s(at_s) / links) // unit % end
 
     def throttle(self) -> dict[str, Any]:
-        """Why its clock is low now."""
+        """Return the throttle entry in force now, or {"bits": 0}."""
         now = time.monotonic() - self.machine.epoch_s
         stretches = self.machine.settings.get("throttle", [])
-        found = [one for one in stretches if one.get("index", 0) == self.index and one["from_s"] <= now < one["to_s"]]
-        return found[0] if found else {"bits": 0}
+        active = [
+            item for item in stretches if item.get("index", 0) == self.index and item["from_s"] <= now < item["to_s"]
+        ]
+        return active[0] if active else {"bits": 0}
 
 
 def _renewed(at_s: float, period_s: float) -> float:
-    """When a sensor was renewed last."""
+    """Return the last time at which a sensor with this period was renewed."""
     return math.floor(at_s / period_s) * period_s
 
 
@@ -211,7 +213,7 @@ def _machine_of(text: str) -> Machine:
 
 
 def machine() -> Machine:
-    """The machine that the environment tells of now."""
+    """Return the machine that FAKE_NVML describes now."""
     return _machine_of(os.environ.get("FAKE_NVML", '{"chips": []}'))
 
 
@@ -227,7 +229,7 @@ _nvmlLib_refcount = 0
 
 
 def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Fails where the machine has the call fail; the signature stays."""
+    """Wrap an NVML function, with the same signature, so that it raises the errors that the machine configures."""
 
     @functools.wraps(function)
     def asked(*arguments: Any, **named: Any) -> Any:
@@ -336,7 +338,7 @@ def nvmlDeviceGetTotalEnergyConsumption(handle):
     return round(1e3 * handle.device.counted_j(time.monotonic()))
 
 
-COUNTED_WHEN_BUSY = {  # bytes/s, the unit that they are counted in, how far the counter goes
+COUNTED_WHEN_BUSY = {  # bytes/s when busy, bytes per count, value at which the counter wraps
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX: (400 * 2**20, 1024, 2**64),
     NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX: (300 * 2**20, 1024, 2**64),
     NVML_FI_DEV_PCIE_COUNT_TX_BYTES: (100 * 2**20, 1, 2**64),
@@ -375,7 +377,7 @@ def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
 @_answered
 def nvmlDeviceGetPcieThroughput(device, counter):
     began = time.monotonic()
-    time.sleep(PCIE_TAKES_S)  # as the real call does: it counts for that long
+    time.sleep(PCIE_TAKES_S)  # the real call also counts for this long
     most = {NVML_PCIE_UTIL_TX_BYTES: 1_000_000, NVML_PCIE_UTIL_RX_BYTES: 2_000_000}[counter]
     return round(most * device.device.load(began, began + PCIE_TAKES_S))
 
@@ -398,7 +400,7 @@ def nvmlGpmSampleGet(device, gpmSample):
     return gpmSample
 
 
-GPM_WHEN_BUSY = {  # per cent and MiB/s
+GPM_WHEN_BUSY = {  # values when busy, in per cent or MiB/s
     NVML_GPM_METRIC_SM_UTIL: 90.0,
     NVML_GPM_METRIC_SM_OCCUPANCY: 40.0,
     NVML_GPM_METRIC_ANY_TENSOR_UTIL: 30.0,

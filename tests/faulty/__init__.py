@@ -1,7 +1,7 @@
-"""Workloads that fail in every way a trial can, and some that do not, by name: `tests.faulty.kill`.
+"""Workloads that fail in every way a trial can, and some that succeed. A trial names each as `tests.faulty.kill`.
 
-A workload is built by the module that a trial names, so each entry of BUILDS stands as a module too. Those of one
-process import no framework unless they say so; those of several ranks are in `together` and `training`.
+The module that a trial names builds its workload, so each entry of BUILDS is registered as a module. Workloads of one
+process import no framework unless their docstring says so. `together` and `training` hold those of several ranks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMORY = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
 class Steps:
-    """A workload that sleeps a millisecond a step; `fail` is called in the third step, when blocks are being timed."""
+    """A workload that sleeps 1 ms per step and calls `fail` in its third step, while blocks are being timed."""
 
     images_per_step: int | None = 4
     flop_per_step: int | None = None
@@ -45,7 +45,7 @@ class Steps:
         self._steps = 0
 
     def check(self) -> None:
-        """The gate passes."""
+        """Run one step. The gate passes."""
         self.step()
 
     def step(self) -> None:
@@ -55,16 +55,16 @@ class Steps:
             self.fail()
 
 
-# ---- the third step fails -------------------------------------------------------------------------------------------
+# ---- faults of the third step ----------------------------------------------------------------------------------------
 
 
 def kill() -> None:
-    """Somebody kills the process."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_with_fork() -> None:
-    """The process is killed and leaves a forked child behind, which holds every pipe open that the process had."""
+    """Kill this process and leave a forked child that keeps all of its pipes open."""
     if os.fork() == 0:
         time.sleep(600)
         os._exit(0)
@@ -72,48 +72,48 @@ def kill_with_fork() -> None:
 
 
 def segfault() -> None:
-    """A library writes where it may not."""
+    """Crash with a segmentation fault, as a faulty library does."""
     faulthandler._sigsegv()  # type: ignore[attr-defined]
 
 
 def hang() -> None:
-    """The step never ends."""
+    """Sleep far longer than any limit: the step never ends."""
     time.sleep(600)
 
 
 def hang_with_child() -> None:
-    """The step never ends and has started a process of its own."""
+    """Start a child process that sleeps, then hang."""
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     hang()
 
 
 def raises() -> None:
-    """An exception nobody expected, with bytes in its message that are no text."""
+    """Raise an unexpected exception whose message contains bytes that are not valid text."""
     raise ValueError("this model has no such layer \udcff")
 
 
 def exhaust() -> None:
-    """Really asks PyTorch for more memory than any machine has."""
+    """Request more memory from PyTorch than any machine has."""
     import torch
 
     torch.empty(10**15)
 
 
 def exhaust_numpy() -> None:
-    """Really asks NumPy for more memory than any machine has."""
+    """Request more memory from NumPy than any machine has."""
     import numpy as np
 
     np.empty(10**15)
 
 
 def exhaust_kernel() -> None:
-    """What the kernel does when memory runs out: it counts a kill in a file like /proc/vmstat."""
+    """Imitate the kernel's OOM killer: count a kill in a file like /proc/vmstat, then kill this process."""
     Path(os.environ["LABKIT_TEST_VMSTAT"]).write_text("oom_kill 8\n")
     kill()
 
 
 def noisy() -> None:
-    """Prints megabytes, through Python and past it, some of it looking like an event."""
+    """Print megabytes through Python, file descriptors and a child. Some lines look like an event of the protocol."""
     event = json.dumps({"event": "done", "status": "ok", "reason": None})
     for stream in (sys.stdout, sys.stderr):
         for _ in range(20):
@@ -129,23 +129,23 @@ FAULTS = (
 )
 
 
-# ---- something else is odd ------------------------------------------------------------------------------------------
+# ---- other irregular workloads --------------------------------------------------------------------------------------
 
 
 def unsupported(trial: Trial, data: object) -> Steps:
-    """A configuration that this machine has no means for."""
+    """Raise Unsupported, as for an engine that this machine lacks."""
     raise Unsupported("no such engine on this machine")
 
 
 def odd_facts(trial: Trial, data: object) -> Steps:
-    """Says something of itself that JSON has no word for."""
+    """Return a workload with NaN among its facts, which JSON cannot represent."""
     steps = Steps(trial)
     steps.facts["share"] = float("nan")
     return steps
 
 
 def settings(trial: Trial, data: object) -> Steps:
-    """Says which process runs it, what stands in its environment and which frameworks are loaded."""
+    """Return a workload whose facts hold the process id, environment variables and the imported frameworks."""
     steps = Steps(trial)
     loaded = [name for name in ("torch", "tensorflow", "jax", "keras") if name in sys.modules]
     told = {name: os.environ.get(name) for name in (*TOLD, *MEMORY)}
@@ -154,7 +154,7 @@ def settings(trial: Trial, data: object) -> Steps:
 
 
 def on_device(trial: Trial, data: object) -> Steps:
-    """Keeps a GiB on the device, by Keras, and says how much of the device's memory was in use meanwhile."""
+    """Return a workload that holds 1 GiB on the device through Keras. Its facts hold the device memory then in use."""
     import pynvml
     from keras import ops
 
@@ -162,8 +162,8 @@ def on_device(trial: Trial, data: object) -> Steps:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     kept = ops.ones((GIB // 4,), dtype="float32")
-    steps.fail = lambda: kept  # for as long as there are steps
-    last = float(ops.convert_to_numpy(kept[-1]))  # it has been written; a reduction would take a GiB more
+    steps.fail = lambda: kept  # keeps the tensor alive as long as the workload
+    last = float(ops.convert_to_numpy(kept[-1]))  # proves the tensor is written; a reduction would take 1 GiB more
     used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
     pynvml.nvmlShutdown()
     steps.facts |= {"pid": os.getpid(), "used_bytes": used, "last": last}
@@ -171,7 +171,7 @@ def on_device(trial: Trial, data: object) -> Steps:
 
 
 class Gate(Steps):
-    """Results that are wrong: the gate refuses them, and no step is ever timed."""
+    """A workload with wrong results: its gate fails, so no step may be timed."""
 
     def check(self) -> None:
         raise GateError("the loss is nan")
@@ -181,7 +181,7 @@ class Gate(Steps):
 
 
 class Prepared(Steps):
-    """Does more before its first step, in an order of its own, and says what its memory is; nothing goes wrong."""
+    """A sound workload with three ordered preparations, which states its own memory use."""
 
     def __init__(self, trial: Trial, data: object = None) -> None:
         super().__init__(trial)
@@ -201,7 +201,7 @@ class Prepared(Steps):
 
 
 class PreparesBadly(Prepared):
-    """An engine that cannot be made: one preparation is done, the next one raises, the last must not be tried."""
+    """A workload whose second preparation raises. The third and the gate must not run after that."""
 
     def prepare(self, name: str) -> None:
         if name == "compile":
@@ -214,7 +214,7 @@ class PreparesBadly(Prepared):
 
 
 class Epochs(Steps):
-    """Trains whole epochs that take no time: 10 images in batches of 4, a loss that says which step it is of."""
+    """A training run whose epochs take no time: 10 images in batches of 4. The loss is the number of the step."""
 
     def __init__(self, trial: Trial, data: object = None) -> None:
         super().__init__(trial)
@@ -236,11 +236,11 @@ class Epochs(Steps):
         return Scores(loss=None, top1=0.25, top5=0.5, images=8)
 
 
-# ---- by name --------------------------------------------------------------------------------------------------------
+# ---- registration ---------------------------------------------------------------------------------------------------
 
 
 def elsewhere(module: str, name: str) -> Build:
-    """That of a module which imports PyTorch."""
+    """Return the build function `name` of a submodule, which imports PyTorch and is therefore imported on call."""
     return lambda trial, data: getattr(import_module(f"{__name__}.{module}"), name)(trial, data)
 
 

@@ -1,6 +1,6 @@
-"""Measures faulty and sound trials on a made-up machine: `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`.
+"""Measure faulty and sound trials on a made-up machine: `python -m tests.faulty.campaign REPORT [WORKLOAD ...]`.
 
-A workload may be one of a framework's process: `keras-jax/hang`.
+The prefix of a workload such as `keras-jax/hang` names the framework whose process runs the trial.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOST = Host(
 
 
 def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
-    """A CPU whose trials take a twentieth of a second at every scale."""
+    """Return the profile of a CPU with scales `smoke` and `quick`, whose trials take about 0.05 s."""
     timing = TIMING.model_copy(update={"limit_s": limit_s, "passes": passes})
     return Profile(
         name="cpu", title="a CPU", device=Device(kind="cpu"), timing=dict.fromkeys(("smoke", "quick"), timing)
@@ -44,26 +44,26 @@ def tiny_profile(*, passes: int = 1, limit_s: float = 30.0) -> Profile:
 
 
 def trial(workload: str = "ok", *, size: int = 0) -> Trial:
-    """A trial of `tests.faulty`, without images, and without framework where none is named."""
+    """Return a trial of a workload of `tests.faulty` without images. Without a prefix it uses no framework."""
     framework, _, name = workload.rpartition("/")
     about = {"workload": f"tests.faulty.{name}", "framework": framework or "none"}
     return Trial(**about, device="cpu", data="none", size=size)
 
 
 def sound(number: int) -> list[Trial]:
-    """So many trials in which nothing goes wrong."""
+    """Return `number` trials that succeed."""
     return [trial(size=size) for size in range(1, number + 1)]
 
 
 def between_sound_ones(*workloads: str) -> list[Trial]:
-    """Trials that pass 1 runs as: a sound one, the first of these, a sound one, the second of these, a sound one ..."""
+    """Return trials whose order in pass 1 alternates sound trials with `workloads`, a sound trial first and last."""
     wanted = sound(2 * len(workloads) + 1)
     wanted[1::2] = [trial(workload) for workload in workloads]
     return listed_for(wanted)
 
 
 def listed_for(wanted: list[Trial]) -> list[Trial]:
-    """The list of trials that pass 1 runs in the order wanted, at scale smoke."""
+    """Return the trials arranged so that pass 1 at scale smoke runs them in the order of `wanted`."""
     places: list[int] = order_of_pass(range(len(wanted)), study=STUDY, scale="smoke", pass_number=1)  # type: ignore[arg-type]
     listed = dict(zip(places, wanted, strict=True))
     return [listed[place] for place in range(len(wanted))]
@@ -79,13 +79,13 @@ def run(
     host: Host = HOST,
     nodes: Nodes | None = None,
 ) -> Outcome:
-    """Measure them."""
+    """Measure `trials` on `tiny_profile` and append their records to `report`."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
     return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report), nodes=nodes)
 
 
 def records(report: Path, host: str = HOST.id) -> list[Record]:
-    """What stands in the file."""
+    """Return the records of the study STUDY in `report`."""
     return Store(report).read(STUDY, host)
 
 

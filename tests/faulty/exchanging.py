@@ -1,7 +1,7 @@
-"""What two ranks send to each other, in a network of its own: `python -m tests.faulty.exchanging REPORT`.
+"""Measure the bytes two ranks exchange, in a network namespace: `python -m tests.faulty.exchanging REPORT`.
 
-Counters of the operating system's network are of all its processes, and other tests have ranks too. Where the kernel
-gives no network of one's own, the one of all is taken.
+The operating system's network counters include all processes, and other tests run ranks too. Where the kernel
+permits no new network namespace, the measurement uses the host's network.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, tiny_profile
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-GET_FLAGS, SET_FLAGS, IS_UP = 0x8913, 0x8914, 1  # of an interface
+GET_FLAGS, SET_FLAGS, IS_UP = 0x8913, 0x8914, 1  # ioctl requests and flag of a network interface
 TRACED = 3
 
 
 def own_network() -> bool:
-    """Move this process, and those it starts, into a network of its own, in which loopback works."""
+    """Move this process and its children into a network namespace with loopback. Return whether that succeeded."""
     unshare = ctypes.CDLL(None, use_errno=True).unshare
     if unshare(CLONE_NEWNET) and unshare(CLONE_NEWUSER | CLONE_NEWNET):
         return False
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        _, flags = struct.unpack("16sh", fcntl.ioctl(one, GET_FLAGS, struct.pack("16sh", b"lo", 0)))
-        fcntl.ioctl(one, SET_FLAGS, struct.pack("16sh", b"lo", flags | IS_UP))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        _, flags = struct.unpack("16sh", fcntl.ioctl(probe, GET_FLAGS, struct.pack("16sh", b"lo", 0)))
+        fcntl.ioctl(probe, SET_FLAGS, struct.pack("16sh", b"lo", flags | IS_UP))
     return True
 
 
 def of(data: DataSet) -> dict[str, Any]:
-    """What a trial says of its data."""
+    """Return the fields of a trial that describe a data set."""
     return {"data": data.name, "data_checksum": data.checksum, "classes": data.classes}
 
 
 def trials() -> dict[str, Trial]:
-    """Of two ranks, by what is asked of them. Traces are of ResNet-18, the others of a network with shorter steps."""
+    """Return trials by name, all of two ranks but "alone". Traced trials use ResNet-18, the others a faster network."""
     about: dict[str, Any] = {"batch": 4, "device": "cpu"}
     images = open_data("synthetic32", train_images=160, val_images=40)
     documents = open_documents(train_documents=160, val_documents=40)
@@ -59,7 +59,7 @@ def trials() -> dict[str, Trial]:
 
 
 def main(report: Path) -> None:
-    """Time each for about a second."""
+    """Measure each trial for about 1 s."""
     own_network()
     timing = Timing(warmup_s=0.2, timed_s=1.2, block_s=0.2, limit_s=120, passes=1)
     profile = tiny_profile().model_copy(update={"timing": {"smoke": timing}})

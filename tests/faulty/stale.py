@@ -1,4 +1,4 @@
-"""Stale updates of two ranks beside the same done by one process, which knows what both ranks see."""
+"""Stale updates of several ranks, compared with a simulation in one process that knows the inputs of all ranks."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ ROUNDS, RATE = 4, 0.1
 
 
 def images_of(rank: int, number: int) -> torch.Tensor:
-    """What a rank sees in a round."""
+    """Return the inputs of a rank in a round, of shape (5, 3)."""
     return torch.randn(5, 3, generator=torch.Generator().manual_seed(100 * rank + number))
 
 
 def network() -> nn.Linear:
-    """The same in every process."""
+    """Return a linear layer with the same weights in every process."""
     torch.manual_seed(0)
     return nn.Linear(3, 2)
 
 
 def loss_of(weight: torch.Tensor, bias: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """Any loss that both weights matter for."""
+    """Return a loss that depends on both the weight and the bias."""
     return nn.functional.linear(images, weight, bias).square().mean()
 
 
 def simulated(size: int) -> list[torch.Tensor]:
-    """The shared weights after all rounds: each rank's gradient is of the weights that it fetched a round before."""
+    """Return the shared weights after all rounds. Each rank's gradient uses weights fetched in the round before."""
     shared = list(network().parameters())
-    fetched = [[one.detach().clone() for one in shared] for _ in range(size)]
+    fetched = [[weight.detach().clone() for weight in shared] for _ in range(size)]
     optimizer = plain_sgd(shared, RATE)
     for number in range(ROUNDS):
         gradients = []
         for rank in range(size):
-            own = [one.clone().requires_grad_() for one in fetched[rank]]
+            own = [weight.clone().requires_grad_() for weight in fetched[rank]]
             gradients.append(torch.autograd.grad(loss_of(*own, images_of(rank, number)), own))
         for rank in range(size):
-            for one, gradient in zip(shared, gradients[rank], strict=True):
-                one.grad = gradient
+            for weight, gradient in zip(shared, gradients[rank], strict=True):
+                weight.grad = gradient
             optimizer.step()
-            fetched[rank] = [one.detach().clone() for one in shared]
-    return [one.detach() for one in shared]
+            fetched[rank] = [weight.detach().clone() for weight in shared]
+    return [weight.detach() for weight in shared]
 
 
 class Stale(Steps):
-    """The gate compares both."""
+    """A workload whose gate compares the ranks' stale updates with the simulation."""
 
     def check(self) -> None:
-        """Equal, and not what averaged gradients would give."""
+        """Raise GateError unless shared weights equal the simulation's and rank 0's own weights are older."""
         team = ranks.team()
         assert team is not None
         model = network()
@@ -74,5 +74,5 @@ class Stale(Steps):
 
 
 def build(trial: Trial, data: object) -> Stale:
-    """The comparison as a trial."""
+    """Return the workload of a trial."""
     return Stale(trial)

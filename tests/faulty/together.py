@@ -1,4 +1,4 @@
-"""Several ranks that add up numbers; where a rank is to fail, `size` is its number (1 to n, so rank 0 is 1)."""
+"""Workloads of several ranks that sum numbers. `size` of a trial is the number of the failing rank plus 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_S = 0.02
 
 
 class Together(faulty.Steps):
-    """Each step ends when all ranks have taken it. In the third the rank that `size` names fails."""
+    """A workload whose steps end when all ranks have taken them. The rank `size` - 1 calls `fail` in the third step."""
 
     def __init__(self, trial: Trial, data: object = None, *, fail: Callable[[], object] = lambda: None) -> None:
         super().__init__(trial)
@@ -34,7 +34,7 @@ class Together(faulty.Steps):
         self.facts: dict[str, Any] = {"ranks": self.size, "sum": None, "threads": torch.get_num_threads()}
 
     def step(self) -> None:
-        """Add up the ranks' numbers, 1 to n."""
+        """Sum the numbers 1 to n over n ranks and store the sum in the facts."""
         super().step()
         value = torch.tensor([self.rank + 1.0], device=self._device)
         if self._group is not None:
@@ -55,7 +55,7 @@ hang, kill, oom, raises = (partial(Together, fail=fail) for fail in (faulty.hang
 
 
 def unsupported(trial: Trial, data: object) -> Together:
-    """One of the ranks cannot run the trial."""
+    """Return the workload, or raise Unsupported on the rank that `size` names."""
     together = Together(trial)
     if together.rank + 1 == trial.size:
         raise Unsupported("this rank's device has no such engine")
@@ -63,7 +63,7 @@ def unsupported(trial: Trial, data: object) -> Together:
 
 
 def where(trial: Trial, data: object) -> Together:
-    """Each rank says on which node it is."""
+    """Return a workload whose facts list the node of each rank and the interface that Gloo uses."""
     together, team = Together(trial), ranks.team()
     assert team is not None
     together.facts["nodes"] = team.gather((os.environ[NODE], os.environ.get("SLURMD_NODENAME")))
@@ -72,7 +72,7 @@ def where(trial: Trial, data: object) -> Together:
 
 
 class Unequal(faulty.Steps):
-    """No step of a rank needs the other's, and the second rank takes twenty times as long."""
+    """A workload whose ranks step independently. Ranks after the first take twenty times as long per step."""
 
     def step(self) -> None:
         super().step()

@@ -1,8 +1,7 @@
-"""Training on several ranks whose exchange of gradients or whose gate is not as it should be.
+"""Training on several ranks with a faulty gradient exchange or a faulty gate.
 
-`in_buckets` sends gradients in our own buckets, whatever drives it: a CPU need not compile for it. There `size` 1
-leaves the exchange out; of an update that is shared out, 2 keeps the new weights to itself and 3 takes nobody else's
-gradients.
+`in_buckets` sends gradients in labkit's own buckets with any engine, so that a CPU need not compile. `size` 1 exchanges
+nothing. In an update shared out over ranks, `size` 2 skips the gather of new weights, and 3 the sum of gradients.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from labkit.workloads.train import build
 
 
 def apart(trial: Trial, data: DataSet) -> Workload:
-    """Ranks that train beside each other: nobody averages their gradients."""
+    """Return a training workload whose ranks do not average their gradients."""
     training.overlapped = lambda model, _team, _precision: model  # type: ignore[attr-defined]
     return build(trial, data)
 
 
 def rounded(trial: Trial, data: DataSet) -> Workload:
-    """The second rank alone finds its steps beyond the gate's tolerances, and no rank's are wrong.
+    """Return a correct training whose gate exceeds its tolerances on every rank but the first.
 
-    The gate stands in a process of its own, which ends with the pass.
+    The changed tolerances affect only this worker process, which ends with the pass.
     """
     team = ranks.team()
     if team is not None and not team.leads:
@@ -39,24 +38,24 @@ def rounded(trial: Trial, data: DataSet) -> Workload:
 
 
 class Nowhere:
-    """A way that sends nothing."""
+    """A transport that sends nothing."""
 
     def send(self, _bucket: object, _after: object) -> None:
-        """Each rank keeps its own gradients."""
+        """Send nothing: each rank keeps its own gradients."""
 
     def send_weights(self, _bucket: object, update: Callable[[], None]) -> None:
-        """Each rank keeps its own weights."""
+        """Update the weights without sending them."""
         update()
 
     def wait(self, number: int) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
     def forget(self) -> None:
-        """Nor to forget."""
+        """Do nothing."""
 
 
 class Apart(Buckets):
-    """An exchange without one."""
+    """Buckets that exchange nothing."""
 
     def __init__(self, *about: Any, **options: Any) -> None:
         super().__init__(*about, **options)
@@ -64,7 +63,7 @@ class Apart(Buckets):
 
 
 class Without(Buckets):
-    """An exchange that leaves one of NCCL's operations out."""
+    """Buckets that skip the collective operation named by `left_out`."""
 
     left_out: str
 
@@ -82,13 +81,13 @@ class Without(Buckets):
 
 
 class Silent(Without):
-    """Each rank keeps its share of the new weights to itself."""
+    """Buckets that do not gather the new weights: each rank keeps its share."""
 
     left_out = "all_gather_into_tensor"
 
 
 class Selfish(Without):
-    """Each rank updates its share by its own gradients."""
+    """Buckets that do not sum gradients: each rank updates its share with its own."""
 
     left_out = "reduce_scatter_tensor"
 
@@ -97,7 +96,7 @@ _FAULTS = {1: Apart, 2: Silent, 3: Selfish}
 
 
 def in_buckets(trial: Trial, data: DataSet) -> Workload:
-    """Gradients go in our own buckets."""
+    """Return a training that sends gradients in labkit's own buckets, with the fault that `size` selects."""
     with (
         patch("labkit.engines.training.in_buckets", lambda _trial: True),
         patch("labkit.engines.training.Buckets", _FAULTS.get(trial.size, Buckets)),

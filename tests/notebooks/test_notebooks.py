@@ -1,4 +1,4 @@
-"""A notebook is a narrative, not a program; and what it plans is what it measures."""
+"""Tests of the notebooks' form (short cells, no outputs, no definitions), of their plans and of running them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labkit.places import ROOT
 from labkit.registry import COMPARISON, STUDIES
 from labkit.report.execute import execute, parameters_of, planned_trials
 
-START = "00_start_here"  # no study: see test_start_here
+START = "00_start_here"  # not a study: see test_start_here
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != START]
 STUDIES_THAT_MEASURE = [path for path in NOTEBOOKS if path.stem != COMPARISON]
 each_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -38,12 +38,12 @@ def source(cell: dict[str, Any]) -> str:
 
 
 @each_notebook
-def test_it_is_a_known_study_with_its_question_at_the_top(notebook: Path) -> None:
+def test_a_notebook_is_a_registered_study_with_its_question_at_the_top(notebook: Path) -> None:
     assert STUDIES[notebook.stem].question in source(cells(notebook)[0])
 
 
 @each_notebook
-def test_it_is_committed_without_outputs_in_short_cells_without_def_or_class(notebook: Path) -> None:
+def test_a_notebook_has_short_cells_without_outputs_def_or_class(notebook: Path) -> None:
     lines = [len(source(cell).splitlines()) for cell in code_cells(notebook)]
     assert max(lines) <= 20 and sum(lines) / len(lines) <= 10, "a call with an argument in each line is long at once"
     for cell in code_cells(notebook):
@@ -72,8 +72,8 @@ def test_the_comparison_takes_a_baseline_and_measures_nothing() -> None:
 
 
 @each_notebook
-def test_no_measured_number_is_typed_into_its_prose(notebook: Path) -> None:
-    """A percentage may be a paper's, and milliseconds those of the method."""
+def test_no_measured_number_is_typed_into_the_prose(notebook: Path) -> None:
+    """Percentages and milliseconds are allowed: they may come from a paper or from the method."""
     for cell in cells(notebook):
         if cell["cell_type"] == "markdown":
             text = re.sub(r"\d+x\d+", "", source(cell))
@@ -81,7 +81,7 @@ def test_no_measured_number_is_typed_into_its_prose(notebook: Path) -> None:
 
 
 @each_study_that_measures
-def test_its_plan_lists_trials_without_measuring_or_importing_a_framework(notebook: Path) -> None:
+def test_the_plan_lists_trials_without_measuring_or_importing_a_framework(notebook: Path) -> None:
     trials = planned_trials(notebook, {"hw": "cpu", "scale": "smoke", "mode": "plan", "data": ""})
     assert len({trial.key for trial in trials}) == len(trials) > 0
 
@@ -123,7 +123,7 @@ def test_a_notebook_that_fails_is_never_called_ok(tmp_path: Path, cell: str, sai
     assert not outcome.user_mistake
 
 
-def test_a_users_mistake_inside_a_notebook_is_known_as_one(tmp_path: Path) -> None:
+def test_a_user_error_inside_a_notebook_is_reported_as_a_user_mistake(tmp_path: Path) -> None:
     broken = write_notebook(
         tmp_path / "broken.ipynb", "x = 1", "from labkit.errors import UserError\nraise UserError('do this')"
     )
@@ -131,7 +131,7 @@ def test_a_users_mistake_inside_a_notebook_is_known_as_one(tmp_path: Path) -> No
     assert outcome.user_mistake and outcome.reason is not None and "do this" in outcome.reason
 
 
-def test_an_interruption_leaves_no_word_of_the_machinery(
+def test_an_interruption_logs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import papermill
@@ -146,7 +146,7 @@ def test_an_interruption_leaves_no_word_of_the_machinery(
             waiting.append(asyncio.get_running_loop().create_task(lost()))
             await asyncio.sleep(0)
 
-        asyncio.run(begin())  # the task's error, which nobody asks for, is told when the task is forgotten
+        asyncio.run(begin())  # nobody awaits the task, so asyncio logs its error when the task is deleted
         logging.getLogger("papermill").error("Kernel died while waiting for execute reply.")
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Every notebook runs on no records, on one pass, on failures only and on a CPU, and shows no empty value."""
+"""Tests that every notebook runs on no records, a single pass, failures only and a CPU, and shows no empty value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RECORD_SETS: dict[str, tuple[str, Callable[[list[Record]], list[Record]]]] = {
 
 @pytest.fixture(scope="module", params=RECORD_SETS)
 def record_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A profile's name and a folder of reports that holds such records of it, which are read once for all notebooks."""
+    """Yield a profile's name and a folder with a set of its records, which are read once for all notebooks."""
     hw, change = RECORD_SETS[request.param]
     folder, source = tmp_path_factory.mktemp("reports"), committed_reports() / hw
     for study in STUDIES:
@@ -68,7 +68,7 @@ read_store = Store.read
 
 
 def shown_by(notebook: Path, **parameters: str) -> dict[str, list[str]]:
-    """What the cells show, as HTML or text, by tag; cells without a tag under ""."""
+    """Run a notebook's cells and return what they show, as HTML or text, by tag ("" without a tag)."""
     names: dict[str, Any] = {"__name__": "notebook"}
     outputs: dict[str, list[str]] = {}
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:

@@ -1,4 +1,4 @@
-"""The whole way, as a user goes it: `labkit report` at smoke scale, resumed, killed, on the user's own images."""
+"""End-to-end tests of `labkit report` at smoke scale, killed and resumed, on a user's images, and of rendering."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.unit.test_site import (
 
 pytestmark = pytest.mark.timeout(900)
 
-# `make report` goes through all; these differ most in what they measure. The others are asked for with LABKIT_SLOW=1.
+# `make report` runs all studies. The studies in FEW differ most in what they measure; LABKIT_SLOW=1 adds MORE.
 FEW = ("07_precision", "09_profile")
 MORE = ("03_multi_gpu", "05_inference", "06_cpu_vs_gpu", "08_quantization")
 STUDIES_GONE_THROUGH = FEW + (MORE if os.environ.get("LABKIT_SLOW") == "1" else ())
@@ -56,17 +56,17 @@ def lines(report: Path, study: str = "*") -> list[str]:
 
 
 def assert_has_figures(page: Path) -> None:
-    """A page that works from disk, with a figure at least."""
+    """Assert that a page works from disk and has a figure."""
     assert_sound(page)
     assert parsed(page).select("figure.lk-figure svg")
 
 
-# ---- one report of many studies on a user's images, killed in the middle of the first ------------------------------
+# ---- a report of several studies on a user's images, killed during the first study ----------------------------------
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where it and its environment are, what stood in it when it was killed, and how the same command ended."""
+    """A report that was killed and resumed, the records `kept` at the kill, and how the resumed command ended."""
 
     folder: Path
     environment: dict[str, str]
@@ -78,7 +78,7 @@ class Report:
         return [parse_line(line) for line in lines(self.folder, study)]
 
     def page(self, study: str) -> str:
-        """The page of a study that has gone well."""
+        """Assert that a study succeeded and return its page."""
         assert read_runs(self.folder)[study].status == "ok"
         assert_has_figures(self.folder / f"{study}.html")
         text = (self.folder / f"{study}.html").read_text(encoding="utf-8")
@@ -88,10 +88,10 @@ class Report:
 
 @pytest.fixture(scope="module")
 def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    own = tmp_path_factory.mktemp("smoke")
-    environment, folder = apart(own, shared_cache), own / "reports" / "cpu"
-    write_pickled(own / "pickled", per_batch=16, val=16, seed=1)
-    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH), "--data", str(own / "pickled"))
+    base = tmp_path_factory.mktemp("smoke")
+    environment, folder = apart(base, shared_cache), base / "reports" / "cpu"
+    write_pickled(base / "pickled", per_batch=16, val=16, seed=1)
+    command = (*SMOKE, ",".join(STUDIES_GONE_THROUGH), "--data", str(base / "pickled"))
     first = start(*command, environment=environment)
     deadline = time.monotonic() + 200
     while len(lines(folder)) < 2 and time.monotonic() < deadline:
@@ -109,7 +109,7 @@ def smoke(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Repor
     return Report(folder, environment, kept, said, second.returncode)
 
 
-def test_killed_in_the_middle_the_same_command_goes_on(smoke: Report) -> None:
+def test_the_command_of_a_killed_report_resumes_it(smoke: Report) -> None:
     assert smoke.code == 0, smoke.said
     after = lines(smoke.folder, STUDIES_GONE_THROUGH[0])
     assert 2 <= len(smoke.kept) < len(after)
@@ -127,37 +127,39 @@ def test_a_users_imagenet32_in_both_forms_gives_one_report(smoke: Report, tmp_pa
     assert_sound(smoke.folder / "index.html")
     assert read_runs(smoke.folder)[first].command.startswith("make report HW=cpu")
 
-    # The other form holds the same images, so it has the same checksum, and nothing is left to measure.
+    # The npz form holds the same images, so it has the same checksum, and nothing is left to measure.
     write_npz(tmp_path / "npz", per_batch=16, val=16, seed=1)
     asked = ("plan", *SMOKE[1:], first, "--data", str(tmp_path / "npz"))
     assert f"{len(measured)} of them measured before" in finish(start(*asked, environment=smoke.environment))
 
 
-def test_a_study_with_training_runs_goes_the_whole_way(smoke: Report) -> None:
-    """Timed blocks and whole epochs, in FP32 and otherwise, as far as a CPU has them."""
+def test_a_report_of_a_study_with_training_runs_is_complete(smoke: Report) -> None:
+    """The study times blocks and trains whole epochs, in each precision that a CPU has."""
     made = smoke.made("07_precision")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
-    timed, runs = [one for one in made if one.blocks], [one for one in made if one.epochs]
+    timed, runs = [record for record in made if record.blocks], [record for record in made if record.epochs]
     assert len(timed) == len(runs) == 2, smoke.said
-    assert {one.trial["data"] for one in runs} == {"digits"} and {one.trial["data"] for one in timed} == {"imagenet32"}
-    assert any("reference" in one.phases_s and one.facts["gate"]["steps"] for one in runs)
+    assert {record.trial["data"] for record in runs} == {"digits"} and {record.trial["data"] for record in timed} == {
+        "imagenet32"
+    }
+    assert any("reference" in record.phases_s and record.facts["gate"]["steps"] for record in runs)
     smoke.page("07_precision")
 
 
 @pytest.mark.slow
-def test_inference_goes_the_whole_way(smoke: Report) -> None:
-    """Blocks and single queries on a CPU; training stands beside them."""
+def test_a_report_of_inference_is_complete(smoke: Report) -> None:
+    """The study measures blocks, single queries and training on a CPU."""
     made = smoke.made("05_inference")
     assert [record.status for record in made] == ["ok"] * 3, [record.reason for record in made]
-    answered = [one.blocks.queries for one in made if one.blocks and one.blocks.queries]
+    answered = [record.blocks.queries for record in made if record.blocks and record.blocks.queries]
     assert sorted(queries.images for queries in answered) == [1, 4]
     assert all(min(queries.latency_ns) > 0 for queries in answered)
     smoke.page("05_inference")
 
 
 @pytest.mark.slow
-def test_quantization_goes_the_whole_way(smoke: Report) -> None:
-    """FP32 and INT8 of one engine beside the plain loop; without trained weights accuracy is refused in words."""
+def test_a_report_of_quantization_is_complete(smoke: Report) -> None:
+    """The study times FP32 and INT8 of OpenVINO and the baseline. Without trained weights it says so for accuracy."""
     made = smoke.made("08_quantization")
     timed = [one for one in made if one.trial["weights"] == "initial"]
     assert len(made) == 5 and len(timed) == 3
@@ -174,8 +176,8 @@ def test_quantization_goes_the_whole_way(smoke: Report) -> None:
 
 
 @pytest.mark.slow
-def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(smoke: Report) -> None:
-    """The CPU's side alone, with its threads swept; the claims say plainly what they lack."""
+def test_a_report_of_cpu_vs_gpu_is_complete_without_a_gpu(smoke: Report) -> None:
+    """The study measures the CPU alone, over numbers of threads, and its claims are not testable."""
     made = smoke.made("06_cpu_vs_gpu")
     for record in made:
         assert record.status == "ok" or record.reason == why_unsupported("fp32"), record.reason
@@ -187,8 +189,8 @@ def test_cpu_against_gpu_goes_the_whole_way_without_a_gpu(smoke: Report) -> None
 
 
 @pytest.mark.slow
-def test_several_devices_go_the_whole_way_as_two_processes(smoke: Report) -> None:
-    """Scaling, two jobs and messages between two Gloo ranks; the page says what they cannot show."""
+def test_a_report_of_several_devices_is_complete_with_two_processes(smoke: Report) -> None:
+    """The study measures scaling and messages between two Gloo ranks, and the page names claims it cannot test."""
     made = smoke.made("03_multi_gpu")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
     two = [record for record in made if record.trial["devices"] == 2]
@@ -198,22 +200,24 @@ def test_several_devices_go_the_whole_way_as_two_processes(smoke: Report) -> Non
     assert "not testable here" in smoke.page("03_multi_gpu")
 
 
-def test_tracing_goes_the_whole_way(smoke: Report) -> None:
-    """Operators, sections and memory of a CPU's steps; few steps beside many; what a CPU has not is said."""
+def test_a_report_of_tracing_is_complete(smoke: Report) -> None:
+    """The study traces the operators of a CPU's training steps."""
     made = smoke.made("09_profile")
     assert {record.status for record in made} == {"ok"}, [record.reason for record in made]
-    traces = [one.blocks.trace for one in made if one.blocks and one.trial["workload"] == "train"]
-    assert traces and all(isinstance(one, Traced) and one.of == "operators" and one.busy_s > 0 for one in traces)
+    traces = [trace.blocks.trace for trace in made if trace.blocks and trace.trial["workload"] == "train"]
+    assert traces and all(
+        isinstance(trace, Traced) and trace.of == "operators" and trace.busy_s > 0 for trace in traces
+    )
     smoke.page("09_profile")
 
 
-# ---- reports that are rendered --------------------------------------------------------------------------------------
+# ---- rendered reports -----------------------------------------------------------------------------------------------
 
 
-def test_a_profile_without_records_still_renders_what_is_known(site: Site) -> None:
+def test_a_profile_without_records_is_rendered(site: Site) -> None:
     report, said = site.folder / UNRECORDED, site.said[UNRECORDED]
     runs = read_runs(report)
-    assert set(runs) == {TRAINING, "03_multi_gpu"}, "side by side, each in a process of its own"
+    assert set(runs) == {TRAINING, "03_multi_gpu"}, "rendered side by side, each in its own process"
     assert {run.status for run in runs.values()} == {"ok"}
     assert said.count(" done in ") == len(runs) and f"[{len(runs)}/{len(runs)}]" in said
     assert not [path for path in report.iterdir() if path.name.startswith(".")], "nothing half written"
@@ -224,7 +228,7 @@ def test_a_profile_without_records_still_renders_what_is_known(site: Site) -> No
 
 
 def words_in_sight(page: Path) -> int:
-    """Words of the main content before anything is unfolded, without those inside figures."""
+    """Return the number of words in the main content, without those in figures and closed folds."""
     main = parsed(page).main
     assert main is not None
     for folded in main.select("details:not([open])"):
@@ -246,7 +250,7 @@ def test_pages_are_short(site: Site) -> None:
     assert not too_long, "page: words, and how many were planned"
 
 
-def test_profiles_are_compared_from_their_records_alone(site: Site) -> None:
+def test_the_comparison_page_needs_only_records(site: Site) -> None:
     assert "Comparing cpu, h100, h200, h200_x2." in site.said["comparison"]
     page = site.folder / "comparison" / "index.html"
     assert_has_figures(page)
@@ -259,7 +263,7 @@ def test_profiles_are_compared_from_their_records_alone(site: Site) -> None:
 
 
 class Inline:
-    """A pool of no processes: each call is done at once."""
+    """A pool without processes, which runs each call at once."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -275,7 +279,7 @@ class Inline:
 
 
 class Broken(Inline):
-    """A pool whose process was killed, which fails all calls."""
+    """A pool whose process was killed, so every call fails."""
 
     def submit(self, *_: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -285,13 +289,13 @@ class Broken(Inline):
 
 @dataclass
 class Rendering:
-    """A report of two studies with records, whose notebooks end as a test says, the second first."""
+    """A report of two studies with records. A test sets the outcomes of the notebooks; the second ends first."""
 
     report: Path
     patch: pytest.MonkeyPatch
 
     def ends(self, outcome: Callable[[str], Execution]) -> int:
-        """The exit code of rendering both studies."""
+        """Render both studies and return the exit code."""
 
         def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
             ended = outcome(notebook.stem)
@@ -318,7 +322,7 @@ def rendering(tmp_path: Path) -> Iterator[Rendering]:
 
 
 @pytest.mark.parametrize(("broken", "whole"), [(TRAINING, POWER), (POWER, TRAINING)])
-def test_a_notebook_that_fails_among_others_stops_none_of_them(
+def test_a_failing_notebook_does_not_stop_the_other(
     rendering: Rendering, capsys: pytest.CaptureFixture[str], broken: str, whole: str
 ) -> None:
     def outcome(study: str) -> Execution:
@@ -334,18 +338,18 @@ def test_a_notebook_that_fails_among_others_stops_none_of_them(
     assert "ValueError: it broke" in rendering.index and f"{whole} was rendered." in rendering.index
 
 
-def test_a_users_mistake_in_every_notebook_is_a_users_mistake(rendering: Rendering) -> None:
+def test_the_exit_code_is_2_only_if_every_notebook_has_a_user_mistake(rendering: Rendering) -> None:
     assert rendering.ends(lambda _: Execution("UserError: so not", user_mistake=True)) == 2
     assert rendering.ends(lambda study: Execution("no", user_mistake=study == TRAINING)) == 1, "one is not the user's"
 
 
-def test_a_process_that_dies_costs_no_study(rendering: Rendering) -> None:
+def test_studies_are_rendered_although_a_process_of_the_pool_dies(rendering: Rendering) -> None:
     rendering.patch.setattr(make, "ProcessPoolExecutor", Broken)
     assert rendering.ends(lambda _: Execution(None)) == 0
     assert {run.status for run in read_runs(rendering.report).values()} == {"ok"}
 
 
-def test_records_that_cannot_be_read_cost_their_own_study_only(rendering: Rendering) -> None:
+def test_unreadable_records_fail_only_their_own_study(rendering: Rendering) -> None:
     broken = rendering.report / "records" / B / f"{POWER}.jsonl"
     broken.write_text("<<<<<<< HEAD\n" + broken.read_text(encoding="utf-8"), encoding="utf-8")
     assert rendering.ends(lambda _: Execution(None)) == 1

@@ -1,4 +1,4 @@
-"""The notebook that a newcomer opens first: it runs without a GPU, and it is no study."""
+"""Tests of the introductory notebook, which runs without a GPU and is not a study."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def code_of(notebook: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What each code cell shows when the notebook runs on the committed records."""
+    """Run the notebook on the committed records and return the outputs of each code cell as JSON."""
     executed = tmp_path_factory.mktemp("start") / "executed.ipynb"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(committed_reports()))
@@ -38,25 +38,25 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [json.dumps(cell["outputs"]) for cell in cells_of(executed) if cell["cell_type"] == "code"]
 
 
-def test_it_is_no_study_and_nothing_plans_it() -> None:
+def test_the_notebook_is_not_a_study_and_no_report_runs_it() -> None:
     assert START.stem not in STUDIES
     assert START.stem not in chosen_studies("")
 
 
-def test_it_shows_the_helpers_in_short_cells_and_is_committed_without_outputs() -> None:
+def test_the_notebook_shows_the_helpers_in_short_cells_without_outputs() -> None:
     sources = code_of(START)
     assert all(f"labkit.{name}(" in "\n".join(sources) for name in HELPERS)
     assert all(len(source.splitlines()) <= 8 for source in sources)
     assert not any(cell.get("outputs") for cell in cells_of(START))
 
 
-def test_it_runs_and_shows_a_step_its_readings_recorded_results_and_a_plot_of_ones_own(outputs: list[str]) -> None:
+def test_the_outputs_hold_a_timed_step_sensors_recorded_results_and_plots(outputs: list[str]) -> None:
     everything = "\n".join(outputs)
     for shown in ("StepTiming: ", "per step (median)", "time_s", "NVIDIA H200", "<svg", "image/png"):
         assert shown in everything, shown
 
 
-def test_the_raw_line_that_it_opens_gives_the_number_of_the_table(outputs: list[str]) -> None:
-    """The last cell recomputes images/s from the times of blocks, beside the table's value."""
+def test_the_raw_record_line_gives_the_value_of_the_table(outputs: list[str]) -> None:
+    """The last cell recomputes images/s from the block times and prints it beside the table's value."""
     recomputed, shown = map(float, re.findall(r"\d+\.\d+", outputs[-1]))
     assert recomputed == pytest.approx(shown)

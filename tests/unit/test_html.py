@@ -1,4 +1,4 @@
-"""A study's page: complete from disk, loads nothing, hides the code, shows the failure, and escapes what data says."""
+"""Tests of a study's page: it loads nothing, folds the code, shows failures and escapes texts from data."""
 
 import json
 import re
@@ -38,12 +38,12 @@ def render(tmp_path):
 
 
 def body(page):
-    """The page without its stylesheet."""
+    """Return the page without its stylesheet."""
     return re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 
 def assert_nothing_was_injected(page):
-    """No element and no attribute comes of a text."""
+    """Assert that no text became an element or an attribute."""
     elements = BeautifulSoup(page, "html.parser").find_all(True)
     assert not [element for element in elements if element.name == "script"]
     assert not [name for element in elements for name in element.attrs if name.startswith("on")]
@@ -59,7 +59,7 @@ EVIL_RATES = pd.DataFrame(
 PARTS = ("setup", "answer", "figure", "table", "verdicts", "limits", "more")
 
 
-def test_a_page_is_assembled_from_tagged_cells_and_folds_all_others(render):
+def test_a_page_shows_tagged_cells_and_folds_all_other_cells(render):
     cells = [code("1", shown(Answer((tag,))), tags=[tag]) for tag in reversed(PARTS)]
     cells = [new_markdown_cell("# How fast?"), new_markdown_cell("Of more"), *cells, new_markdown_cell("Of the rest")]
     page = BeautifulSoup(render(*cells, code("rest = 2")), "html.parser")
@@ -101,7 +101,7 @@ def test_a_page_with_figure_and_table_loads_nothing_and_is_small(render):
     assert 'content="width=device-width' in page
 
 
-def test_the_head_leads_to_the_other_pages_and_names_the_device(render):
+def test_the_navigation_links_the_other_pages_and_names_the_device(render):
     nav = BeautifulSoup(render(links=[("claims.html", "Claims"), ("index.html", "x")]), "html.parser").nav
     assert [(link.get_text(), link["href"]) for link in nav.find_all("a")] == [
         ("Results", "index.html"),
@@ -127,7 +127,7 @@ def test_code_is_folded_and_has_no_prompts(render):
     assert "gone" not in page
 
 
-def test_the_notebooks_own_title_heads_the_page_and_headings_can_be_linked_to(render):
+def test_the_notebooks_title_heads_the_page_and_headings_have_ids(render):
     page = render(
         new_markdown_cell("# How *fast*?\n\ntext\n\n## Method & means\n\n## Results"),
         new_markdown_cell("## Results\n\n### Detail\n\n# A second title"),
@@ -143,7 +143,7 @@ def test_headings_avoid_the_ids_of_the_page():
     assert re.findall(r'id="(.*?)"', marked) == ["content-2", "???", "section"]
 
 
-def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render):
+def test_a_failing_cell_is_shown_open_and_announced_at_the_top(render):
     traceback = ["\x1b[0;31mValueError\x1b[0m  Traceback", "\x1b[38;5;241m<bad>\x1b[39m"]
     page = body(
         render(
@@ -166,7 +166,7 @@ def test_a_failing_cell_is_open_without_colours_and_announced_at_the_top(render)
     assert "<summary>code, not run</summary>" in page
 
 
-def test_a_notebook_that_did_not_run_or_stopped_says_so(render):
+def test_the_page_says_if_the_notebook_did_not_run_or_stopped_early(render):
     page = render(new_markdown_cell("## Method"), code("x = 1", count=None), code("y = 2", count=None))
     assert "This notebook has not been run" in page and "<h1>Training</h1>" in page, (
         "without a title it has the study's"
@@ -176,7 +176,7 @@ def test_a_notebook_that_did_not_run_or_stopped_says_so(render):
     assert "The run stopped early: 1 code cell did not run." in page
 
 
-def test_streams_are_plain_and_messages_folded(render):
+def test_output_streams_are_plain_text_and_stderr_is_folded(render):
     page = render(
         code("1", new_output("stream", name="stdout", text=f"\x1b[32mdone\x1b[0m {EVIL}")),
         code("2", new_output("stream", name="stderr", text="\r 10%\r100%\nwarning")),
@@ -188,12 +188,12 @@ def test_streams_are_plain_and_messages_folded(render):
     assert_nothing_was_injected(page)
 
 
-def test_plain_keeps_text_and_drops_what_steers_a_terminal():
+def test_plain_keeps_text_and_removes_terminal_control_sequences():
     link = "\x1b]8;;https://example.org\x1b\\here\x1b]8;;\x07"
     assert plain(f"{link} \x1b[1;31mred\x1b[0m\x1b[K\x00\x08 a\tb\r\nold\rnew\r\n") == "here red a\tb\nnew\n"
 
 
-def test_other_outputs_are_text_and_scripts_and_widgets_are_left_out(render):
+def test_other_outputs_are_shown_as_text_without_scripts_and_widgets(render):
     of_widget = {"application/javascript": EVIL, "application/vnd.jupyter.widget-view+json": {"model_id": "a"}}
     for data in ({"text/plain": EVIL}, {"text/latex": EVIL}, {"text/markdown": EVIL, "text/plain": EVIL}, of_widget):
         page = render(code("1", new_output("display_data", data={**data, "text/plain": f"a {EVIL}"})))
@@ -201,7 +201,7 @@ def test_other_outputs_are_text_and_scripts_and_widgets_are_left_out(render):
         assert_nothing_was_injected(page)
 
 
-def test_pictures_are_inside_with_their_alternative_text(render, tmp_path):
+def test_pictures_are_embedded_in_the_page(render, tmp_path):
     (tmp_path / "local.png").write_bytes(b"\x89PNG local")
     png = new_output("display_data", data={"image/png": "iVBORw0="}, metadata={"image/png": {"alt": f'a "b" {EVIL}'}})
     svg = new_output("display_data", data={"image/svg+xml": "<svg onload='alert(1)'/>"})
@@ -219,18 +219,18 @@ def test_a_remote_image_is_refused_and_nothing_is_written(render, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["01_training.ipynb"]
 
 
-def test_a_missing_attachment_is_an_error_in_words(render):
+def test_a_missing_attachment_raises_a_readable_error(render):
     with pytest.raises(LabkitError, match=r"01_training\.ipynb can't be rendered: missing attachment: a\.png"):
         render(new_markdown_cell("![x](attachment:a.png)"))
 
 
-def test_a_page_is_replaced_whole(render, tmp_path):
+def test_a_page_is_replaced_atomically(render, tmp_path):
     render(new_markdown_cell("first"))
     assert "second" in render(new_markdown_cell("second \ud800"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["01_training.html", "01_training.ipynb"]
 
 
-def test_an_unreadable_notebook_is_an_error_in_words(tmp_path):
+def test_an_unreadable_notebook_raises_a_readable_error(tmp_path):
     notebook = tmp_path / "n.ipynb"
     for text in (None, "{", '{"nbformat": 4}'):
         if text is not None:
@@ -239,7 +239,7 @@ def test_an_unreadable_notebook_is_an_error_in_words(tmp_path):
             render_notebook(notebook, tmp_path / "n.html", title="t", device="d", profile="p", strip={}, links=[])
 
 
-def test_what_a_browser_would_load_is_found_and_nothing_else():
+def test_external_urls_finds_only_urls_that_a_browser_would_load():
     for markup in (
         '<script src="{}"></script>',
         '<link rel="stylesheet" href="{}">',
@@ -264,13 +264,13 @@ def colours(css):
     return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", css))
 
 
-def contrast(one, other):
+def contrast(first, second):
     def luminance(colour):
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    dark, light = sorted((luminance(one), luminance(other)))
+    dark, light = sorted((luminance(first), luminance(second)))
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -1,4 +1,4 @@
-"""ImageNet's validation set and torchvision's weights, as the user has them: the same answers as torchvision's own."""
+"""Tests of ImageNet's validation set and torchvision's weights: pixels, labels and scores equal torchvision's own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def images(folder: Path, shared_cache: Path) -> DataSet:
 
 @pytest.fixture
 def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads an image fails; what was cached by `images` can be opened."""
+    """Make the decoding of any image fail. The data set that `images` cached can still be opened."""
 
     def read(file: Path) -> np.ndarray:
         raise AssertionError(f"{file} was read")
@@ -80,7 +80,7 @@ def nothing_is_decoded(images: DataSet, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def listed(root: Path, *, per_class: int = PER_CLASS, classes: Sequence[str] = CLASS_FOLDERS, hidden: str = "") -> Path:
-    """A folder as ImageNet's, its files empty: enough where no image is read. Those of one class may be hidden."""
+    """Create a folder like ImageNet's with empty image files. The files of class `hidden` are hidden files."""
     for name in classes:
         (root / "val" / name).mkdir(parents=True)
         for number in range(per_class):
@@ -91,42 +91,42 @@ def listed(root: Path, *, per_class: int = PER_CLASS, classes: Sequence[str] = C
 # The images
 
 
-def test_pixels_and_labels_are_those_that_torchvision_makes_of_the_same_files(folder: Path, images: DataSet) -> None:
+def test_pixels_and_labels_equal_torchvisions(folder: Path, images: DataSet) -> None:
     torchvision = import_torchvision()
-    from torchvision.transforms import functional  # after the line above, which makes it importable
+    from torchvision.transforms import functional  # import_torchvision() above makes this importable
 
     loader = torchvision.datasets.folder.default_loader
     classes = dict(torchvision.datasets.ImageFolder(folder / "val").samples)
     items = ilsvrc2012.list_images(folder / "val")
     for split, kept in (("train", images.train), ("val", images.val)):
         assert [classes[str(file)] for file, _ in items[split]] == kept.labels.tolist()
-        for place in [*range(0, len(kept), 31), *(i for i, one in enumerate(items[split]) if one.label == 5)]:
+        for place in [*range(0, len(kept), 31), *(i for i, item in enumerate(items[split]) if item.label == 5)]:
             scaled = functional.resize(loader(items[split][place].file), [256])
             expected = functional.pil_to_tensor(functional.center_crop(scaled, [224])).numpy()
             assert np.array_equal(kept.images[place], expected), items[split][place].file
 
 
-def test_what_calibrates_is_spread_over_the_classes_and_never_scored(folder: Path, images: DataSet) -> None:
+def test_calibration_images_are_spread_over_the_classes_and_never_scored(folder: Path, images: DataSet) -> None:
     assert (len(images.train), len(images.val)) == (CALIBRATING, 1000 * PER_CLASS - CALIBRATING)
     items = ilsvrc2012.list_images(folder / "val")
     train, val = ({file for file, _ in items[split]} for split in ("train", "val"))
     assert not train & val and len(train | val) == 1000 * PER_CLASS
     for labels in (images.train.labels, images.val.labels):
         counts = np.bincount(labels, minlength=1000)
-        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "as many everywhere"
+        assert np.abs(np.add.reduceat(counts, range(0, 1000, 50)) - len(labels) / 20).max() <= 1, "spread evenly"
     few = replace(images, train=Split(images.train.images[:30], images.train.labels[:30]))
     batches = calibration_batches(TRIAL, few)
     assert sum(map(len, batches)) == 30 and batches[0].shape[1:] == (3, 224, 224)
     assert "not scored" in protocol(images) and "training images" in protocol(replace(images, name="synthetic32"))
 
 
-def test_the_first_images_that_are_scored_are_of_as_many_classes(tmp_path: Path) -> None:
+def test_the_first_scored_images_are_of_different_classes(tmp_path: Path) -> None:
     items = ilsvrc2012.list_images(listed(tmp_path, per_class=5) / "val")
     labels = [label for _, label in items["val"]]
     assert len(set(labels[:700])) == 700 and len(set(labels[:2000])) == 1000
 
 
-def test_the_set_has_torchvisions_normalisation_and_says_what_it_is(folder: Path, images: DataSet) -> None:
+def test_the_set_has_torchvisions_normalisation_and_a_description(folder: Path, images: DataSet) -> None:
     expected = import_torchvision().models.ResNet18_Weights.IMAGENET1K_V1.transforms()
     np.testing.assert_allclose(np.array(images.mean) / 255, expected.mean, rtol=1e-12)
     np.testing.assert_allclose(np.array(images.std) / 255, expected.std, rtol=1e-12)
@@ -138,14 +138,14 @@ def test_the_set_has_torchvisions_normalisation_and_says_what_it_is(folder: Path
 
 
 @pytest.mark.usefixtures("nothing_is_decoded")
-def test_a_second_opening_reads_no_image_also_from_the_folder_of_classes_itself(folder: Path, images: DataSet) -> None:
+def test_a_second_opening_reads_no_image(folder: Path, images: DataSet) -> None:
     for path in (folder, folder / "val"):
         again = open_data(str(path))
         assert again.checksum == images.checksum and isinstance(again.val.images, np.memmap)
     assert holds_validation_set(str(folder)) and not holds_validation_set(str(folder / "val" / CLASS_FOLDERS[0]))
 
 
-def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
+def test_a_changed_file_changes_the_token_of_the_set(tmp_path: Path) -> None:
     classes = listed(tmp_path) / "val"
     before = ilsvrc2012.source(classes).token
     assert ilsvrc2012.source(classes).token == before
@@ -159,14 +159,14 @@ def test_a_sample_keeps_size_and_normalisation(folder: Path, images: DataSet) ->
     assert len(few.val) == 20 and few.checksum != images.checksum
 
 
-def test_entries_of_32_px_stay_what_they_were() -> None:
+def test_cache_entries_of_32_px_are_unchanged() -> None:
     open_data("synthetic32", train_images=40, val_images=20)
     meta = json.loads((cache_dir() / "synthetic32-v1-s0-40-20" / "meta.json").read_text())
     assert "edge_px" not in meta and "words" not in meta
     assert meta["checksum"] == "215ee90ab7861685abd76a6a260098c5d9e696e4ccc4c4589ca59c0cd125cf96"
 
 
-# What is no validation set
+# Folders that are not the validation set
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_entries_of_32_px_stay_what_they_were() -> None:
         ({"hidden": CLASS_FOLDERS[7]}, f"{CLASS_FOLDERS[7]} holds no image (.jpeg, .jpg, .png)"),
     ],
 )
-def test_what_is_no_validation_set_is_refused_in_one_sentence(
+def test_a_folder_that_is_not_the_validation_set_is_refused(
     listing: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ilsvrc2012, "PUBLISHED_IMAGES", 2500)
@@ -187,7 +187,7 @@ def test_what_is_no_validation_set_is_refused_in_one_sentence(
         open_data(str(listed(tmp_path, **listing)))
 
 
-def test_a_file_that_is_no_image_is_refused_and_nothing_half_made_stays(
+def test_a_file_that_is_not_an_image_is_refused_and_leaves_no_cache_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
@@ -208,13 +208,13 @@ def test_a_truncated_image_is_named(folder: Path, tmp_path: Path) -> None:
         ilsvrc2012.read_image(tmp_path / "gone.JPEG")
 
 
-def test_a_checksum_of_images_is_that_of_all_of_them_at_once(images: DataSet) -> None:
-    some = Split(images.val.images[:530, :, :8, :8], images.val.labels[:530])  # more than are taken at a time
+def test_the_checksum_in_chunks_equals_that_of_the_whole_split(images: DataSet) -> None:
+    some = Split(images.val.images[:530, :, :8, :8], images.val.labels[:530])  # more images than a chunk holds
     whole = np.ascontiguousarray(some.images).tobytes() + some.labels.astype("<i2").tobytes()
     assert split_sha256(some) == hashlib.sha256(whole).hexdigest()
 
 
-# What studies do with it
+# Studies with a validation set
 
 
 @pytest.mark.usefixtures("nothing_is_decoded")
@@ -228,7 +228,7 @@ def test_studies_that_train_refuse_a_validation_set_before_anything_is_read(
     assert ("01_training" in done.stderr) == (studies != "quantization,inference")
 
 
-def test_a_notebook_of_such_a_study_refuses_it_too(folder: Path) -> None:
+def test_a_notebook_that_trains_refuses_a_validation_set(folder: Path) -> None:
     lab = open_study("01_training", hw="cpu", scale="smoke", mode="plan", data=str(folder), host=HOST)
     with pytest.raises(UserError, match="01_training can't use it"):
         lab.trials()
@@ -240,7 +240,7 @@ def planned(data: str, scale: str = "smoke") -> list[Trial]:
 
 
 @pytest.mark.usefixtures("nothing_is_decoded")
-def test_only_the_scored_trials_are_on_imagenet_and_the_timed_ones_stay_as_they_are(
+def test_only_scored_trials_use_the_validation_set(
     folder: Path, images: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "mismatch", lambda *_: None)
@@ -266,7 +266,7 @@ def test_images_are_never_scaled_down(images: DataSet) -> None:
 
 
 def save(state: dict[str, Any], model: str, folder: Path, *, name: str = "{model}-{digits}.pth") -> Path:
-    """Write a state as torchvision's files are named and made."""
+    """Save a state under a name like torchvision's, with the first digits of its SHA-256, and return the path."""
     path = folder / "new.pth"
     torch.save(state, path)
     digits = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
@@ -281,12 +281,12 @@ def state() -> dict[str, Any]:
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder that WEIGHTS= names."""
+    """Return an empty folder that the variable of WEIGHTS= names."""
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
     return tmp_path
 
 
-def test_a_file_of_torchvisions_is_found_by_its_name(weights: Path) -> None:
+def test_a_torchvision_file_is_found_by_its_name(weights: Path) -> None:
     alexnet = replace(TRIAL, model="alexnet")
     assert find_weights(TRIAL) is None
     for name in ("resnet18-f37072fd.pt", "resnet18-f37072f.pth", "resnet18-32px-0123456789abcdef.pt", "wide-resnet18"):
@@ -297,42 +297,42 @@ def test_a_file_of_torchvisions_is_found_by_its_name(weights: Path) -> None:
     assert find_weights(TRIAL) == weights / "resnet18-f37072fd.pth"
     assert find_weights(alexnet) == weights / "alexnet-owt-7be5be79.pth"
     assert find_weights(replace(TRIAL, model="resnet101")) is None
-    assert find_weights(replace(TRIAL, data="synthetic32")) is None, "trained on the synthetic set these are not"
+    assert find_weights(replace(TRIAL, data="synthetic32")) is None, "these weights are not of the synthetic set"
     assert check_folder(str(weights)) == weights
 
 
 def test_two_files_for_one_model_are_refused_before_anything_runs(weights: Path) -> None:
     for name in ("resnet18-f37072fd.pth", "resnet18-00000000.pth", "resnet50-00000000.pth"):
         (weights / name).touch()
-    said = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
-    with pytest.raises(UserError, match=said):
+    message = "holds resnet18-00000000.pth and resnet18-f37072fd.pth, and one file of resnet18 is wanted: keep one."
+    with pytest.raises(UserError, match=message):
         find_weights(TRIAL)
-    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), said)
+    assert_refused(labkit("plan", "--hw", "cpu", "--scale", "smoke", "--weights", str(weights)), message)
 
 
-def test_a_folder_without_weights_is_told_of_torchvisions_names(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_weights_names_torchvisions_pattern(tmp_path: Path) -> None:
     (tmp_path / "lenet-00000000.pth").touch()
     with pytest.raises(UserError, match=f"torchvision's own, {PATTERN}; there is lenet-00000000.pth"):
         check_folder(str(tmp_path))
 
 
-def test_without_a_file_the_trial_says_which_is_wanted_and_nobody_trains(images: DataSet, weights: Path) -> None:
-    said = (
+def test_a_missing_weights_file_is_named_and_nothing_is_trained(images: DataSet, weights: Path) -> None:
+    message = (
         "no trained weights for resnet18 at 224 px on ilsvrc2012: give a folder with WEIGHTS=… that holds torchvision's"
     )
-    for device in ("cpu", "cuda"):  # also where a GPU would train for other images
+    for device in ("cpu", "cuda"):  # a GPU would train the weights for other data
         trial = replace(TRIAL, device=device)
-        assert why_none(trial) == f"{said} resnet18-f37072fd.pth"
+        assert why_none(trial) == f"{message} resnet18-f37072fd.pth"
         with pytest.raises(Unsupported, match="resnet18-f37072fd"):
             make_network(trial, images)
-        assert planned_s(trial, None) == REFUSED_S  # type: ignore[arg-type] # nothing of it is timed
+        assert planned_s(trial, None) == REFUSED_S  # type: ignore[arg-type] # the trial is not timed
     refused = record_of("08", TRIAL, 1, status="unsupported", reason=why_none(TRIAL))
     assert not lacked_weights(refused)
     (weights / "resnet18-f37072fd.pth").touch()
-    assert lacked_weights(refused), "it is tried again once the file is here"
+    assert lacked_weights(refused), "the trial is retried once the file exists"
     timing = load_profile("cpu").timing_at("smoke", "08_quantization")
     more_s = [planned_s(replace(TRIAL, scored=count), timing) for count in (0, 1000)]
-    assert more_s[1] - more_s[0] == pytest.approx(49), "a second for 1,000 images of 32 px, these are 49 times as large"
+    assert more_s[1] - more_s[0] == pytest.approx(49), "1 s per 1,000 images of 32 px, and these are 49 times as large"
 
 
 def cut_short(state: dict[str, Any], folder: Path) -> Path:
@@ -364,7 +364,7 @@ def saving(change: Callable[[dict[str, Any]], Any], **options: str) -> Callable[
         (for_other_images, r"IMAGENET1K_V2\) is for images of 232 px cut to 224 px, .* give resnet50-0676ba61.pth"),
     ],
 )
-def test_a_file_that_is_not_the_networks_is_refused_in_words(
+def test_a_file_that_does_not_fit_the_network_is_refused(
     write: Callable[[dict[str, Any], Path], Path], said: str, state: dict[str, Any], tmp_path: Path
 ) -> None:
     path = write(state, tmp_path)
@@ -373,20 +373,20 @@ def test_a_file_that_is_not_the_networks_is_refused_in_words(
     assert "\n" not in str(refused.value)
 
 
-def test_files_from_before_batch_norm_counted_are_taken(state: dict[str, Any], tmp_path: Path) -> None:
+def test_files_without_batch_norm_counters_are_accepted(state: dict[str, Any], tmp_path: Path) -> None:
     old = OrderedDict((name, value) for name, value in state.items() if not name.endswith("num_batches_tracked"))
     path = save(old, "resnet18", tmp_path)
     read, sha256 = read_state(path, "resnet18", classes=1000)
-    build("resnet18", image_px=224).load_state_dict(read)  # strictly
+    build("resnet18", image_px=224).load_state_dict(read)  # strict by default
     assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# Both together
+# Images and weights together
 
 
 @pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
 @pytest.mark.parametrize("model", ["resnet18", "googlenet"])
-def test_scores_are_those_of_torchvisions_own_model_and_transforms(
+def test_scores_equal_those_of_torchvisions_model_and_transforms(
     model: str, folder: Path, images: DataSet, weights: Path
 ) -> None:
     models = import_torchvision().models
@@ -396,7 +396,7 @@ def test_scores_are_those_of_torchvisions_own_model_and_transforms(
     inputs = torch.stack([transforms(loader(file)) for file, _ in files])
     labels = torch.tensor([label for _, label in files])
 
-    # GoogLeNet as torchvision makes it for its weights: auxiliary heads in the file, another normalisation inside.
+    # torchvision's GoogLeNet for its weights has auxiliary heads in the file and another normalisation inside.
     special = {"transform_input": True, "aux_logits": True, "init_weights": True} if model == "googlenet" else {}
     torch.manual_seed(0)
     theirs = models.get_model(model, weights=None, **special).eval()
@@ -406,7 +406,7 @@ def test_scores_are_those_of_torchvisions_own_model_and_transforms(
     with torch.inference_mode():
         expected = theirs(inputs)
     right = expected.argmax(dim=1) == labels
-    assert 0.5 < float(right.float().mean()) < 0.8, "an accuracy of all or nothing would prove little"
+    assert 0.5 < float(right.float().mean()) < 0.8, "an accuracy of 0 or 1 would prove little"
 
     trial = replace(TRIAL, model=model, engine="openvino")
     workload = checked(trial, images)
@@ -424,9 +424,9 @@ def test_scores_are_those_of_torchvisions_own_model_and_transforms(
 
 
 def prototypes(model: Any, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
-    """A state for a model of torchvision's that answers two of three images rightly, without training.
+    """Return a state with which a torchvision model classifies two of three images correctly, without training.
 
-    A class's weights in the last layer are what the network sees in its image; of every third they are missing.
+    A class's weights in the last layer are the features of its image. Every third image's class has no such weights.
     """
     with torch.inference_mode():
         seen: list[torch.Tensor] = []
@@ -437,9 +437,9 @@ def prototypes(model: Any, inputs: torch.Tensor, labels: torch.Tensor) -> dict[s
         middle = features.mean(dim=0)
         size = (features - middle).norm(dim=1).mean()
         apart = (features - middle) / size
-        known = torch.arange(len(labels)) % 3 > 0
+        answered = torch.arange(len(labels)) % 3 > 0
         weight, bias = torch.zeros(1000, features.shape[1]), torch.full((1000,), -9.0)
-        weight[labels[known]] = apart[known]
-        bias[labels[known]] = -0.5 * apart[known].square().sum(dim=1)
-        bias[labels[known]] -= apart[known] @ (middle / size)
+        weight[labels[answered]] = apart[answered]
+        bias[labels[answered]] = -0.5 * apart[answered].square().sum(dim=1)
+        bias[labels[answered]] -= apart[answered] @ (middle / size)
         return dict(model.state_dict()) | {"fc.weight": weight / size, "fc.bias": bias}

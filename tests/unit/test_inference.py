@@ -1,4 +1,4 @@
-"""Inference: what is predicted, in which parts, and how queries are timed and kept."""
+"""Tests of inference: predictions and their gate, compiled regions, pools of batches, and queries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PLAIN = Trial(workload="infer", model="resnet18", classes=10, batch=4, device="c
     ],
     ids=lambda fields: "-".join(fields.values()) or "plain",
 )
-def test_an_engine_predicts_what_the_plain_network_predicts(digits: DataSet, fields: dict[str, Any]) -> None:
+def test_an_engine_predicts_what_the_baseline_predicts(digits: DataSet, fields: dict[str, Any]) -> None:
     workload = prepared(replace(PLAIN, **fields), digits)
     workload.check()
     assert isinstance(workload, AnswersQueries)
@@ -54,7 +54,7 @@ def test_an_engine_predicts_what_the_plain_network_predicts(digits: DataSet, fie
     assert workload.flop_per_step == 4 * workload.facts["flop_forward"]
 
 
-def test_queries_see_the_pools_batches_in_turn_and_begin_again_with_the_first(digits: DataSet) -> None:
+def test_queries_cycle_through_the_batches_of_the_pool(digits: DataSet) -> None:
     workload = prepared(PLAIN, digits)
     workload.check()
     seen = []
@@ -62,11 +62,11 @@ def test_queries_see_the_pools_batches_in_turn_and_begin_again_with_the_first(di
         workload.query()
         seen.append(workload.logits.clone())
     assert torch.equal(seen[0], seen[3]), "three different batches"
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        assert not torch.allclose(seen[one], seen[other])
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        assert not torch.allclose(seen[first], seen[second])
 
 
-def test_with_copies_the_predicted_classes_come_back_to_the_host(digits: DataSet) -> None:
+def test_with_copies_the_predicted_classes_are_copied_to_the_host(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, copies="included"), digits)
     workload.check()
     workload.query()
@@ -74,7 +74,7 @@ def test_with_copies_the_predicted_classes_come_back_to_the_host(digits: DataSet
     assert torch.equal(workload._classes, workload.logits.argmax(dim=1))
 
 
-def test_the_gate_finds_weights_that_are_others(digits: DataSet) -> None:
+def test_the_gate_finds_different_weights(digits: DataSet) -> None:
     workload = prepared(PLAIN, digits)
     with torch.no_grad():
         workload._predictor.model.fc.weight.mul_(1.01)
@@ -83,12 +83,12 @@ def test_the_gate_finds_weights_that_are_others(digits: DataSet) -> None:
 
 
 def captured_on_a_cpu(workload: InferWorkload) -> None:
-    """Run the gate's part for engines that compile or capture, which a CPU has only with a compiler."""
+    """Run the gate's part for engines that compile or capture, which a CPU supports only with a compiler."""
     workload._predictor.has_uncompiled_form = True
     workload._run_uncompiled()
 
 
-def test_an_honest_engine_is_what_it_was_before(digits: DataSet) -> None:
+def test_a_correct_engine_equals_its_uncompiled_form(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     captured_on_a_cpu(workload)
     workload.check()
@@ -96,7 +96,7 @@ def test_an_honest_engine_is_what_it_was_before(digits: DataSet) -> None:
     assert workload.facts["gate"]["engine_worst_image"] <= 1e-6
 
 
-def test_the_gate_finds_a_half_precision_engine_that_leaves_the_residual_branches_out(digits: DataSet) -> None:
+def test_the_gate_finds_missing_residual_branches_in_half_precision(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     captured_on_a_cpu(workload)
     with torch.no_grad():
@@ -107,7 +107,7 @@ def test_the_gate_finds_a_half_precision_engine_that_leaves_the_residual_branche
         workload.check()
 
 
-def test_the_gate_finds_a_single_image_that_is_wrong(digits: DataSet) -> None:
+def test_the_gate_finds_a_single_wrong_image(digits: DataSet) -> None:
     trial = replace(PLAIN, batch=300, precision="bf16")
     workload = prepared(trial, digits)
     captured_on_a_cpu(workload)
@@ -123,7 +123,7 @@ def test_the_gate_finds_a_single_image_that_is_wrong(digits: DataSet) -> None:
         workload.check()
 
 
-def test_folding_that_changes_the_network_is_found(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_finds_folding_that_changes_the_network(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     from labkit.workloads import infer
 
     def wrong(model: Any) -> int:
@@ -139,14 +139,14 @@ def test_folding_that_changes_the_network_is_found(digits: DataSet, monkeypatch:
         dict(workload.preparations())["reference"]()
 
 
-def test_the_gate_finds_a_batch_that_is_not_fresh(digits: DataSet) -> None:
+def test_the_gate_finds_a_repeated_batch(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     workload._pool.batches[1] = workload._pool.batches[0]
     with pytest.raises(GateError, match=r"by (0\.99|1) of the difference between two batches"):
         workload.check()
 
 
-def test_the_gate_finds_logits_that_are_no_numbers_and_outputs_of_another_shape() -> None:
+def test_the_gate_finds_nan_logits_and_outputs_of_another_shape() -> None:
     expected = [torch.zeros(4, 10), torch.ones(4, 10)]
     with pytest.raises(GateError, match="by nan"):
         compare(expected, [expected[0], torch.full((4, 10), torch.nan)], PLAIN)
@@ -157,7 +157,7 @@ def test_the_gate_finds_logits_that_are_no_numbers_and_outputs_of_another_shape(
 
 
 @pytest.mark.parametrize(("model", "norms"), [("resnet18", 20), ("googlenet", 57), ("vgg16", 0)])
-def test_folding_leaves_no_batch_norm_and_the_same_outputs(digits: DataSet, model: str, norms: int) -> None:
+def test_folding_removes_batch_norm_and_keeps_the_outputs(digits: DataSet, model: str, norms: int) -> None:
     trial = replace(PLAIN, model=model)
     network = initial_model(trial)
     settle(network, trial, digits)
@@ -173,7 +173,7 @@ def test_folding_leaves_no_batch_norm_and_the_same_outputs(digits: DataSet, mode
 
 
 def compiled_and_losses(model: Any) -> tuple[list[str], list[float]]:
-    """What is compiled of a step in regions and of one that is compiled whole, and the losses of both."""
+    """Return the names of the functions compiled for a step in regions and for a whole step, and both losses."""
     compiled: list[str] = []
 
     def note(function: Any) -> Any:
@@ -188,16 +188,16 @@ def compiled_and_losses(model: Any) -> tuple[list[str], list[float]]:
     return regions, losses
 
 
-def test_a_resnet_is_compiled_by_its_blocks_or_whole() -> None:
+def test_a_resnet_is_compiled_in_regions_or_as_a_whole() -> None:
     compiled, losses = compiled_and_losses(build_model("resnet18", classes=10))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    assert len(compiled) == 4 and compiled[-1] == "whole", "the beginning, the block, the end; and the network"
+    assert len(compiled) == 4 and compiled[-1] == "whole", "start, block and end; then the whole network"
 
 
-def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> None:
+def test_the_head_of_a_vgg_is_a_region_of_its_own() -> None:
     compiled, losses = compiled_and_losses(build_model("vgg16", classes=10, head="head512").eval())
     assert losses[0] == losses[1]
-    assert len(compiled) == 4 and compiled[-1] == "whole", "two regions, one for blocks that it has none of"
+    assert len(compiled) == 4 and compiled[-1] == "whole", "two regions, one for blocks (unused), and the whole"
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,12 @@ def test_the_head_of_a_vgg_is_compiled_apart_where_it_trains_in_regions() -> Non
         ({"devices": 2}, "one device"),
     ],
 )
-def test_what_cannot_be_predicted_here_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
+def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:
     with pytest.raises(Unsupported, match=word):
         build_workload(replace(PLAIN, **fields), digits)
 
 
-def test_a_pool_goes_round_a_split_that_is_smaller_than_a_batch(digits: DataSet) -> None:
+def test_a_pool_repeats_a_split_that_is_smaller_than_a_batch(digits: DataSet) -> None:
     images = len(digits.val)
     pool = Pool(replace(PLAIN, batch=images + 5), digits, dtype=torch.float32, where="host")
     first = next(pool)
@@ -224,33 +224,33 @@ def test_a_pool_goes_round_a_split_that_is_smaller_than_a_batch(digits: DataSet)
     assert not torch.equal(first, next(pool))
 
 
-def test_a_pool_scales_up_and_takes_the_memory_format(digits: DataSet) -> None:
+def test_a_pool_scales_images_up_and_applies_the_memory_format(digits: DataSet) -> None:
     trial = replace(PLAIN, image_px=224, memory_format="channels_last", batch=2)
     images = next(Pool(trial, digits, dtype=torch.bfloat16, where="device"))
     assert images.shape == (2, 3, 224, 224) and images.dtype == torch.bfloat16
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_another_word_for_copies_is_refused() -> None:
+def test_invalid_copies_and_queries_are_refused() -> None:
     with pytest.raises(UserError, match="copies"):
         Trial(workload="infer", copies="maybe")
     with pytest.raises(UserError, match="queries"):
         Trial(workload="infer", queries=-1)
 
 
-def test_queries_are_as_many_as_asked_for_or_as_time_allows() -> None:
+def test_the_number_of_queries_is_as_requested_or_limited_by_time() -> None:
     calls = []
-    told: list[float] = []
-    latencies = time_queries(lambda: calls.append(1), HostClock(), 50, limit_s=5, on_query=told.append)
-    assert len(latencies) == 50 and len(calls) > 50, "some before the first that counts"
-    assert told[-1] >= 1
+    shares: list[float] = []
+    latencies = time_queries(lambda: calls.append(1), HostClock(), 50, limit_s=5, on_query=shares.append)
+    assert len(latencies) == 50 and len(calls) > 50, "untimed queries come first"
+    assert shares[-1] >= 1
     slow = time_queries(lambda: time.sleep(0.02), HostClock(), 1000, limit_s=0.1)
     assert 1 <= len(slow) < 1000
     assert min(slow) >= 20e6, "nanoseconds"
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=20), st.integers(0, 3))
-def test_latencies_come_back_as_they_were_packed_or_not(few: list[int], times: int) -> None:
+def test_latencies_survive_the_way_through_a_record_packed_or_not(few: list[int], times: int) -> None:
     latencies = (few or [7]) * (1 + times * PACKED_FROM)
     queries = Queries(images=1, latency_ns=latencies, asked_for=10_000)
     line = queries.model_dump(mode="json")
@@ -258,7 +258,7 @@ def test_latencies_come_back_as_they_were_packed_or_not(few: list[int], times: i
     assert Queries.model_validate(line) == queries
 
 
-def test_a_packed_list_that_was_damaged_is_no_record_and_no_traceback() -> None:
+def test_a_damaged_packed_list_fails_validation() -> None:
     line = Queries(images=1, latency_ns=list(range(2 * PACKED_FROM)), asked_for=1).model_dump(mode="json")
     packed = line["latency_ns"]
     line["latency_ns"] = packed[:40] + ("A" if packed[40] != "A" else "B") + packed[41:]

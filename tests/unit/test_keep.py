@@ -1,4 +1,4 @@
-"""`make pack`: what is committed is smaller and says the same."""
+"""Tests of `make pack`: packed records and series take less space and hold the same data."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return reports_folder() / "cpu"
 
 
-def test_every_file_of_a_profile_is_packed_and_the_sum_is_said(report: Path) -> None:
+def test_every_file_of_a_profile_is_packed_and_the_total_is_printed(report: Path) -> None:
     store = Store(report)
     made = [record(batch=batch) for batch in range(1, 20)]
-    for one in made:
-        store.append(one)
-    said = list(pack_records("cpu"))
-    assert said[0].startswith(f"{STUDY} of host {HOST}: 0.0") and said[-1].startswith(
+    for entry in made:
+        store.append(entry)
+    lines = list(pack_records("cpu"))
+    assert lines[0].startswith(f"{STUDY} of host {HOST}: 0.0") and lines[-1].startswith(
         "Records, hosts and series of cpu"
     )
     assert store.path(HOST, STUDY).name == f"{STUDY}.jsonl.gz" and store.read(STUDY, HOST) == made
@@ -47,7 +47,7 @@ def test_series_are_the_same_after_packing(report: Path) -> None:
     )
 
 
-def test_without_a_profile_or_with_an_unknown_one_nothing_is_touched(report: Path) -> None:
+def test_a_missing_or_unknown_profile_is_refused(report: Path) -> None:
     with pytest.raises(UserError, match="make pack HW=h200"):
         list(pack_records(""))
     with pytest.raises(UserError, match="h200"):

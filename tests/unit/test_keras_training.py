@@ -1,6 +1,6 @@
-"""Keras's three back ends train what PyTorch trains, by loops that trace once; and one's failure is its own.
+"""Tests of training in Keras: each back end gives PyTorch's losses, traces its step once, and fails alone.
 
-Keras takes one back end a process, so each runs in one of its own (`tests/keras_steps.py`), where it is installed.
+A process can load only one Keras back end, so each installed one has its own process (`tests/keras_steps.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def needs(framework: str) -> None:
 
 @cache
 def done(framework: str, jobs: tuple[str, ...]) -> dict[str, Any]:
-    """What a process with these jobs found; JAX has a CPU of two devices for jobs on two."""
+    """Run these jobs in a process and return their results by job. Jobs on two devices get a CPU that JAX splits."""
     settings = {"KERAS_BACKEND": KNOWN[framework].backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     if jobs == ON_TWO:
         settings["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
@@ -76,7 +76,7 @@ def found(framework: str, job: str) -> dict[str, Any]:
 
 
 def cases(*wanted: str) -> list[Any]:
-    """Every framework with each of these jobs that it has."""
+    """Return each framework with those of the wanted jobs that it has."""
     quick = [pytest.param(name, job) for name, jobs in QUICK.items() for job in jobs if job in wanted]
     slow = [
         pytest.param(name, job, marks=pytest.mark.slow) for name, jobs in SLOW.items() for job in jobs if job in wanted
@@ -98,22 +98,22 @@ print(before, jax.config.jax_compilation_cache_dir, programs(), sep="|")
 """
 
 
-def test_a_program_of_jax_is_compiled_once_and_then_comes_from_the_disk(tmp_path: Path) -> None:
+def test_a_jax_program_is_compiled_once_and_then_read_from_the_disk(tmp_path: Path) -> None:
     needs("keras-jax")
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "LABKIT_CACHE": str(tmp_path / "cache")}
 
-    def said(**settings: str) -> tuple[str, str, dict[str, int]]:
+    def state(**settings: str) -> tuple[str, str, dict[str, int]]:
         run_ = [sys.executable, "-c", KEPT]
         done_ = subprocess.run(run_, env=environment | settings, cwd=ROOT, capture_output=True, text=True, check=True)
         before, folder, counted = done_.stdout.strip().split("|")
         return before, folder, ast.literal_eval(counted)
 
-    (before, folder, first), (*_, again) = said(), said()
-    assert before == "None", "nothing is kept unless it is asked for"
+    (before, folder, first), (*_, again) = state(), state()
+    assert before == "None", "without keep_programs() nothing is kept"
     assert folder == str(tmp_path / "cache" / "xla")
     assert first["from the cache"] == 0 < first["compiled"]
     assert again["compiled"] == 0 < again["from the cache"]
-    assert said(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[1] == str(tmp_path / "own"), "the user's choice stays"
+    assert state(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[1] == str(tmp_path / "own"), "the user's choice stays"
 
 
 ENGINES = cases("eager", "function", "xla", "compile")
@@ -121,19 +121,19 @@ ENGINES = cases("eager", "function", "xla", "compile")
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "engine"), ENGINES)
-def test_losses_of_the_loop_are_pytorchs(framework: str, engine: str) -> None:
+def test_losses_of_the_loop_equal_pytorchs(framework: str, engine: str) -> None:
     result = found(framework, engine)
     losses, expected = result["losses"], result["torch"]
     assert losses[0] == pytest.approx(expected[0], rel=1e-4)
     assert losses == pytest.approx(expected, rel=1e-3)
-    assert abs(expected[1] / expected[0] - 1) > 0.02, "a step that changes so little would agree whatever it was"
-    assert result["finite"] and result["none_after"], "the sum is 0 again once it was read"
-    assert result["moved"] == result["weights"], "steps that were not compared have reached the model"
+    assert abs(expected[1] / expected[0] - 1) > 0.02, "a step that barely changes the loss would prove nothing"
+    assert result["finite"] and result["none_after"], "reading the sum of losses resets it to 0"
+    assert result["moved"] == result["weights"], "steps after the compared ones update the model too"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_jax_on_two_devices_does_what_pytorch_does_with_averaged_gradients() -> None:
+def test_jax_on_two_devices_equals_pytorch_with_averaged_gradients() -> None:
     needs("keras-jax")
     result = done("keras-jax", ON_TWO)[ON_TWO[0]]
     losses, expected = result["losses"], result["torch"]
@@ -141,7 +141,7 @@ def test_jax_on_two_devices_does_what_pytorch_does_with_averaged_gradients() -> 
     assert losses == pytest.approx(expected, rel=1e-3)
     assert result["traces"] == 1
     alone = done("keras-jax", SLOW["keras-jax"])["xla"]["losses"]
-    assert abs(losses[0] / alone[0] - 1) > 1e-3, "one device normalises by all images, two by their own halves"
+    assert abs(losses[0] / alone[0] - 1) > 1e-3, "a single device normalises over all images, two over their halves"
 
 
 @pytest.mark.timeout(900)
@@ -151,7 +151,7 @@ def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, eng
     if engine == "eager":
         assert result["traces"] is None and result["phases"] == []
     elif framework == "keras-torch":
-        assert 1 <= result["traces"] == result["traces_after_three"], "graphs of one step, and of no later one"
+        assert 1 <= result["traces"] == result["traces_after_three"], "later steps compile no more graphs"
     else:
         assert result["traces"] == 1
         assert result["phases"] == (["trace", "compile"] if engine == "xla" else ["trace"])
@@ -159,19 +159,19 @@ def test_the_step_is_traced_once_over_many_steps_and_batches(framework: str, eng
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("gate"))
-def test_a_first_step_that_is_not_pytorchs_is_not_timed(framework: str, job: str) -> None:
+def test_a_first_loss_other_than_pytorchs_fails_the_gate(framework: str, job: str) -> None:
     result = found(framework, job)
     assert result["right"]["loss_difference"] < result["right"]["loss_tolerance"] == 1e-4
     for case in ("other images", "other weights"):
         assert "on the same weights and images the first loss is" in result[case], case
     after, initial = result["restarted"]
-    assert after == pytest.approx(initial, rel=1e-4), "the gate's step and its weakened branches are undone"
-    assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "which were others"
+    assert after == pytest.approx(initial, rel=1e-4), "the gate restores the weights that it changes"
+    assert abs(result["right"]["expected_loss"] / initial - 1) > 1e-3, "the gate's weights gave another loss"
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "job"), cases("dropout"))
-def test_what_drops_values_is_compared_without_and_trains_with_it(framework: str, job: str) -> None:
+def test_the_gate_compares_without_dropout_and_training_uses_dropout(framework: str, job: str) -> None:
     result = found(framework, job)
     assert result["gate"]["loss_difference"] < 1e-4
     assert result["gate"]["against"].endswith("with nothing dropped")
@@ -182,7 +182,7 @@ def test_what_drops_values_is_compared_without_and_trains_with_it(framework: str
 
 
 @pytest.mark.timeout(900)
-def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_should(tmp_path: Path) -> None:
+def test_a_framework_crash_costs_no_other_record_and_records_hold_their_facts(tmp_path: Path) -> None:
     needs("keras-tensorflow")
     data = open_data("synthetic32", train_images=64, val_images=8)
     sound = Trial(
@@ -211,7 +211,7 @@ def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_sh
     assert record.facts["build_s"] == record.phases_s["build"]
 
 
-# ---- what there is none of ------------------------------------------------------------------------------------------
+# ---- unsupported trials ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -236,16 +236,16 @@ def test_a_frameworks_crash_leaves_the_others_records_and_a_trial_says_all_it_sh
     ],
     ids=str,
 )
-def test_what_each_framework_can_train_on_a_cpu_and_why_not_the_rest(
+def test_each_framework_gives_a_reason_for_what_it_cannot_train_on_a_cpu(
     framework: str, fields: dict[str, Any], reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(support, "find_spec", lambda name: name)  # everything is installed
-    said = why_unsupported(Trial(framework=framework, **(ON_CPU | fields)))
-    assert said is None if reason is None else said is not None and reason in said
-    assert not (said or "").endswith(".")
+    monkeypatch.setattr(support, "find_spec", lambda name: name)  # every package seems installed
+    answer = why_unsupported(Trial(framework=framework, **(ON_CPU | fields)))
+    assert answer is None if reason is None else answer is not None and reason in answer
+    assert not (answer or "").endswith(".")
 
 
-def test_a_package_that_is_missing_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(support, "find_spec", lambda name: None if name == "jax" else name)
     asked = Trial(framework="keras-jax", engine="xla", **ON_CPU)
     assert why_unsupported(asked) == "jax is not installed in the Python that this ran with"
@@ -261,21 +261,21 @@ def test_a_package_that_is_missing_is_the_reason(monkeypatch: pytest.MonkeyPatch
         ((9, 0), "tf32", None),
     ],
 )
-def test_a_device_that_cannot_is_the_reason(capability: Any, precision: str, reason: str | None) -> None:
+def test_an_insufficient_device_is_the_reason(capability: Any, precision: str, reason: str | None) -> None:
     asked = Trial(framework="keras-tensorflow", engine="xla", precision=precision)
     assert support.why_not_here(asked, capability) == reason
     assert support.why_not_here(replace(asked, device="cpu"), None) is None
 
 
 @pytest.mark.parametrize("engine", ["function", "xla"])
-def test_pytorch_as_it_is_has_no_engines_of_keras(engine: str) -> None:
+def test_pytorch_without_keras_has_no_keras_engines(engine: str) -> None:
     pytest.importorskip("torch")
     for workload in ("train", "infer"):
         with pytest.raises(Unsupported, match="the trial runs on PyTorch without Keras"):
             build_workload(Trial(workload=workload, engine=engine, **ON_CPU), open_data("digits"))
 
 
-def test_only_training_is_done_in_keras_and_a_framework_has_a_name() -> None:
+def test_keras_only_trains_and_unknown_frameworks_are_refused() -> None:
     with pytest.raises(Unsupported, match="the infer workload needs PyTorch; keras-jax has only the train workload"):
         build_workload(Trial(workload="infer", framework="keras-jax", **ON_CPU), None)
     with pytest.raises(UserError, match="unknown trial framework 'keras-tensorflw'; valid: keras-tensorflow, "):
@@ -284,7 +284,7 @@ def test_only_training_is_done_in_keras_and_a_framework_has_a_name() -> None:
     assert Trial(framework="keras-jax", devices=4).processes == 1
 
 
-def test_importing_what_workers_import_imports_no_framework() -> None:
+def test_the_modules_that_workers_import_import_no_framework() -> None:
     script = (
         "import sys, labkit.run.worker, labkit.workloads._train_in_keras, labkit.engines.in_keras.reference\n"
         "print(sorted({'torch', 'tensorflow', 'jax', 'keras'} & set(sys.modules)))"
@@ -301,7 +301,7 @@ def judged(first: float, **about: Any) -> dict[str, Any]:
     return gate.judge(first, **(usual | about))
 
 
-def test_the_gate_lets_rounding_pass_and_nothing_else() -> None:
+def test_the_gate_tolerates_only_rounding() -> None:
     assert judged(7.0006)["loss_difference"] == pytest.approx(0.0006 / 7)
     with pytest.raises(GateError, match=r"the first loss is 7\.001000 and PyTorch's 7\.000000"):
         judged(7.001)
@@ -310,7 +310,7 @@ def test_the_gate_lets_rounding_pass_and_nothing_else() -> None:
         judged(float("nan"))
 
 
-def test_with_dropout_the_loss_without_it_is_compared_and_the_steps_own_is_near() -> None:
+def test_with_dropout_the_gate_checks_the_losses_without_and_with_it() -> None:
     assert judged(7.2, undropped=7.0001)["loss_difference"] < 1e-4
     with pytest.raises(GateError, match="differ by"):
         judged(7.0, undropped=7.2)
@@ -318,17 +318,17 @@ def test_with_dropout_the_loss_without_it_is_compared_and_the_steps_own_is_near(
         judged(8.0, undropped=7.0)
 
 
-def test_without_pytorch_the_first_loss_must_be_that_of_a_network_that_knows_nothing() -> None:
+def test_without_pytorch_the_first_loss_must_be_that_of_an_untrained_network() -> None:
     assert judged(7.8, expected=None)["expected_loss"] == pytest.approx(np.log(1000))
     for wrong in (2.3, 14.0):
         with pytest.raises(GateError, match=r"has a loss near 6\.9078"):
             judged(wrong, expected=None)
 
 
-def test_batches_come_in_every_loaders_order_and_each_in_memory_of_its_own() -> None:
+def test_batches_come_in_the_loaders_order_and_share_no_memory() -> None:
     split = open_data("digits").train
     batches, order = HostBatches(split, batch=100, seed=3), EpochOrder(len(split), seed=3)
-    seen = [batches.next_batch() for _ in range(20)]  # over the end of an epoch
+    seen = [batches.next_batch() for _ in range(20)]  # past the end of an epoch
     for images, labels in seen:
         chosen = order.take(100)
         assert images.dtype == np.uint8 and labels.dtype == np.int32
@@ -341,28 +341,28 @@ def test_batches_come_in_every_loaders_order_and_each_in_memory_of_its_own() -> 
         HostBatches(split, batch=0, seed=0)
 
 
-def test_a_block_begins_and_ends_with_the_frameworks_own_wait() -> None:
+def test_a_block_begins_and_ends_with_the_frameworks_wait() -> None:
     did: list[str] = []
     host_s, device_s = HostClock(lambda: did.append("wait")).time_block(lambda: did.append("step"), 3)
     assert did == ["wait", "step", "step", "step", "wait"]
     assert host_s > 0 and device_s is None
 
 
-def test_a_peak_that_an_earlier_trial_reached_is_missing_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_peak_of_an_earlier_trial_is_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = {"peak_bytes_in_use": 500}
     monkeypatch.setattr(keras_state, "_jax_counters", lambda: counters)
     monkeypatch.setattr(keras_state, "_jax_peak_before", 400)
     assert keras_state.peak_memory_of_keras("keras-jax", "cuda")["memory_bytes"] == 500
     monkeypatch.setattr(keras_state, "_jax_peak_before", 500)
-    found = keras_state.peak_memory_of_keras("keras-jax", "cuda")
-    assert found["memory_bytes"] is None and "can't be set back" in found["memory_reason"]
+    facts = keras_state.peak_memory_of_keras("keras-jax", "cuda")
+    assert facts["memory_bytes"] is None and "can't be set back" in facts["memory_reason"]
 
 
 class ResourceExhaustedError(Exception):
-    """As TensorFlow calls its own."""
+    """An error with the name of TensorFlow's."""
 
 
-def test_each_frameworks_word_for_no_memory_is_known() -> None:
+def test_out_of_memory_errors_of_each_framework_are_recognised() -> None:
     assert is_out_of_memory(ResourceExhaustedError("OOM when allocating tensor"))
     assert is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes."))
     assert not is_out_of_memory(RuntimeError("INVALID_ARGUMENT: shapes"))

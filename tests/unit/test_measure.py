@@ -1,4 +1,4 @@
-"""Timing on a simulated clock: what is warm-up, when it is steady, what is kept; compiled trials stay compiled."""
+"""Tests of warm-up, blocks and losses on a simulated clock, of the host clock, of memory and of compiled trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMING = Timing(warmup_s=1.0, timed_s=2.0, block_s=0.1, limit_s=60)
 
 
 class SimulatedClock:
-    """A step takes as long as the next number says, and nothing sleeps."""
+    """A clock that advances by the next value of `step_s` in each step, without sleeping."""
 
     def __init__(self, step_s: Iterator[float], *, device_share: float | None = None) -> None:
         self.now, self.step_s, self.device_share = 100.0, step_s, device_share
@@ -59,10 +59,10 @@ def test_warm_up_grows_a_block_to_about_its_planned_length() -> None:
         assert sum(blocks.warmup_s) >= TIMING.warmup_s
 
 
-def test_a_step_longer_than_a_block_is_a_block() -> None:
+def test_a_step_longer_than_a_block_makes_blocks_of_one_step() -> None:
     blocks, _ = measured(repeat(0.4))
     assert blocks.steps_per_block == 1
-    assert blocks.warmup_steps == [1] * STEADY_BLOCKS, "steady needs so many blocks, even beyond the planned second"
+    assert blocks.warmup_steps == [1] * STEADY_BLOCKS, "steadiness needs this many blocks, even beyond the planned 1 s"
     assert blocks.steady
 
 
@@ -72,7 +72,7 @@ def test_a_slow_first_step_does_not_inflate_the_blocks() -> None:
         assert 70 <= blocks.steps_per_block <= 130
         assert max(blocks.host_s) < 0.15
         assert blocks.warmup_steps[0] == 1
-        assert max(blocks.warmup_s[1:]) < 0.2, "one estimate from the slow step made a long block"
+        assert max(blocks.warmup_s[1:]) < 0.2, "an estimate from the slow step made a long block"
 
 
 def test_warm_up_goes_on_until_the_last_blocks_agree() -> None:
@@ -84,18 +84,18 @@ def test_warm_up_goes_on_until_the_last_blocks_agree() -> None:
     assert max(last) / min(last) < 1.2
 
 
-def test_a_trial_that_never_settles_is_timed_all_the_same_and_marked() -> None:
-    restless = (0.01 if n // 10 % 2 else 0.03 for n in count())  # blocks of ten steps, now fast, now slow
+def test_a_trial_that_never_settles_is_timed_and_marked_unsteady() -> None:
+    restless = (0.01 if n // 10 % 2 else 0.03 for n in count())  # blocks of ten steps alternate between fast and slow
     blocks, _ = measured(restless)
     assert not blocks.steady
     assert WARMUP_STRETCH * TIMING.warmup_s <= sum(blocks.warmup_s) < (WARMUP_STRETCH + 0.5) * TIMING.warmup_s
     assert blocks.host_s
 
 
-def test_warm_up_has_an_end_even_when_blocks_never_grow_long_enough() -> None:
+def test_warm_up_ends_even_if_blocks_never_grow_long_enough() -> None:
     faster_and_faster = (max(0.05 * 0.9**n, 1e-7) for n in count())
     blocks, clock = measured(faster_and_faster, Timing(warmup_s=0.1, timed_s=1e-6, block_s=1.0, limit_s=60))
-    assert blocks.steps_per_block == 10**6, "as long as a block may get"
+    assert blocks.steps_per_block == 10**6, "the largest number of steps of a block"
     assert clock.now < 110
 
 
@@ -104,7 +104,7 @@ def test_every_block_is_kept_and_the_rate_counts_a_stall() -> None:
     blocks, clock = measured(stalled, images_per_step=32, flop_per_step=10)
     assert clock.blocks == [*blocks.warmup_steps, *[blocks.steps_per_block] * len(blocks.host_s)]
     assert sum(blocks.warmup_s) + sum(blocks.host_s) == pytest.approx(clock.now - 100)
-    assert max(blocks.host_s) > 1, "the stall stands in the blocks"
+    assert max(blocks.host_s) > 1, "a block includes the stall"
     steps = blocks.steps_per_block * len(blocks.host_s)
     assert blocks.rate(blocks.images_per_step) == pytest.approx(32 * steps / sum(blocks.host_s))
     assert blocks.rate(blocks.images_per_step) < 0.8 * 32 / 0.001
@@ -131,7 +131,7 @@ def test_there_are_at_least_five_blocks_unless_that_takes_twice_the_time() -> No
     assert len(slowish.host_s) == 3
 
 
-def test_losses_stand_beside_their_blocks() -> None:
+def test_each_block_has_the_loss_read_at_its_end() -> None:
     clock = SimulatedClock(repeat(0.01))
     read: list[float | None] = []
 
@@ -144,35 +144,35 @@ def test_losses_stand_beside_their_blocks() -> None:
     assert len(blocks.warmup_loss) == len(blocks.warmup_s)
     assert blocks.warmup_loss + blocks.loss == read
     warm = sum(blocks.warmup_steps)
-    for number, loss in enumerate(blocks.loss, start=1):  # each is read at the end of its own block
+    for number, loss in enumerate(blocks.loss, start=1):  # each loss is read at the end of its block
         assert loss in (None, warm + number * blocks.steps_per_block)
     without, _ = measured(repeat(0.01))
     assert without.loss == without.warmup_loss == []
 
 
-def test_what_happens_between_blocks_is_told_and_not_timed() -> None:
+def test_progress_is_reported_between_blocks_and_not_timed() -> None:
     clock = SimulatedClock(repeat(0.01))
-    told: list[tuple[str, float]] = []
+    reports: list[tuple[str, float]] = []
 
     def on_block(phase: str, share: float) -> None:
-        told.append((phase, share))
-        clock.now += 0.05  # somebody draws a progress bar
+        reports.append((phase, share))
+        clock.now += 0.05  # as if drawing a progress bar
 
     blocks = time_blocks(lambda: None, clock, TIMING, on_block=on_block)
-    assert len(told) == len(blocks.warmup_s) + len(blocks.host_s)
-    assert all(0 <= share <= 1 for _, share in told)
-    assert [phase for phase, _ in told] == ["warmup"] * len(blocks.warmup_s) + ["timed"] * len(blocks.host_s)
+    assert len(reports) == len(blocks.warmup_s) + len(blocks.host_s)
+    assert all(0 <= share <= 1 for _, share in reports)
+    assert [phase for phase, _ in reports] == ["warmup"] * len(blocks.warmup_s) + ["timed"] * len(blocks.host_s)
     assert max(blocks.host_s) == pytest.approx(blocks.steps_per_block * 0.01)
 
 
-def test_the_devices_own_times_stand_beside_the_hosts() -> None:
+def test_device_times_are_kept_beside_host_times() -> None:
     blocks = time_blocks(lambda: None, SimulatedClock(repeat(0.01), device_share=0.9), TIMING)
     assert blocks.device_s == pytest.approx([0.9 * block for block in blocks.host_s])
     without, _ = measured(repeat(0.01))
     assert without.device_s is None
 
 
-def test_the_hosts_clock_runs_each_step_and_never_goes_back() -> None:
+def test_the_host_clock_runs_each_step_and_is_monotonic() -> None:
     clock, calls = HostClock(), []
     before = clock.now_s()
     took, device = clock.time_block(lambda: calls.append(clock.now_s()), 50)
@@ -183,14 +183,14 @@ def test_the_hosts_clock_runs_each_step_and_never_goes_back() -> None:
     assert calls[-1] - calls[0] <= took <= after - before
 
 
-def test_the_memory_of_a_cpu_trial_is_the_process() -> None:
+def test_the_memory_of_a_cpu_trial_is_the_resident_set_of_its_process() -> None:
     free_memory("cpu")
     facts = peak_memory("cpu")
     assert 2**20 < facts["memory_bytes"] < 2**40
     assert "resident set" in facts["memory_method"]
 
 
-# ---- compiled trials, in a process of their own, where what Dynamo has seen before must not matter -------------------
+# ---- compiled trials in a separate process: earlier compilations by Dynamo must not matter ---------------------------
 
 COMPILED_TRIALS = """
 import json, sys
@@ -230,7 +230,7 @@ def limit():
     return None
 
 orders, said = json.loads(sys.argv[1]), {}
-for name, order in orders.items():  # first as PyTorch does it by itself, in a fresh state each time
+for name, order in orders.items():  # first PyTorch's defaults, in a fresh state each time
     torch._dynamo.reset()
     said["plain " + name] = run(order, lambda: None)
 torch._dynamo.reset()
@@ -248,7 +248,7 @@ BATCHES = [2, 3, 4, 6, 8]
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Any]:
-    """By "plain" or "reset" and order: each batch size's graphs, each as whether all sizes were static, and shapes."""
+    """Return each batch size's graphs (are all sizes static, shapes) by "plain" or "reset" and the order of sizes."""
     orders = {"ascending": BATCHES, "shuffled": BATCHES[1::2][::-1] + BATCHES[::2]}
     command = [sys.executable, "-c", COMPILED_TRIALS, json.dumps(orders)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -256,21 +256,21 @@ def compiled() -> dict[str, Any]:
 
 
 def test_compiled_trials_give_the_same_static_graphs_in_any_order(compiled: dict[str, Any]) -> None:
-    one = compiled["reset ascending"]
-    assert one == compiled["reset shuffled"]
-    assert [batch for batch, _ in one] == BATCHES
-    for batch, graphs in one:
+    ascending = compiled["reset ascending"]
+    assert ascending == compiled["reset shuffled"]
+    assert [batch for batch, _ in ascending] == BATCHES
+    for batch, graphs in ascending:
         assert len(graphs) == 1, f"batch {batch} compiled {len(graphs)} times, or not at all"
         static, shapes = graphs[0]
         assert static, f"batch {batch} compiled with dynamic shapes"
         assert [batch, 4] in shapes
 
 
-def test_without_the_reset_a_trial_gets_what_earlier_ones_left(compiled: dict[str, Any]) -> None:
+def test_without_the_reset_a_trial_depends_on_earlier_trials(compiled: dict[str, Any]) -> None:
     plain = dict(compiled["plain ascending"])
     static, _ = plain[BATCHES[1]][0]
     assert not static, "the second batch size compiles with dynamic shapes"
-    assert plain[BATCHES[-1]] == [], "and later ones compile nothing of their own"
+    assert plain[BATCHES[-1]] == [], "later batch sizes compile no graph"
     assert compiled["plain shuffled"] != compiled["plain ascending"] != compiled["reset ascending"]
 
 

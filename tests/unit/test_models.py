@@ -1,4 +1,4 @@
-"""The models are the published ones: parameters, FLOP and shapes, at their own input and at 32x32."""
+"""Tests that models have the published parameters, FLOP and shapes, at their native input and at 32x32."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from labkit.places import ROOT
 
 torch = pytest.importorskip("torch")
 
-# Multiply-adds per image of torchvision's documentation ("GFLOPS" of the weights), in 1e9, at the native input;
-# Inception-BN's of osmr/imgclsmob's list of networks (BN-Inception, 2,048.06 M).
+# Multiply-adds per image at the native input, in 1e9, from torchvision's documentation ("GFLOPS" of the weights).
+# Inception-BN's are from osmr/imgclsmob's list of networks (BN-Inception, 2,048.06 M).
 PUBLISHED_GMAC = {
     "resnet18": 1.81,
     "resnet50": 4.09,
@@ -28,7 +28,7 @@ PUBLISHED_GMAC = {
     "inception_bn": 2.048,
     "inception_v3": 5.71,
 }
-# tests/unit/test_small_network.py has the one that takes words, tests/unit/test_gan.py the one that takes noise
+# tests/unit/test_small_network.py tests the network that takes words, tests/unit/test_gan.py the one that takes noise.
 OF_IMAGES = [name for name in MODELS if not MODELS[name].words and not MODELS[name].noise]
 SMALL = [name for name in MODELS if MODELS[name].small]
 
@@ -51,18 +51,18 @@ def test_the_flop_of_a_forward_pass_are_twice_the_published_multiply_adds(name: 
     assert facts.flop_forward == pytest.approx(2e9 * PUBLISHED_GMAC[name], rel=0.03)
 
 
-def test_the_counts_on_file_are_what_pytorch_counts_now() -> None:
-    assert _counts() == count_everything(), f"write {COUNTS.name} anew: see write_counts"
+def test_the_counts_on_file_equal_those_of_pytorch() -> None:
+    assert _counts() == count_everything(), f"write {COUNTS.name} again: see write_counts"
 
 
-def test_what_is_not_on_file_is_counted_when_asked_for() -> None:
+def test_a_variant_that_is_not_on_file_is_counted_on_request() -> None:
     ten, thousand = count("resnet18", classes=10), count("resnet18")
     assert thousand.parameters - ten.parameters == 990 * (512 + 1)
     assert thousand.flop_forward - ten.flop_forward == 2 * 990 * 512
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_model_at_32x32_gives_one_logit_a_class(name: str) -> None:
+def test_a_model_at_32x32_gives_a_logit_per_class(name: str) -> None:
     torch.manual_seed(0)
     model = build(name, classes=7)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_a_model_at_32x32_gives_one_logit_a_class(name: str) -> None:
 
 
 def shapes_inside(model: torch.nn.Module, *names: str) -> dict[str, tuple[int, ...]]:
-    """Output shapes of some of a model's parts for one image of 32x32, computed without memory."""
+    """Return the output shapes, per image of 32x32, of some submodules, computed on the meta device."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name in names:
         model.get_submodule(name).register_forward_hook(
@@ -118,7 +118,7 @@ def test_alexnets_first_convolution_has_stride_1_at_32x32_only() -> None:
         ({"name": "vgg16", "head": "512"}, ["head512, torchvision"]),
     ],
 )
-def test_what_there_is_none_of_is_refused_with_what_there_is(arguments: dict, valid: list[str]) -> None:
+def test_an_unknown_model_or_option_is_refused_with_the_valid_ones(arguments: dict, valid: list[str]) -> None:
     with pytest.raises(UserError) as caught:
         build(**arguments)
     for name in valid:

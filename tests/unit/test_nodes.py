@@ -1,4 +1,4 @@
-"""Trials over several nodes: what is started where, what is refused, and one record whatever fails on another node."""
+"""Tests of trials over several nodes: how processes start, which trials are refused, and failures on another node."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.unit.conftest import Measured
 from tests.unit.made_records import record_of
 
 OVER_TWO = Trial(devices=8, nodes=2)
-# As a batch step of Slurm sees it.
+# The environment of a Slurm batch step.
 FIRST_OF_TWO = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0", "SLURMD_NODENAME": "n1"}
 
 
 # ---- the trial ------------------------------------------------------------------------------------------------------
 
 
-def test_devices_are_those_of_all_nodes() -> None:
+def test_devices_counts_the_devices_of_all_nodes() -> None:
     assert (OVER_TWO.devices_of_node, OVER_TWO.processes, OVER_TWO.batch_of_step) == (4, 8, 8 * 64)
     assert Trial(devices=8).devices_of_node == 8
     with pytest.raises(UserError, match="3 devices can't be shared by 2 nodes evenly"):
@@ -46,47 +46,47 @@ def test_devices_are_those_of_all_nodes() -> None:
         Trial(nodes=0)
 
 
-def test_a_network_is_between_nodes() -> None:
+def test_a_network_needs_two_nodes_and_a_known_name() -> None:
     with pytest.raises(UserError, match="'ethernet' connects nodes"):
         Trial(devices=2, network="ethernet")
     with pytest.raises(UserError, match="unknown trial network"):
         Trial(devices=2, nodes=2, network="token ring")
 
 
-def test_a_label_says_over_how_many_nodes() -> None:
+def test_a_label_gives_the_number_of_nodes() -> None:
     alone = Trial(devices=8)
     assert trial_label(OVER_TWO, beside=[alone, OVER_TWO]).endswith("on 2 nodes")
-    assert "node" not in trial_label(alone, beside=[alone, OVER_TWO]), "which is usual"
+    assert "node" not in trial_label(alone, beside=[alone, OVER_TWO]), "a label leaves out the default"
 
 
-# ---- which nodes there are ------------------------------------------------------------------------------------------
+# ---- the nodes of a job ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `srun` that writes down what it is given, in a file whose path this is."""
-    program, said = tmp_path / "bin" / "srun", tmp_path / "said"
+    """Install a `srun` that writes its arguments and environment to a file, and return the file's path."""
+    program, log = tmp_path / "bin" / "srun", tmp_path / "said"
     program.parent.mkdir()
     program.write_text(
         f"#!{sys.executable} -IS\nimport json, os, sys\n"
-        f"json.dump([sys.argv[1:], dict(os.environ)], open({str(said)!r}, 'w'))\n"
+        f"json.dump([sys.argv[1:], dict(os.environ)], open({str(log)!r}, 'w'))\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    return said
+    return log
 
 
-def test_the_nodes_of_a_job_are_ours_on_its_first_node_only(srun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jobs_nodes_are_used_only_from_its_first_node(srun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert nodes_here(FIRST_OF_TWO) == SlurmNodes(2)
     assert nodes_here({}) == ThisNode()
     assert nodes_here(FIRST_OF_TWO | {"SLURM_JOB_NUM_NODES": "1"}) == ThisNode()
     assert nodes_here(FIRST_OF_TWO | {"SLURM_NODEID": "1"}) == ThisNode()
     assert nodes_here({"SLURM_JOB_NUM_NODES": "2"}) == ThisNode(), "an allocation seen from a login node"
     monkeypatch.setenv("PATH", "/nowhere")
-    assert nodes_here(FIRST_OF_TWO) == ThisNode(), "nothing starts a process on the other"
+    assert nodes_here(FIRST_OF_TWO) == ThisNode(), "without srun nothing can start a process on the other node"
 
 
-def test_a_step_is_one_task_a_node_beside_the_jobs_own(srun: Path, tmp_path: Path) -> None:
+def test_a_step_runs_a_task_per_node_beside_the_jobs_own_task(srun: Path, tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         started = SlurmNodes(4).start(2, {**os.environ, ADDRESS: ":4711"}, log)
     assert started.wait(30) == 0
@@ -97,22 +97,22 @@ def test_a_step_is_one_task_a_node_beside_the_jobs_own(srun: Path, tmp_path: Pat
     assert environment[ADDRESS] == ":4711", "each task learns from Slurm where the runner is"
 
 
-def test_torchrun_meets_at_the_first_node() -> None:
+def test_torchrun_uses_the_first_node_as_rendezvous() -> None:
     job = {"id": "x", "nodes": 2, "ranks_of_node": 4, "address": "10.0.0.2", "endpoint": "10.0.0.1:29400"}
-    first, other = (arguments(job, first=is_first) for is_first in (True, False))
-    for given in (first, other):
-        for one in ("--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"):
-            assert one in given
-    assert "--rdzv-conf=is_host=1" in first and "--rdzv-conf=is_host=0" in other
+    first, second = (arguments(job, first=is_first) for is_first in (True, False))
+    for given in (first, second):
+        for argument in ("--nnodes=2", "--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"):
+            assert argument in given
+    assert "--rdzv-conf=is_host=1" in first and "--rdzv-conf=is_host=0" in second
 
 
-def test_too_few_nodes_are_refused_with_the_way_on() -> None:
+def test_too_few_nodes_are_refused_with_the_command_to_run() -> None:
     assert too_few_nodes(OVER_TWO, SlurmNodes(2)) is None
     reason = too_few_nodes(OVER_TWO, ThisNode())
     assert reason is not None and "there is one of 2: `make report ON=slurm HW=... NODES=2`" in reason
 
 
-def test_what_was_refused_for_want_of_nodes_is_tried_where_they_are(
+def test_a_trial_refused_for_want_of_nodes_is_retried_on_enough_nodes(
     srun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = record_of("03", OVER_TWO, 1, status="unsupported", reason=too_few_nodes(OVER_TWO, ThisNode()))
@@ -126,19 +126,19 @@ def test_what_was_refused_for_want_of_nodes_is_tried_where_they_are(
 # ---- the network between them ---------------------------------------------------------------------------------------
 
 
-def test_no_other_network_is_used_under_the_name_of_one() -> None:
-    def told(name: str) -> dict[str, str]:
+def test_nccl_uses_only_the_named_network() -> None:
+    def settings(name: str) -> dict[str, str]:
         return network_of(replace(OVER_TWO, network=name))
 
-    assert told("any") == {}
-    assert told("ethernet") == {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
-    assert told("infiniband") == {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"}
+    assert settings("any") == {}
+    assert settings("ethernet") == {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
+    assert settings("infiniband") == {"NCCL_IB_DISABLE": "0", "NCCL_NET": "IB"}
     both = network_of(replace(OVER_TWO, network="ethernet", interconnect="host"))
     assert both["NCCL_P2P_DISABLE"] == both["NCCL_IB_DISABLE"] == "1"
 
 
-def test_no_other_way_is_used_under_the_name_of_one() -> None:
-    """InfiniBand counts as sockets to NCCL, and a network card may be nearer to two GPUs than each other."""
+def test_nccl_uses_only_the_named_interconnect() -> None:
+    """NCCL may otherwise use InfiniBand for sockets, or a network card that is nearer to two GPUs than each other."""
     on_two = Trial(devices=2)
     assert network_of(on_two) == {}
     sockets = network_of(replace(on_two, interconnect="sockets"))
@@ -158,19 +158,19 @@ def port(folder: Path, *, state: str, link: str) -> None:
     ("state", "link", "fine"),
     [("4: ACTIVE", "InfiniBand", True), ("1: DOWN", "InfiniBand", False), ("4: ACTIVE", "Ethernet", False)],
 )
-def test_infiniband_takes_an_active_port_of_it(tmp_path: Path, state: str, link: str, *, fine: bool) -> None:
+def test_infiniband_needs_an_active_infiniband_port(tmp_path: Path, state: str, link: str, *, fine: bool) -> None:
     trial = replace(OVER_TWO, network="infiniband")
     assert "no active port" in (why_not_over(trial, infiniband=tmp_path) or "")
     port(tmp_path, state=state, link=link)
     assert (why_not_over(trial, infiniband=tmp_path) is None) == fine
     assert "Gloo" in (why_not_over(replace(trial, device="cpu"), infiniband=tmp_path) or "")
-    assert why_not_over(OVER_TWO, infiniband=tmp_path / "none") is None, "`any` asks for nothing"
+    assert why_not_over(OVER_TWO, infiniband=tmp_path / "none") is None, "network `any` needs no port"
 
 
 @pytest.mark.parametrize(
     ("wanted", "fine"), [("", True), ("=eth0", True), ("eth", True), ("^ib", True), ("=ib0", False), ("ib", False)]
 )
-def test_ip_over_infiniband_is_no_ethernet(tmp_path: Path, wanted: str, *, fine: bool) -> None:
+def test_ip_over_infiniband_is_not_ethernet(tmp_path: Path, wanted: str, *, fine: bool) -> None:
     for name, kind in (("eth0", "1"), ("ib0", "32")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "type").write_text(f"{kind}\n")
@@ -179,7 +179,7 @@ def test_ip_over_infiniband_is_no_ethernet(tmp_path: Path, wanted: str, *, fine:
     assert (reason is None) == fine and (fine or "set NCCL_SOCKET_IFNAME" in (reason or ""))
 
 
-def test_libraries_take_the_interface_that_other_nodes_reach_unless_told_another(
+def test_libraries_use_the_interface_of_the_runners_address_unless_it_is_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert interface_of("127.0.0.1") == "lo" and interface_of("203.0.113.1") is None
@@ -197,7 +197,7 @@ NODE_0 = {"devices": "8 x NVIDIA H200", "PyTorch": "2.13.0", "labkit's code": "a
 @pytest.mark.parametrize(
     ("name", "other"), [("devices", "8 x NVIDIA H100"), ("PyTorch", "2.12.0"), ("labkit's code", "b")]
 )
-def test_unlike_nodes_are_refused_in_one_sentence(name: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_nodes_are_refused(name: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Told(Team):
         def gather(self, value: object) -> list[Any]:
             return [("0", NODE_0), ("0", NODE_0), ("1", NODE_0 | {name: other}), ("1", NODE_0 | {name: other})]
@@ -213,11 +213,11 @@ def test_unlike_nodes_are_refused_in_one_sentence(name: str, other: str, monkeyp
 
 def test_a_node_describes_itself() -> None:
     pytest.importorskip("torch")
-    told = alike.describe("cpu")
-    assert set(told) == set(NODE_0) and all(told.values())
+    description = alike.describe("cpu")
+    assert set(description) == set(NODE_0) and all(description.values())
 
 
-# ---- two nodes, both this machine -----------------------------------------------------------------------------------
+# ---- two nodes that are both this machine ---------------------------------------------------------------------------
 
 
 def over_two(workload: str = "together", *, size: int = 0, **fields: Any) -> Trial:
@@ -235,11 +235,11 @@ BOTH, ALONE, KILLED = over_two("together_where"), over_two(devices=1, nodes=1), 
 
 @pytest.fixture(scope="module")
 def beside(_torch_is_here: None, measured: Measured) -> dict[str, Record]:
-    """Of one pass, by key. The rank is killed last, since its like are started anew for what comes after."""
+    """Return the records of a pass by key. The killed trial runs last, because later trials would need new ranks."""
     return measured(listed_for([ALONE, BOTH, KILLED]), nodes=Beside())
 
 
-def test_a_trial_runs_on_both_nodes_and_one_node_does_without_the_other(beside: dict[str, Record]) -> None:
+def test_trials_run_on_both_nodes_and_on_a_single_node(beside: dict[str, Record]) -> None:
     both, alone = beside[BOTH.key], beside[ALONE.key]
     assert both.status == alone.status == "ok"
     facts = both.facts
@@ -255,7 +255,7 @@ def test_a_rank_that_is_killed_on_another_node_is_named(beside: dict[str, Record
 
 
 @pytest.mark.usefixtures("_torch_is_here", "_nothing_is_left_running")
-def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_the_token_is_closed(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent:
         count = 2
 
@@ -270,5 +270,5 @@ def test_a_stranger_is_told_nothing(report: Path, monkeypatch: pytest.MonkeyPatc
         for hello in ({"token": "guessed", "node": 0}, {"token": "guessed", "rank": 0, "pid": 1}, {"token": "é"}):
             with socket.create_connection(("127.0.0.1", nodes.port), timeout=20) as line:
                 line.sendall((json.dumps(hello) + "\n").encode())
-                assert line.recv(1) == b"", "closed without a word"
-    # What was started is ended, although it would sleep for longer than a test may take.
+                assert line.recv(1) == b"", "closed without an answer"
+    # The fixture checks that the started process was ended, although it would sleep longer than a test may take.

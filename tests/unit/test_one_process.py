@@ -1,4 +1,4 @@
-"""One process for several devices: DataParallel computes what the parts of a batch give, one after the other."""
+"""Tests of DataParallel, which drives several devices from a single process, against its parts run in sequence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def data() -> DataSet:
     return open_data("synthetic32", train_images=16, val_images=16)
 
 
-def test_one_process_takes_several_devices_of_one_machine_in_step() -> None:
+def test_one_process_needs_several_devices_of_a_machine_and_synchronous_updates() -> None:
     two = Trial(devices=2, batch=8, scaling="strong", parallel="one_process")
     assert (two.processes, two.batch_of_process, two.batch_of_device, two.batch_of_step) == (1, 8, 4, 8)
     assert replace(two, parallel="ranks").batch_of_process == 4
@@ -47,12 +47,12 @@ def two_devices(model: str, data: DataSet) -> Trial:
     return Trial(model=model, batch=8, data=data.name, data_checksum=data.checksum, **about)
 
 
-def test_one_process_on_a_cpu_is_refused_in_a_sentence(data: DataSet) -> None:
+def test_one_process_on_a_cpu_is_refused(data: DataSet) -> None:
     with pytest.raises(Unsupported, match="a CPU is one device"):
         build_workload(two_devices("resnet18", data), data)
 
 
-def test_parts_give_what_the_whole_batch_gives_where_nothing_mixes_images() -> None:
+def test_parts_equal_the_whole_batch_if_no_layer_mixes_images() -> None:
     torch.manual_seed(0)
     whole = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 5))
     images = torch.randn(7, 3, 8, 8)
@@ -60,26 +60,26 @@ def test_parts_give_what_the_whole_batch_gives_where_nothing_mixes_images() -> N
     expected.square().sum().backward()
     gradients = [weight.grad.clone() for weight in whole.parameters()]
     whole.zero_grad()
-    found = InParts(whole, 2)(images)
-    found.square().sum().backward()
-    torch.testing.assert_close(found, expected)
+    outputs = InParts(whole, 2)(images)
+    outputs.square().sum().backward()
+    torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close([weight.grad for weight in whole.parameters()], gradients)
 
 
-def test_batch_norm_takes_each_parts_statistics_and_keeps_the_firsts() -> None:
+def test_batch_norm_uses_each_parts_statistics_and_keeps_the_first_parts() -> None:
     torch.manual_seed(0)
     images, norm = torch.randn(8, 3, 4, 4), nn.BatchNorm2d(3)
-    found = InParts(norm, 2)(images)
+    outputs = InParts(norm, 2)(images)
     alone = nn.BatchNorm2d(3)
     first = alone(images[:4])
-    torch.testing.assert_close(found[:4], first)
+    torch.testing.assert_close(outputs[:4], first)
     torch.testing.assert_close([norm.running_mean, norm.running_var], [alone.running_mean, alone.running_var])
     assert norm.num_batches_tracked == 1
-    torch.testing.assert_close(found[4:], nn.BatchNorm2d(3)(images[4:]))
+    torch.testing.assert_close(outputs[4:], nn.BatchNorm2d(3)(images[4:]))
 
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet18"])
-def test_of_alexnet_only_the_features_are_split(model: str) -> None:
+def test_alexnet_is_split_only_in_its_features(model: str) -> None:
     with torch.device("meta"):
         network = build(model)
     trial = Trial(model=model, devices=2, scaling="strong", parallel="one_process")
@@ -96,7 +96,7 @@ class LosesTheSecondsGradients(InParts):
 
 
 class DrawsOfItsOwn(InParts):
-    """As each device draws its dropout from random numbers of its own."""
+    """Parts that draw other random numbers, as each device does for its dropout."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         torch.rand(1)
@@ -109,16 +109,16 @@ class Whole(InParts):
 
 
 def narrow(network: nn.Module) -> None:
-    """AlexNet with one layer behind its features, since its own have 55 million weights."""
+    """Replace AlexNet's classifier, which has 55 million weights, by a single layer."""
     if hasattr(network, "classifier"):
-        first = next(one for one in network.classifier if isinstance(one, nn.Linear))
+        first = next(module for module in network.classifier if isinstance(module, nn.Linear))
         network.classifier = nn.Sequential(nn.Dropout(), nn.Linear(first.in_features, 1000))
 
 
 def through_the_gate(
     model: str, data: DataSet, instead: type[InParts], monkeypatch: pytest.MonkeyPatch
 ) -> TrainWorkload:
-    """A workload past its gate, with something else in DataParallel's place, which a CPU does not have."""
+    """Return a workload past its gate, with `instead` in place of DataParallel, which a CPU does not have."""
 
     def split(network: nn.Module, trial: Trial, *, by_hand: bool = False) -> tuple[nn.Module, dict[str, Any]]:
         kind = InParts if by_hand else instead
@@ -136,7 +136,7 @@ def through_the_gate(
 
 
 @pytest.mark.parametrize(("model", "like"), [("alexnet", DrawsOfItsOwn), ("resnet18", InParts)])
-def test_what_computes_the_same_passes_whatever_it_draws_and_trains_on_from_the_beginning(
+def test_equal_results_pass_the_gate_despite_other_dropout_and_training_restarts(
     model: str, like: type[InParts], data: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = through_the_gate(model, data, like, monkeypatch)
@@ -145,19 +145,19 @@ def test_what_computes_the_same_passes_whatever_it_draws_and_trains_on_from_the_
     fresh = TrainWorkload(one_device, data, adapt=narrow)
     torch.testing.assert_close(workload.training.weights(), fresh.training.weights(), rtol=0, atol=0)
     modules = list(workload.training.model.modules())
-    assert all(one.training for one in modules), "it is only the gate that goes without dropout"
-    assert any(isinstance(one, nn.Dropout) for one in modules) == (model == "alexnet")
+    assert all(module.training for module in modules), "only the gate disables dropout"
+    assert any(isinstance(module, nn.Dropout) for module in modules) == (model == "alexnet")
 
 
 @pytest.mark.parametrize(("model", "wrong"), [("alexnet", LosesTheSecondsGradients), ("resnet18", Whole)])
-def test_what_loses_gradients_or_norms_over_the_whole_batch_is_found(
+def test_the_gate_finds_lost_gradients_and_norms_over_the_whole_batch(
     model: str, wrong: type[InParts], data: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(GateError):
         through_the_gate(model, data, wrong, monkeypatch)
 
 
-def test_bf16_is_refused_since_threads_would_compute_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_is_refused_because_threads_would_compute_in_fp16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     about: dict[str, Any] = {"devices": 2, "batch": 8, "scaling": "strong", "parallel": "one_process"}
     assert why_not_in_one_process(Trial(**about)) is None

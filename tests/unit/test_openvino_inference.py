@@ -1,4 +1,4 @@
-"""Inference by OpenVINO: the workload's gate, what it says of itself, and what it refuses."""
+"""Tests of inference with OpenVINO: the workload's gate, its facts, and the trials that it refuses."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def int8(digits: DataSet) -> InferWorkload:
 
 
 @needs_packages
-def test_int8_predicts_about_what_the_plain_network_predicts(int8: InferWorkload) -> None:
+def test_int8_predicts_approximately_what_the_baseline_predicts(int8: InferWorkload) -> None:
     gate = int8.facts["gate"]
-    assert 1e-3 < gate["logits_difference"] < 0.5 * gate["logits_tolerance"], "closer would be FP32"
-    assert "engine_difference" not in gate, "OpenVINO has no form before it is compiled"
+    assert 1e-3 < gate["logits_difference"] < 0.5 * gate["logits_tolerance"], "a smaller difference would mean FP32"
+    assert "engine_difference" not in gate, "OpenVINO has no uncompiled form"
 
 
 @needs_packages
-def test_fp32_predicts_what_the_plain_network_predicts(digits: DataSet) -> None:
+def test_fp32_predicts_what_the_baseline_predicts(digits: DataSet) -> None:
     workload = prepared(PLAIN, digits)
     workload.check()
     assert workload.facts["gate"]["logits_difference"] < 1e-4
@@ -53,25 +53,25 @@ def test_fp32_predicts_what_the_plain_network_predicts(digits: DataSet) -> None:
 
 @needs_packages
 @pytest.mark.skipif(why_unsupported("bf16") is not None, reason=str(why_unsupported("bf16")))
-def test_bf16_multiplies_bf16(digits: DataSet) -> None:
+def test_bf16_convolutions_compute_in_bf16(digits: DataSet) -> None:
     workload = prepared(replace(PLAIN, precision="bf16"), digits)
     workload.check()
     assert set(workload.facts["layers"]["Convolution"]) == {"bf16"}
 
 
 @needs_packages
-def test_the_record_says_what_multiplied_bytes_and_how_it_was_calibrated(int8: InferWorkload) -> None:
+def test_the_facts_hold_the_layers_in_int8_and_the_calibration(int8: InferWorkload) -> None:
     facts = int8.facts
     assert sum(facts["layers"]["Convolution"].values()) == 20 and set(facts["layers"]["Convolution"]) <= {"u8", "i8"}
     assert set(facts["engine_versions"]) == {"openvino", "nncf"}
     assert facts["calibration"]["batches"] == 50 and facts["calibration"]["images"] == 1250
     assert facts["threads"] == 1
-    assert facts["weight_traffic_bytes_per_step"] == facts["parameters"], "a byte a weight"
+    assert facts["weight_traffic_bytes_per_step"] == facts["parameters"], "a byte per weight"
     assert [name for name, _ in int8.preparations()] == ["reference", "convert", "calibrate", "compile"]
 
 
 @needs_packages
-def test_without_threads_every_core_is_used(digits: DataSet) -> None:
+def test_with_0_threads_every_core_is_used(digits: DataSet) -> None:
     workload = build_workload(replace(PLAIN, threads=0), digits)
     assert workload.facts["threads"] == usable_cores()
 
@@ -84,7 +84,7 @@ def test_calibration_takes_training_images_spread_over_the_split(digits: DataSet
 
 
 @needs_packages
-def test_int8_from_ranges_that_are_wrong_does_not_pass(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_finds_int8_with_wrong_ranges(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     from labkit.engines import openvino_prediction
 
     def dark(trial: Trial, data: DataSet) -> list[torch.Tensor]:
@@ -106,12 +106,12 @@ def test_int8_from_ranges_that_are_wrong_does_not_pass(digits: DataSet, monkeypa
         ({"engine": "triton+graph", "precision": "int8"}, "for GPUs"),
     ],
 )
-def test_what_it_cannot_predict_says_why(digits: DataSet, fields: dict[str, Any], word: str) -> None:
+def test_an_unsupported_trial_gives_a_reason(digits: DataSet, fields: dict[str, Any], word: str) -> None:
     with pytest.raises(Unsupported, match=word):
         build_workload(replace(PLAIN, **fields), digits)
 
 
-def test_it_does_not_train() -> None:
+def test_openvino_does_not_train() -> None:
     assert why_not_trained(replace(PLAIN, workload="train")) == "the engine openvino predicts, it does not train"
 
 

@@ -1,4 +1,4 @@
-"""INT8 on a CPU: close to FP32 because it was calibrated, quantised everywhere, and refused in words."""
+"""Tests of INT8 on a CPU with OpenVINO: error against FP32, quantised layers, and refused inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labkit.models import build  # noqa: E402
 
 BATCH, CLASSES = 16, 10
 CALIBRATION = range(0, 100, 25)
-LARGEST_ERROR = 0.25  # of INT8 with right ranges; 0.13 was seen, and 0.46 and more with ranges off by a factor of 3
+LARGEST_ERROR = 0.25  # of INT8 with right ranges: measured 0.13, and at least 0.46 with ranges off by a factor of 3
 
 needs_packages = pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
 
@@ -29,7 +29,7 @@ def images(first: int, count: int) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def model() -> torch.nn.Module:
-    """ResNet-18 whose batch norms have seen the images, so that activations neither vanish nor explode."""
+    """Return a ResNet-18 with batch-norm statistics of the images, so that activations neither vanish nor explode."""
     torch.manual_seed(0)
     network = build("resnet18", image_px=32, classes=CLASSES)
     with torch.no_grad():
@@ -58,13 +58,13 @@ def unseen() -> torch.Tensor:
     return images(1000, BATCH)
 
 
-def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Over the spread of an image's logits around the mean image's: a constant answer has an error of 1."""
-    return float((found - wanted).norm() / (wanted - wanted.mean(0)).norm())
+def relative_error(logits: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the error relative to the deviation of logits from their mean over images. A constant answer gives 1."""
+    return float((logits - expected).norm() / (expected - expected.mean(0)).norm())
 
 
 @needs_packages
-def test_every_convolution_and_matrix_product_multiplies_bytes_in_int8(model, int8, fp32):
+def test_every_convolution_and_matrix_product_is_quantised_in_int8(model, int8, fp32):
     wanted = {
         "Convolution": sum(isinstance(m, torch.nn.Conv2d) for m in model.modules()),
         "FullyConnected": sum(isinstance(m, torch.nn.Linear) for m in model.modules()),
@@ -72,13 +72,13 @@ def test_every_convolution_and_matrix_product_multiplies_bytes_in_int8(model, in
     assert wanted == {"Convolution": 20, "FullyConnected": 1}
     for network, types in ((int8, {"u8", "i8"}), (fp32, {"f32"})):
         layers = network.layers()
-        assert {kind: found.total() for kind, found in layers.items()} == wanted
+        assert {kind: types_found.total() for kind, types_found in layers.items()} == wanted
         assert set().union(*layers.values()) <= types
 
 
 @needs_packages
-def test_convolutions_after_a_pool_that_rounds_its_size_up_multiply_bytes_too(unseen):
-    """GoogLeNet's do: OpenVINO alone leaves 19 of its 57 convolutions in FP32."""
+def test_convolutions_after_a_pool_with_ceil_mode_are_quantised(unseen):
+    """GoogLeNet has such pools: OpenVINO alone leaves 19 of its 57 convolutions in FP32."""
     torch.manual_seed(0)
     pools = torch.nn.MaxPool2d(3, 2, ceil_mode=True), torch.nn.MaxPool2d(3, 1, padding=1, ceil_mode=True)
     layers = [torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), pools[0]]
@@ -87,14 +87,14 @@ def test_convolutions_after_a_pool_that_rounds_its_size_up_multiply_bytes_too(un
     with torch.no_grad():
         wanted = network(unseen)
     assert relative_error(compiled(network, "fp32")(unseen), wanted) < 1e-4
-    found = compiled(network, "int8")
-    assert relative_error(found(unseen), wanted) < LARGEST_ERROR
-    assert found.layers()["Convolution"].total() == 3
-    assert set(found.layers()["Convolution"]) <= {"u8", "i8"}
+    quantised = compiled(network, "int8")
+    assert relative_error(quantised(unseen), wanted) < LARGEST_ERROR
+    assert quantised.layers()["Convolution"].total() == 3
+    assert set(quantised.layers()["Convolution"]) <= {"u8", "i8"}
 
 
 @needs_packages
-def test_an_answer_is_not_overwritten_by_the_next(fp32, unseen):
+def test_logits_are_not_overwritten_by_the_next_call(fp32, unseen):
     first = fp32(unseen)
     kept = first.clone()
     fp32(-unseen)
@@ -107,7 +107,7 @@ def test_an_answer_is_not_overwritten_by_the_next(fp32, unseen):
     [np.zeros((BATCH + 1, 3, 32, 32), np.float32), np.zeros((1, 3, 16, 16), np.float32), np.zeros((1, 3, 32, 32))],
     ids=["too many", "another size", "another type"],
 )
-def test_images_that_it_was_not_compiled_for_are_refused(fp32, wrong):
+def test_images_of_another_size_or_type_are_refused(fp32, wrong):
     with pytest.raises(ValueError, match="wanted float32 images"):
         fp32(wrong)
 
@@ -121,8 +121,8 @@ def test_a_model_in_training_mode_and_an_empty_calibration_are_refused(model):
 
 
 @needs_packages
-def test_packages_are_imported_late_and_report_their_use_to_nobody(tmp_path):
-    """What would report it is not even importable, and no bars or messages of theirs are printed."""
+def test_packages_are_imported_late_and_send_no_telemetry(tmp_path):
+    """The telemetry module is not importable, and the packages print no progress bars or messages."""
     program = """
 import sys, torch
 from labkit.engines.openvino_on_cpu import compile_network

@@ -1,4 +1,4 @@
-"""Published numbers are as printed, and a paper's file that does not fit says where."""
+"""Tests that published numbers are as printed, and that errors in a paper's file name the place."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ TABLES = [
 
 
 def printed(paper: str, title: str) -> PrintedTable:
-    """The printed table whose title begins so."""
-    (found,) = [table for table in ALL[paper].printed if table.title.startswith(title)]
-    return found
+    """Return the printed table of a paper whose title starts with `title`."""
+    (match,) = [table for table in ALL[paper].printed if table.title.startswith(title)]
+    return match
 
 
 def table(paper: str, metric: str) -> PublishedTable:
-    (found,) = [one for one in ALL[paper].tables if one.metric == metric]
-    return found
+    (match,) = [candidate for candidate in ALL[paper].tables if candidate.metric == metric]
+    return match
 
 
-def test_the_five_papers_read() -> None:
+def test_the_five_papers_are_loaded() -> None:
     assert list(ALL) == ["cern", "dell_p100", "dell_v100", "nyu", "wisconsin"]
     assert {paper.citation.title for paper in ALL.values()} == {
         "Comparing ML Hardware",
@@ -53,17 +53,17 @@ def test_the_five_papers_read() -> None:
 
 
 @pytest.mark.parametrize("paper", ALL.values(), ids=ALL)
-def test_the_devices_of_a_paper_are_profiles_and_say_where_they_are_printed(paper: Paper) -> None:
+def test_the_devices_of_a_paper_are_profiles_with_a_place_in_the_paper(paper: Paper) -> None:
     assert paper.devices and paper.setup.models and paper.setup.frameworks
     for device in paper.devices:
         assert device.profile in profile_names()
         assert device.printed and device.where
-    for one in paper.tables:
-        assert one.columns_are == "precision" or set(one.columns) <= {device.profile for device in paper.devices}
+    for item in paper.tables:
+        assert item.columns_are == "precision" or set(item.columns) <= {device.profile for device in paper.devices}
 
 
 @pytest.mark.parametrize(("paper", "one"), TABLES)
-def test_a_printed_unit_becomes_the_stored_one(paper: Paper, one: PublishedTable) -> None:
+def test_printed_units_are_converted_to_the_stored_unit(paper: Paper, one: PublishedTable) -> None:
     metric = METRICS[one.metric]
     factor = {"MiB": 2.0**20}.get(one.unit) or (1 / metric.scale if one.unit == metric.unit else None)
     assert factor is not None, f"{one.unit} is no unit of {one.metric}"
@@ -77,7 +77,7 @@ def test_a_printed_unit_becomes_the_stored_one(paper: Paper, one: PublishedTable
 GPUS = ["p100_12gb", "p100_16gb", "v100_sxm2", "k40m"]
 
 
-def test_the_wisconsin_tables_are_the_printed_ones() -> None:
+def test_the_wisconsin_tables_are_as_printed() -> None:
     for metric, rows in {
         "utilisation": {
             "min": [48, 65, 54, 58],
@@ -92,14 +92,14 @@ def test_the_wisconsin_tables_are_the_printed_ones() -> None:
             "idle": [24, 30, 55, 20],
         },
     }.items():
-        one = table("wisconsin", metric)
-        assert (one.columns, one.rows, one.model) == (GPUS, rows, "resnet50")
+        published = table("wisconsin", metric)
+        assert (published.columns, published.rows, published.model) == (GPUS, rows, "resnet50")
     assert table("wisconsin", "utilisation").si("mean", "v100_sxm2") == pytest.approx(0.7173395321)
     assert table("wisconsin", "memory_bytes").si("used", "k40m") == 11019 * 2**20
     assert table("wisconsin", "power_w").si("idle", "k40m") == 20
 
 
-def test_the_wisconsin_hardware_is_the_printed_one() -> None:
+def test_the_wisconsin_hardware_is_as_printed() -> None:
     rows = printed("wisconsin", "The GPUs").rows
     p100, v100, k40 = rows.values()
     assert p100 == ["56", "3,584", "N/A", "1,126 MHz", "4.7", "9.3", "4 MB L2", "12/16 GB", "720 GB/s", "250W"]
@@ -107,7 +107,7 @@ def test_the_wisconsin_hardware_is_the_printed_one() -> None:
     assert k40 == ["15", "2,880", "N/A", "745 MHz", "1.43", "4.29", "1536 KB L2", "12 GB", "288 GB/s", "235W"]
 
 
-def test_four_v100_are_used_about_half_the_first_more_than_the_others() -> None:
+def test_four_v100_are_about_half_utilised_and_the_first_more_than_the_others() -> None:
     rows = printed("wisconsin", "VGG-16 on four V100").rows
     assert rows["Min Utilization"] == [35, 18, 17, 12]
     assert rows["Max Utilization"] == [68, 53, 53, 54]
@@ -116,7 +116,7 @@ def test_four_v100_are_used_about_half_the_first_more_than_the_others() -> None:
 
 # ---- Dell P100 ------------------------------------------------------------------------------------------------------
 
-SAMPLES = 512_000  # NV-Caffe's: the same for any number of GPUs
+SAMPLES = 512_000  # of NV-Caffe with any number of GPUs
 
 
 def test_the_number_of_samples_is_the_same_for_any_number_of_gpus() -> None:
@@ -126,13 +126,13 @@ def test_the_number_of_samples_is_the_same_for_any_number_of_gpus() -> None:
             assert total == (SAMPLES if "Caffe" in name else SAMPLES / 2), "epochs = iterations x batch / samples"
 
 
-def test_the_runs_of_the_p100_paper_are_those_of_its_table_2() -> None:
+def test_the_runs_of_the_p100_paper_are_as_in_its_table_2() -> None:
     names = {"googlenet": "GoogleNet", "inception_v3": "Inception-V3", "inception_bn": "Inception-BN"}
     rows = printed("dell_p100", "Batch sizes and iterations").rows
     given = {name: [batch, px, length] for name, (batch, px, length) in rows.items() if "1-16" not in name}
     runs = [run for run in ALL["dell_p100"].runs if run.image_px != 256]
     on = {run: f"{run.devices} P100" if run.device == "cuda" else "CPU" for run in runs}
-    said = {
+    stored = {
         f"{run.framework.replace('Intel', 'NV')} {names[run.model]}, {on[run]}": [
             run.batch,
             run.image_px,
@@ -140,9 +140,9 @@ def test_the_runs_of_the_p100_paper_are_those_of_its_table_2() -> None:
         ]
         for run in runs
     }
-    assert said == given
+    assert stored == given
     assert {run.samples for run in runs if run.framework == "NV-Caffe"} == {SAMPLES}
-    assert {run.batch_of_device for run in runs if run.model == "inception_bn"} == {64}, "of a node with four"
+    assert {run.batch_of_device for run in runs if run.model == "inception_bn"} == {64}, "per GPU of a node with four"
     (constant,) = [run for run in ALL["dell_p100"].runs if run.image_px == 256]
     assert [constant.batch, 256, f"{constant.epochs} epoch"] == rows["MXNet GoogleNet, 1-16 P100"]
 
@@ -155,7 +155,7 @@ def test_the_runs_of_the_p100_paper_are_those_of_its_table_2() -> None:
         ({"epochs": 1, "devices": 3}, "can't share a batch of 64"),
     ],
 )
-def test_a_run_has_one_length_and_a_batch_that_its_devices_can_share(wrong: dict[str, int], said: str) -> None:
+def test_a_run_has_a_single_length_and_a_batch_that_its_devices_can_share(wrong: dict[str, int], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         PublishedRun.model_validate(
             {"framework": "MXNet", "model": "vgg16", "image_px": 32, "batch": 64, "where": "table 2"} | wrong
@@ -175,17 +175,17 @@ def test_the_p100_has_the_printed_peaks() -> None:
 # ---- CERN -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_cern_hardware_is_the_printed_one_a_thousand_times_too_small() -> None:
-    one = printed("cern", "Hardware Specifications")
-    assert one.columns == ["Tesla K20Xm", "Tesla K40c", "Tesla V100"]
-    assert one.rows["Floating point performance"] == ["3.935 GFLOPs", "4.291 GFLOPs", "14.131 GFLOPS"]
-    assert one.rows["Memory Bandwidth"] == ["249 G/s", "288G/s", "900G/s"]
-    assert one.rows["Memory Size"] == ["6GB", "12GB", "16GB"]
-    assert one.rows["Compute Capability"] == ["3.5", "3.5", "7.0"]
+def test_the_cern_hardware_is_as_printed_with_flops_a_thousand_times_too_small() -> None:
+    hardware = printed("cern", "Hardware Specifications")
+    assert hardware.columns == ["Tesla K20Xm", "Tesla K40c", "Tesla V100"]
+    assert hardware.rows["Floating point performance"] == ["3.935 GFLOPs", "4.291 GFLOPs", "14.131 GFLOPS"]
+    assert hardware.rows["Memory Bandwidth"] == ["249 G/s", "288G/s", "900G/s"]
+    assert hardware.rows["Memory Size"] == ["6GB", "12GB", "16GB"]
+    assert hardware.rows["Compute Capability"] == ["3.5", "3.5", "7.0"]
     for place, hw in enumerate(("k20xm", "k40c", "v100_pcie")):
         profile = load_profile(hw)
-        assert profile.device.compute_capability == one.rows["Compute Capability"][place]
-        stated = float(str(one.rows["Floating point performance"][place]).split()[0])
+        assert profile.device.compute_capability == hardware.rows["Compute Capability"][place]
+        stated = float(str(hardware.rows["Floating point performance"][place]).split()[0])
         assert profile.peaks.flop_per_s["fp32"].value == pytest.approx(stated * 1e12, rel=0.02)
 
 
@@ -202,7 +202,7 @@ INT8 = {  # FP32 top-1 and top-5, INT8 top-1 and top-5, and the differences that
 }
 
 
-def test_the_int8_accuracies_are_the_printed_ones() -> None:
+def test_the_int8_accuracies_are_as_printed() -> None:
     top1, top5 = table("dell_v100", "top1"), table("dell_v100", "top5")
     assert top1.columns == top5.columns == ["fp32", "int8"]
     assert top1.rows == {model: [row[0], row[2]] for model, row in INT8.items()}
@@ -210,9 +210,9 @@ def test_the_int8_accuracies_are_the_printed_ones() -> None:
     assert top1.si("alexnet", "int8") == pytest.approx(0.5679)
 
 
-def test_three_of_the_printed_differences_are_not_those_of_the_printed_accuracies() -> None:
-    one = printed("dell_v100", "Accuracy lost")
-    assert list(one.rows.values()) == [[row[4], row[5]] for row in INT8.values()]
+def test_three_printed_differences_contradict_the_printed_accuracies() -> None:
+    losses = printed("dell_v100", "Accuracy lost")
+    assert list(losses.rows.values()) == [[row[4], row[5]] for row in INT8.values()]
     wrong = {
         (model, place)
         for model, row in INT8.items()
@@ -220,14 +220,14 @@ def test_three_of_the_printed_differences_are_not_those_of_the_printed_accuracie
         if abs(row[place] - row[place + 2] - row[place + 4]) > 0.001
     }
     assert wrong == {("resnet50", 0), ("vgg19", 1), ("alexnet", 1)}
-    for said in ("ResNet-50 top-1 0.06", "VGG-19 top-5 0.04", "AlexNet top-5 0.05"):
-        assert said in one.note, "the page says what they should be"
+    for correction in ("ResNet-50 top-1 0.06", "VGG-19 top-5 0.04", "AlexNet top-5 0.05"):
+        assert correction in losses.note, "the note gives the right differences"
 
 
-def test_the_two_kinds_of_v100_are_the_printed_ones() -> None:
-    one = printed("dell_v100", "V100-PCIe vs V100-SXM2")
-    assert one.columns == ["V100-PCIe", "V100-SXM2"]
-    assert list(one.rows.values()) == [
+def test_the_two_kinds_of_v100_are_as_printed() -> None:
+    kinds = printed("dell_v100", "V100-PCIe vs V100-SXM2")
+    assert kinds.columns == ["V100-PCIe", "V100-SXM2"]
+    assert list(kinds.rows.values()) == [
         [5120, 5120],
         [1380, 1530],
         [640, 640],
@@ -255,7 +255,7 @@ def test_the_two_kinds_of_v100_are_the_printed_ones() -> None:
         ("workload: train", "workload: gan", "workload"),
     ],
 )
-def test_what_does_not_fit_the_registry_is_an_error_that_says_where(
+def test_an_entry_that_contradicts_the_registry_is_an_error_with_its_place(
     tmp_path: Path, before: str, after: str, said: str
 ) -> None:
     assert before in SMALL
@@ -266,7 +266,7 @@ def test_what_does_not_fit_the_registry_is_an_error_that_says_where(
 
 
 @pytest.mark.parametrize(("before", "after"), [("columns: [k40m]", "columns: [k40n]"), ("utilisation", "utilization")])
-def test_what_is_wrong_with_a_paper_is_said_in_one_sentence(tmp_path: Path, before: str, after: str) -> None:
+def test_the_error_about_a_paper_has_no_doubled_punctuation(tmp_path: Path, before: str, after: str) -> None:
     (tmp_path / "broken.yaml").write_text(SMALL.replace(before, after))
     with pytest.raises(UserError) as caught:
         load_papers(tmp_path)

@@ -1,4 +1,4 @@
-"""params/ holds the profiles that are promised, with patterns that tell them apart and peaks that have a source."""
+"""Tests of the profiles in params/: their device patterns, nominal numbers and sources, timings and sweeps."""
 
 import itertools
 import re
@@ -33,7 +33,7 @@ PROMISED = [
     "h200_x8",
 ]
 
-# NVML's name without the "NVIDIA " that newer drivers put first, and the profile of one such device.
+# NVML's name of a device, without the prefix "NVIDIA " of newer drivers, and the profile of a single such device.
 SINGLE = {
     "Tesla K20Xm": "k20xm",
     "Tesla K40c": "k40c",
@@ -58,7 +58,7 @@ SEVERAL = {
 }
 BASE_OF = {"p100_16gb_x4": "p100_16gb", "v100_x4": "v100_sxm2", "h200_x2": "h200", "h200_x4": "h200", "h200_x8": "h200"}
 KEPLER = ("k20xm", "k40c", "k40m", "k80")
-# Other devices that a looser pattern would take for one of ours.
+# Other devices, which a looser pattern would match.
 STRANGERS = (
     "NVIDIA H200 NVL",
     "NVIDIA GH200 480GB",
@@ -90,55 +90,55 @@ def matching(device_name: str, count: int) -> list[str]:
 
 
 def cores_per_multiprocessor(profile: Profile) -> int:
-    """CUDA C++ Programming Guide, "Arithmetic Instructions": FP32 results a clock and multiprocessor."""
+    """Return FP32 results per clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
     by_capability = {"3.5": 192, "3.7": 192, "6.0": 64, "6.1": 128, "7.0": 64, "9.0": 128}
     return by_capability[profile.device.compute_capability]
 
 
 def numbers(profile: Profile) -> dict[str, Sourced]:
     device, peaks = profile.device, profile.peaks
-    found = {f"flop_per_s.{k}": v for k, v in peaks.flop_per_s.items()}
-    found |= {
+    by_name = {f"flop_per_s.{k}": v for k, v in peaks.flop_per_s.items()}
+    by_name |= {
         "memory_bytes": device.memory_bytes,
         "multiprocessors": device.multiprocessors,
         "board_power_w": device.board_power_w,
         "memory_bytes_per_s": peaks.memory_bytes_per_s,
     }
-    return found
+    return by_name
 
 
 @pytest.mark.parametrize("path", sorted(PARAMS.rglob("*.yaml")), ids=lambda p: p.stem)
-def test_every_file_in_params_is_a_profile_or_what_profiles_extend(path):
+def test_every_file_in_params_is_a_profile_or_is_extended_by_a_profile(path):
     assert read_yaml(path)["title"]
     if path.parent == PARAMS:
         assert ALL[path.stem].title == read_yaml(path)["title"], "each profile has a title of its own"
     else:
         relative = str(path.relative_to(PARAMS).with_suffix(""))
-        assert any(read_yaml(other).get("extends") == relative for other in PARAMS.glob("*.yaml"))
+        assert any(read_yaml(candidate).get("extends") == relative for candidate in PARAMS.glob("*.yaml"))
 
 
 @pytest.mark.parametrize(("devices", "profile"), [*SINGLE.items(), *SEVERAL.items()])
-def test_devices_have_exactly_their_own_profile_with_old_and_new_drivers_names(devices, profile):
+def test_a_device_matches_only_its_own_profile_under_old_and_new_driver_names(devices, profile):
     device_name, count = devices if isinstance(devices, tuple) else (devices, 1)
     for prefix in ("", "NVIDIA "):
         assert matching(prefix + device_name, count) == [profile]
 
 
-def test_a_similar_device_is_taken_for_none_of_ours():
+def test_a_similar_device_matches_no_profile():
     for stranger in STRANGERS:
         assert [match for count in (1, 2, 4, 8) for match in matching(stranger, count)] == []
 
 
 @pytest.mark.parametrize("name", PROMISED[1:])  # without the CPU
-def test_every_nominal_number_of_a_gpu_is_there_and_names_a_document(name):
-    assert ALL["cpu"].peaks.flop_per_s == {}, "a CPU's are measured"
+def test_every_nominal_number_of_a_gpu_is_given_with_a_document(name):
+    assert ALL["cpu"].peaks.flop_per_s == {}, "the peaks of a CPU are measured"
     for key, number in numbers(ALL[name]).items():
         assert number is not None, key
         assert re.search(r"datasheet|whitepaper|reference|github\.com|NVML", number.source), (key, number.source)
 
 
 @pytest.mark.parametrize("name", PROMISED[1:])
-def test_the_fp32_peak_is_two_flop_a_core_at_a_clock_that_the_chips_have(name):
+def test_the_fp32_peak_is_two_flop_per_core_at_a_clock_of_the_chip(name):
     profile = ALL[name]
     cores = profile.device.multiprocessors.value * cores_per_multiprocessor(profile)
     clock_hz = profile.peaks.flop_per_s["fp32"].value / (2 * cores)
@@ -152,28 +152,28 @@ def test_the_fp32_peak_is_two_flop_a_core_at_a_clock_that_the_chips_have(name):
 
 
 @pytest.mark.parametrize("name", PROMISED[1:])
-def test_a_narrower_number_is_never_slower(name):
+def test_a_narrower_number_format_is_never_slower(name):
     peaks = {precision: number.value for precision, number in ALL[name].peaks.flop_per_s.items()}
     order = [peaks[precision] for precision in ("fp64", "fp32", "tf32", "fp16", "int8") if precision in peaks]
     assert order == sorted(order)
     assert peaks.get("bf16", peaks.get("fp16")) == peaks.get("fp16")
 
 
-def test_peaks_are_dense_not_with_sparsity():
-    # Above the 773 TFLOP/s (BF16) and 907 TOP/s (INT8) that a matrix product reached here, below the sparse figures.
+def test_peaks_are_of_dense_arithmetic_without_sparsity():
+    # Above the measured 773 TFLOP/s (BF16) and 907 TOP/s (INT8) of a matrix product, and below the sparse figures.
     assert 773e12 < ALL["h200"].peaks.flop_per_s["bf16"].value < 1000e12
     assert 907e12 < ALL["h200"].peaks.flop_per_s["int8"].value < 2000e12
 
 
 @pytest.mark.parametrize(("several", "one"), BASE_OF.items())
-def test_several_are_the_same_device_but_for_the_count(several, one):
+def test_profiles_of_several_devices_differ_only_in_the_count(several, one):
     many, single = ALL[several], ALL[one]
     assert many.device.count == int(several.rsplit("_x", 1)[1])
     assert many.device.model_copy(update={"count": 1}) == single.device
     assert (many.peaks, many.timing, many.sweeps) == (single.peaks, single.timing, single.sweeps)
 
 
-def test_kepler_alone_cannot_run_and_says_why_and_what_is_still_shown():
+def test_only_kepler_cannot_run_and_the_reason_names_the_render_command():
     assert [name for name, profile in ALL.items() if not profile.runnable] == sorted(KEPLER)
     for name in KEPLER:
         assert ALL[name].device.compute_capability in ("3.5", "3.7")
@@ -181,7 +181,7 @@ def test_kepler_alone_cannot_run_and_says_why_and_what_is_still_shown():
 
 
 @pytest.mark.parametrize("name", GPUS)
-def test_a_chip_that_the_default_wheels_have_dropped_says_which_do_work(name):
+def test_a_chip_without_support_in_the_default_wheels_names_wheels_that_work(name):
     profile = GPUS[name]
     too_old = float(profile.device.compute_capability) < 7.5
     assert ("make report TORCH_INDEX=https://download.pytorch.org/whl/cu126" in profile.description) == (
@@ -191,7 +191,7 @@ def test_a_chip_that_the_default_wheels_have_dropped_says_which_do_work(name):
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("scale", SCALES)
-def test_each_profile_has_times_and_the_sizes_that_notebooks_ask_for(name, scale):
+def test_each_profile_has_timings_and_the_sizes_that_notebooks_read(name, scale):
     for study in ("01_training", "02_batch_size", "06_cpu_vs_gpu", "07_precision"):
         timing, sweep = ALL[name].timing_at(scale, study), ALL[name].sweep(study, scale)
         assert timing.warmup_s + timing.timed_s < timing.limit_s and timing.block_s < timing.timed_s
@@ -203,16 +203,16 @@ def test_each_profile_has_times_and_the_sizes_that_notebooks_ask_for(name, scale
 def test_each_profile_has_sizes_for_both_sides(name, scale):
     sweep = ALL[name].sweep("06_cpu_vs_gpu", scale)
     assert set(sweep["tuned"]) | set(sweep["swept"]) | set(sweep["metered"]) <= {*sweep["models"], *sweep["large"]}
-    assert thread_counts(sweep["threads"], 16)[-1] == 16, "written so that any machine sweeps its own cores"
+    assert thread_counts(sweep["threads"], 16)[-1] == 16, "a sweep ends with all cores of the machine"
     assert set(sweep["swept_workloads"]) <= {"train", "infer"}
     assert bool(sweep["metered"]) == bool(sweep["energy_windows"])
     for device, workload in itertools.product(("cpu", "cuda"), ("train", "infer")):
-        of_side(sweep["engines"], device, workload, cpu_features=())  # refuses a name that no side has
+        of_side(sweep["engines"], device, workload, cpu_features=())  # raises for a name that no side has
     assert of_side(sweep["swept_engines"], "cuda", "infer", cpu_features=()) == [], "only the CPU's threads are swept"
     assert scale != "smoke" or "compile" not in str(sweep["engines"])
 
 
-def test_nothing_compiles_at_the_smallest_scale():
+def test_no_trial_compiles_at_the_smallest_scale():
     for study in ("02_batch_size", "07_precision"):
         for profile in ALL.values():
             sweep = profile.sweep(study, "smoke")
@@ -236,7 +236,7 @@ def test_nothing_compiles_at_the_smallest_scale():
         ("05_inference", {"compiled_engine": 7}, r"05_inference can make no trials .* params/cpu\.yaml .*KeyError 7.*"),
     ],
 )
-def test_a_sweep_that_no_trial_can_be_made_of_is_the_users_error(study, sizes, said, monkeypatch):
+def test_a_sweep_that_makes_no_valid_trials_is_a_user_error(study, sizes, said, monkeypatch):
     profile = load_profile("cpu")
     mended = {name: value for name, value in {**profile.sweep(study, "quick"), **sizes}.items() if value is not None}
     broken = profile.model_copy(update={"sweeps": {**profile.sweeps, study: {"quick": mended}}})

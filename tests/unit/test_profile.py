@@ -1,4 +1,4 @@
-"""A profile is read as it is written, and a mistake in one is told by key, file and the valid words, nearest first."""
+"""Tests of reading profiles, and of errors that name the key, the file and the valid words, nearest first."""
 
 import os
 import re
@@ -27,7 +27,7 @@ OWN = "timing_of: {02_batch_size: {smoke: {warmup_s: 0.2, timed_s: 2, block_s: 0
 
 @pytest.fixture
 def params(tmp_path):
-    """A params folder, as a function that writes profiles there and returns the folder."""
+    """Return a function that writes profiles into a params folder and returns the folder."""
 
     def write(**texts):
         for name, text in texts.items():
@@ -97,14 +97,14 @@ def test_an_unknown_key_is_named_with_its_file_and_the_valid_ones_nearest_first(
         (GOOD + OWN.replace("9}", "9, passes: 2}"), "timing_of.02_batch_size.smoke: `passes` belong to the scale"),
     ],
 )
-def test_an_unknown_study_or_scale_is_told_with_the_valid_ones_nearest_first(params, text, said):
+def test_an_unknown_study_or_scale_is_named_with_the_valid_ones_nearest_first(params, text, said):
     assert said in refusal(params(mine=text))
 
 
 # --- numbers
 
 
-def test_a_number_in_any_common_notation_is_a_number_and_what_only_looks_like_one_stays_a_word(params):
+def test_common_notations_of_numbers_are_read_and_other_words_stay_text(params):
     for text in ("1e-3", "1E-3", "1.e-3", "+1e-3", ".1e-2", "0.001", "10e-4"):
         sweep = load_profile("mine", params(mine=GOOD.replace("1e-3", text))).sweep("training", "smoke")
         assert sweep["learning_rate"] == pytest.approx(1e-3), text
@@ -114,7 +114,7 @@ def test_a_number_in_any_common_notation_is_a_number_and_what_only_looks_like_on
 
 
 @pytest.mark.parametrize("quoted", ["'1e13'", "10 TFLOPS", "true", "[1e13]", "-1e13", "0", ".inf", ".nan"])
-def test_what_is_not_a_positive_number_is_refused_and_so_is_a_quoted_one(params, quoted):
+def test_values_other_than_positive_numbers_are_refused(params, quoted):
     message = refusal(params(mine=GOOD.replace("1e13", quoted)))
     assert "peaks.flop_per_s.fp32.value: Input should be " in message
 
@@ -139,7 +139,7 @@ def test_a_value_of_the_wrong_kind_is_named_by_its_key(params, text, key):
     assert f"{key}: " in message
 
 
-def test_a_pattern_that_is_no_regular_expression_is_refused(params):
+def test_a_pattern_that_is_not_a_regular_expression_is_refused(params):
     assert "device.pattern: not a regular expression" in refusal(params(mine=GOOD.replace("'^A GPU$'", "'A (GPU'")))
 
 
@@ -155,13 +155,13 @@ def test_a_key_given_twice_is_refused_with_its_line(params):
 @pytest.mark.parametrize(
     "text", ["title: [", "title: 'x", "\ttitle: x", "a: b: c", "{{ title }}: x", "!!python/name:os.system x"]
 )
-def test_what_is_not_yaml_is_refused_with_the_file_and_the_place(params, text):
+def test_invalid_yaml_is_refused_with_the_file_and_the_line(params, text):
     message = refusal(params(mine=text))
     assert message.startswith("mine.yaml is not valid YAML: ")
-    assert re.search(r"line [12]\b", message), "libyaml tells an open bracket at the end of the file"
+    assert re.search(r"line [12]\b", message), "libyaml reports an open bracket at the end of the file"
 
 
-def test_what_holds_no_text_or_no_mapping_is_refused(params):
+def test_a_file_without_text_or_a_mapping_is_refused(params):
     for text, kind in (("- a\n- b\n", "list"), ("words", "str"), ("", "NoneType"), ("7", "int")):
         assert refusal(params(mine=text)) == f"mine.yaml must hold a mapping (key: value lines), not {kind}."
     folder = params(mine=GOOD)
@@ -180,7 +180,7 @@ def test_read_yaml_runs_no_code(tmp_path):
 # --- extends
 
 
-def test_a_profile_takes_from_the_one_it_extends_what_it_does_not_give(params):
+def test_a_profile_inherits_missing_values_from_the_profile_it_extends(params):
     folder = params(
         base__gpu=GOOD, one="extends: base/gpu\ntitle: One\n", two="extends: one\ntitle: Two\ndevice: {count: 2}\n"
     )
@@ -188,16 +188,16 @@ def test_a_profile_takes_from_the_one_it_extends_what_it_does_not_give(params):
     assert (two.name, two.title, two.extends) == ("two", "Two", "one")
     assert (two.device.count, two.device.pattern) == (2, "^A GPU$")
     assert two.sweeps == load_profile("one", folder).sweeps
-    assert profile_names(folder) == ["one", "two"], "what stands in base/ is no hardware"
+    assert profile_names(folder) == ["one", "two"], "files in base/ are not hardware"
 
 
-def test_a_list_is_replaced_whole(params):
+def test_an_inherited_list_is_replaced_as_a_whole(params):
     child = "extends: one\ntitle: Two\nsweeps: {01_training: {smoke: {batch: [64]}}}\n"
     two = load_profile("two", params(one=GOOD, two=child))
     assert two.sweep("01", "smoke") == {"batch": [64], "learning_rate": 1e-3}
 
 
-def test_what_describes_only_the_other_hardware_is_not_inherited(params):
+def test_title_description_cluster_and_cost_are_not_inherited(params):
     parent = (
         GOOD
         + "description: Of the one.\ncluster: {partition: a}\n"
@@ -215,13 +215,13 @@ def test_a_sourced_number_that_is_overridden_replaces_its_source_too(params):
     assert load_profile("three", folder).peaks.flop_per_s["fp32"].model_dump() == {"value": 2e13, "source": "another"}
 
 
-def test_a_profile_that_extends_itself_by_a_detour_is_refused_with_the_way(params):
+def test_a_cycle_of_extended_profiles_is_refused_with_its_path(params):
     folder = params(a="extends: b\n", b="extends: c\n", c="extends: a\n", d="extends: d\n")
     assert refusal(folder, "a") == "params/a.yaml extends itself: a -> b -> c -> a."
     assert refusal(folder, "d") == "params/d.yaml extends itself: d -> d."
 
 
-def test_an_unknown_profile_to_extend_is_told_with_the_valid_ones_nearest_first(params):
+def test_an_unknown_profile_to_extend_is_named_with_the_valid_ones_nearest_first(params):
     message = refusal(params(base__gpu=GOOD, mine="extends: base/gpus\n"))
     assert message.startswith("params/mine.yaml: unknown profile to extend 'base/gpus'; valid: base/gpu, ")
 
@@ -229,13 +229,13 @@ def test_an_unknown_profile_to_extend_is_told_with_the_valid_ones_nearest_first(
 # --- runnable
 
 
-def test_a_profile_that_cannot_run_says_why(params):
+def test_a_profile_that_is_not_runnable_needs_a_reason(params):
     folder = params(mine=GOOD + "runnable: false\n", good=GOOD + "runnable: false\nreason: too old\n")
     assert "a profile that is not runnable says why in `reason`" in refusal(folder)
     assert load_profile("good", folder).reason == "too old"
 
 
-def test_a_profile_that_can_run_says_how_long(params):
+def test_a_runnable_profile_needs_a_timing(params):
     without = GOOD[: GOOD.index("timing:")]
     folder = params(mine=without, old=without + "runnable: false\nreason: too old\n")
     assert "`timing` is missing" in refusal(folder)
@@ -245,7 +245,7 @@ def test_a_profile_that_can_run_says_how_long(params):
 # --- HW
 
 
-def test_an_unknown_hw_lists_all_nearest_first_and_the_ways_on():
+def test_an_unknown_hw_lists_all_profiles_nearest_first_and_next_steps():
     with pytest.raises(UserError, match="unknown HW 'p100_16g'; valid: p100_16gb, p100_12gb, p100_16gb_x4,") as caught:
         load_profile("p100_16g")
     assert all(name in str(caught.value) for name in profile_names())
@@ -269,7 +269,7 @@ def test_an_unknown_hw_lists_all_nearest_first_and_the_ways_on():
         "x\0y",
     ],
 )
-def test_a_hw_that_is_no_name_of_a_profile_is_unknown_and_never_a_path_or_a_command(hw, tmp_path, monkeypatch):
+def test_a_hw_is_never_used_as_a_path_or_a_command(hw, tmp_path, monkeypatch):
     (tmp_path / "x.yaml").write_text(GOOD, encoding="utf-8")
     folder = tmp_path / "params"
     (folder / "base").mkdir(parents=True)
@@ -296,14 +296,14 @@ def test_a_study_without_a_sweep_at_its_scale_or_a_smaller_one_says_what_to_add(
         load_profile("mine", params(mine=GOOD.replace("    smoke:", "    quick:"))).sweep("01_training", "smoke")
 
 
-def test_passes_are_the_scales_own_unless_the_profile_says_otherwise(params):
+def test_the_number_of_passes_is_the_scales_unless_the_profile_sets_it(params):
     profile = load_profile("mine", params(mine=GOOD))
     assert (profile.passes("smoke"), profile.passes("full")) == (1, 9)
     with pytest.raises(UserError, match="no timing for scale 'quick'; it has: smoke, full"):
         profile.timing_at("quick")
 
 
-def test_a_study_has_the_scales_timing_unless_the_profile_gives_it_its_own(params):
+def test_a_study_has_the_scales_timing_unless_the_profile_sets_it(params):
     profile = load_profile("mine", params(mine=GOOD + OWN))
     assert profile.timing_at("smoke", "02_batch_size").timed_s == profile.timing_at("smoke", "batch_size").timed_s == 2
     assert profile.timing_at("smoke", "01_training") == profile.timing_at("smoke")

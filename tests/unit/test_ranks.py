@@ -1,4 +1,4 @@
-"""Several processes run a trial together: one record whatever happens, and nothing of them is left."""
+"""Tests of trials on several ranks: each gives a record even if ranks fail, and no process is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.conftest import Measured
 pytestmark = [
     pytest.mark.skipif(usable_threads() < 2, reason="two ranks on a CPU take two cores"),
     pytest.mark.usefixtures("_nothing_is_left_running"),
-    pytest.mark.timeout(900),  # of one pass with all trials
+    pytest.mark.timeout(900),  # for a pass with all trials
 ]
 
 
@@ -44,12 +44,12 @@ def between(workload: str, **fields: Any) -> Trial:
 
 
 def assert_ok(*made: Record) -> None:
-    assert [one.status for one in made] == ["ok"] * len(made), [one.reason for one in made]
+    assert [record.status for record in made] == ["ok"] * len(made), [record.reason for record in made]
 
 
 MANY = usable_threads() + 1  # devices
 
-# ---- one pass, since processes take longer to start than most trials to run ----------------------------------------
+# ---- a single pass, because starting processes takes longer than most trials ---------------------------------------
 
 RAISED, KILLED = "ValueError: this rank has no such layer", "it was killed by signal 9 (SIGKILL)"
 FAILURES = [
@@ -59,7 +59,7 @@ FAILURES = [
 ]
 
 IN_BUCKETS = "tests.faulty.train_in_buckets"
-IMAGES = {"model": "resnet18", "batch": 8}  # the other networks read documents, which takes less time
+IMAGES = {"model": "resnet18", "batch": 8}  # the other trials read documents, which is faster
 ASYNCHRONOUS = {"updates": "asynchronous"}
 TOGETHER = {"placement": "together"}
 LEARNERS = MANY  # more than there are devices
@@ -104,11 +104,11 @@ def training(**fields: Any) -> Trial:
 
 @pytest.fixture(scope="module")
 def made(measured: Measured) -> dict[str, Record]:
-    """By key, in the order in which they ran: those that fail, each between sound ones, then all others."""
+    """Return records by key in running order: failing trials, each between sound trials, then all other trials."""
     failing = [together(size=size) for size in range(10, 11 + 2 * len(FAILURES))]
     failing[1::2] = [together(f"together_{how}", size=rank) for how, rank, *_ in FAILURES]
     refused = [together("together_unsupported", size=2), together(devices=MANY), together(nodes=2)]
-    # Processes that share one device, more than there are devices, in the same pass: they lend nobody a device.
+    # More processes on one device than there are devices. Their trial must not lend its device to another trial.
     refused += [together(devices=MANY, epochs=1, placement="together")]
     sent = [between("all_reduce"), between("peer_copy"), between("all_reduce", devices=1), between("peer_copy", size=3)]
     fine = [together(size=7), together(devices=1), together("unequal"), together("stale")]
@@ -118,52 +118,52 @@ def made(measured: Measured) -> dict[str, Record]:
 
 @pytest.fixture
 def trained(made: dict[str, Record]) -> dict[str, Record]:
-    """By what was asked of them."""
+    """Return the records of training trials by their names in APART and TRAINED."""
     return {name: made[training(**fields).key] for name, fields in (APART | TRAINED).items()}
 
 
-# ---- nothing fails --------------------------------------------------------------------------------------------------
+# ---- trials that succeed --------------------------------------------------------------------------------------------
 
 
-def test_ranks_take_the_same_steps_and_the_first_of_them_times_them(made: dict[str, Record]) -> None:
-    both = [made[one.key] for one in (together(size=7), together(devices=1))]
+def test_ranks_take_the_same_steps_and_rank_0_times_them(made: dict[str, Record]) -> None:
+    both = [made[record.key] for record in (together(size=7), together(devices=1))]
     assert_ok(*both)
-    for one in both:
-        devices = one.as_trial.devices
-        assert one.devices_used == devices
-        assert one.facts["sum"] == devices * (devices + 1) / 2
-        assert one.facts["ranks"] == devices
-        assert one.facts["threads"] == max(1, usable_threads() // devices) or devices == 1
-        assert one.blocks is not None
-        assert len(one.blocks.host_s) >= MIN_BLOCKS or one.blocks.timed_s >= 2 * TIMING.timed_s
-    assert len({one.process.id for one in both}) == 1, "the ranks of a pass stay for all of its trials"
+    for record in both:
+        devices = record.as_trial.devices
+        assert record.devices_used == devices
+        assert record.facts["sum"] == devices * (devices + 1) / 2
+        assert record.facts["ranks"] == devices
+        assert record.facts["threads"] == max(1, usable_threads() // devices) or devices == 1
+        assert record.blocks is not None
+        assert len(record.blocks.host_s) >= MIN_BLOCKS or record.blocks.timed_s >= 2 * TIMING.timed_s
+    assert len({record.process.id for record in both}) == 1, "the ranks of a pass run all of its trials"
 
 
-def test_a_block_is_done_when_the_slowest_rank_is(made: dict[str, Record]) -> None:
+def test_a_block_lasts_until_the_slowest_rank_is_done(made: dict[str, Record]) -> None:
     unequal = made[together("unequal").key]
     assert unequal.blocks is not None
     assert min(unequal.blocks.host_s) / unequal.blocks.steps_per_block >= SLOW_S
 
 
-def test_what_one_rank_cannot_run_none_runs_and_they_go_on(made: dict[str, Record]) -> None:
+def test_a_trial_that_a_rank_cannot_run_is_unsupported_and_the_ranks_go_on(made: dict[str, Record]) -> None:
     refused, beside = made[together("together_unsupported", size=2).key], made[together(size=7).key]
     assert (refused.status, refused.reason) == ("unsupported", "this rank's device has no such engine")
     assert beside.status == "ok"
     assert refused.process.id == beside.process.id
 
 
-def test_more_devices_or_nodes_than_there_are_is_no_trial_on_fewer(made: dict[str, Record]) -> None:
+def test_a_trial_on_more_devices_or_nodes_than_there_are_is_unsupported(made: dict[str, Record]) -> None:
     for asked, said in ({"devices": MANY}, f"asks for {MANY} devices"), ({"nodes": 2}, "NODES=2"):
         refused = made[together(**asked).key]
         assert refused.status == "unsupported"
         assert said in (refused.reason or "")
 
 
-def test_what_goes_between_the_devices_is_counted(made: dict[str, Record]) -> None:
+def test_bytes_between_devices_are_counted(made: dict[str, Record]) -> None:
     summed, copied = made[between("all_reduce").key], made[between("peer_copy").key]
-    for one in (summed, copied):
-        assert one.status == "ok", one.reason
-        assert one.blocks is not None and one.blocks.bytes_per_step == 4096
+    for record in (summed, copied):
+        assert record.status == "ok", record.reason
+        assert record.blocks is not None and record.blocks.bytes_per_step == 4096
     assert summed.facts["wire_bytes_per_step"] == 4096
     alone, small = made[between("all_reduce", devices=1).key], made[between("peer_copy", size=3).key]
     assert (alone.status, small.status) == ("unsupported", "unsupported")
@@ -174,7 +174,7 @@ def test_what_goes_between_the_devices_is_counted(made: dict[str, Record]) -> No
 
 
 @pytest.mark.parametrize(("place", "how", "rank", "status", "said"), [(n, *one) for n, one in enumerate(FAILURES)])
-def test_a_rank_that_fails_costs_its_trial_alone_and_is_named(
+def test_a_rank_that_fails_costs_only_its_trial_and_is_named(
     made: dict[str, Record], place: int, how: str, rank: int, status: str, said: str
 ) -> None:
     before, failed, after = list(made.values())[2 * place : 2 * place + 3]
@@ -188,25 +188,25 @@ def test_a_rank_that_fails_costs_its_trial_alone_and_is_named(
         assert str(Path.home()) not in failed.facts["traceback"]
 
 
-def test_gradients_that_are_not_averaged_are_found(trained: dict[str, Record]) -> None:
+def test_the_gate_finds_gradients_that_are_not_averaged(trained: dict[str, Record]) -> None:
     for name in APART:
         assert trained[name].status == "crashed"
         assert "correctness gate" in (trained[name].reason or "")
 
 
-def test_a_rank_that_hangs_ends_its_trial_in_time_and_is_found(report: Path) -> None:
+def test_a_rank_that_hangs_is_ended_at_the_limit_and_named(report: Path) -> None:
     hanging = together("together_hang", size=2)
-    run(listed_for([hanging, together(devices=1)]), report, limit_s=8.0)  # of the 600 s that it sleeps
+    run(listed_for([hanging, together(devices=1)]), report, limit_s=8.0)  # far less than the 600 s that the rank sleeps
     failed, after = records(report)
     assert (failed.as_trial, failed.status) == (hanging, "timeout")
     assert "no result within 8 s" in (failed.reason or "")
     assert "tests/faulty/__init__.py" in (failed.reason or "") and "rank 1 stands" in (failed.reason or "")
-    assert "rank 0 stands" not in (failed.reason or ""), "which waits for the other"
+    assert "rank 0 stands" not in (failed.reason or ""), "rank 0 only waits for rank 1"
     assert "time.sleep(600)" in failed.facts["stacks"]["1"]
     assert after.status == "ok"
 
 
-def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
+def test_the_ranks_end_with_their_runner(report: Path) -> None:
     code = (
         "from tests.faulty.campaign import *; "
         f"run([{together('together_hang', size=2)!r}], Path(sys.argv[1]), limit_s=600)"
@@ -218,89 +218,89 @@ def test_the_runner_takes_its_ranks_with_it(report: Path) -> None:
     assert eventually(lambda: not workers_now())
 
 
-# ---- networks train -------------------------------------------------------------------------------------------------
+# ---- training -------------------------------------------------------------------------------------------------------
 
 
 def difference(made: Record) -> float:
-    """Of what the gate's steps changed, from what they must."""
+    """Return the relative difference of the gate's weight changes from the expected changes."""
     return made.facts["gate"]["change_difference"]  # type: ignore[no-any-return]
 
 
 def assert_small_network(made: Record, documents: int) -> None:
-    """A step takes so many."""
+    """Assert that a step trains `documents` documents and has the FLOP and parameters of mlp512."""
     assert made.blocks is not None and made.blocks.images_per_step == documents
     assert made.blocks.flop_per_step == documents * count("mlp512").flop_training
     assert made.facts["parameters"] == count("mlp512").parameters
 
 
-def test_two_ranks_train_one_network(trained: dict[str, Record]) -> None:
+def test_two_ranks_train_a_network_together(trained: dict[str, Record]) -> None:
     names = ("weak", "strong", "epochs", "of images", "alone", "rounded")
     weak, strong, epochs, of_images, alone, rounded = made = [trained[name] for name in names]
     assert_ok(*made)
-    for one, documents in ((weak, 16), (strong, 16), (alone, 8)):
-        assert_small_network(one, documents)
-    for one in (weak, strong, epochs, of_images):  # held against gradients that are averaged by hand
-        assert difference(one) <= one.facts["gate"]["change_tolerance"]
+    for record, documents in ((weak, 16), (strong, 16), (alone, 8)):
+        assert_small_network(record, documents)
+    for record in (weak, strong, epochs, of_images):  # compared with gradients averaged by hand
+        assert difference(record) <= record.facts["gate"]["change_tolerance"]
     assert max(difference(weak), difference(epochs)) < 1e-5 < difference(rounded)
     pointless = trained["pointless"]
     assert (pointless.status, pointless.reason) == ("unsupported", "one device exchanges no gradients")
-    for one, steps, images, val_images in ((epochs, 6, 96, 60), (of_images, 4, 64, 40)):
-        assert isinstance(one.result, Epochs)
-        (epoch,) = one.result.epochs
+    for record, steps, images, val_images in ((epochs, 6, 96, 60), (of_images, 4, 64, 40)):
+        assert isinstance(record.result, Epochs)
+        (epoch,) = record.result.epochs
         assert (epoch.steps, epoch.images, epoch.val_images) == (steps, images, val_images)
-    assert "gradient_buckets_bytes" not in weak.facts, "the plain loop is DistributedDataParallel's"
+    assert "gradient_buckets_bytes" not in weak.facts, "the baseline uses DistributedDataParallel"
 
 
-def test_a_step_in_buckets_passes_its_gate_and_begins_anew_as_the_plain_one_does(trained: dict[str, Record]) -> None:
+def test_a_step_in_buckets_passes_its_gate_and_restarts_like_the_baseline(trained: dict[str, Record]) -> None:
     rounded, epochs, plain = made = [
         trained[name] for name in ("rounded, in buckets", "epochs, in buckets", "of images")
     ]
     assert_ok(*made)
-    half, full = (one.facts["gradient_buckets_bytes"] for one in (rounded, epochs))
+    half, full = (item.facts["gradient_buckets_bytes"] for item in (rounded, epochs))
     parameters = plain.facts["parameters"]
     assert 4 * parameters <= sum(full) < 4.01 * parameters and len(full) > 3
     assert 2 * parameters <= sum(half) < 2.01 * parameters
     assert difference(epochs) < 1e-5 < difference(rounded)
-    runs = [one.result for one in (epochs, plain)]
-    assert all(isinstance(one, Epochs) for one in runs)
-    ours, theirs = ([epoch.train_loss for epoch in one.epochs] for one in runs)  # type: ignore[union-attr]
-    assert ours == pytest.approx(theirs, rel=1e-3), "after its gate's steps it begins where the plain one does"
+    runs = [item.result for item in (epochs, plain)]
+    assert all(isinstance(item, Epochs) for item in runs)
+    ours, theirs = ([epoch.train_loss for epoch in item.epochs] for item in runs)  # type: ignore[union-attr]
+    assert ours == pytest.approx(theirs, rel=1e-3), "after the gate's steps both start from the same weights"
 
 
-def test_ranks_are_held_against_fp32_together_where_one_of_them_is_beyond_its_tolerances(
+def test_all_ranks_are_compared_with_fp32_if_any_exceeds_its_tolerances(
     trained: dict[str, Record],
 ) -> None:
     made = trained["beyond"]
     assert_ok(made)
-    assert made.facts["gate"]["against"] == "plain FP32", "it is the first rank's gate, and that was within them"
+    assert made.facts["gate"]["against"] == "plain FP32", "the facts are of rank 0, which was within its tolerances"
     assert 0 < difference(made) <= made.facts["gate"]["change_tolerance"]
 
 
-def test_two_jobs_run_at_once_or_in_turns(trained: dict[str, Record]) -> None:
+def test_two_jobs_run_at_once_or_in_sequence(trained: dict[str, Record]) -> None:
     for name, documents, devices in (("halves", 16, 2), ("turns", 32, 2), ("shared", 16, 1)):
-        one = trained[name]
-        assert_ok(one)
-        assert_small_network(one, documents)
-        assert (one.devices_used, one.facts["jobs"]) == (devices, 2)
-    assert difference(trained["turns"]) < 1e-5, "held against gradients that are averaged by hand"
-    assert "gate" not in trained["halves"].facts, "two ranks of a job are compared"
+        record = trained[name]
+        assert_ok(record)
+        assert_small_network(record, documents)
+        assert (record.devices_used, record.facts["jobs"]) == (devices, 2)
+    assert difference(trained["turns"]) < 1e-5, "compared with gradients averaged by hand"
+    assert "gate" not in trained["halves"].facts, "the gate needs two ranks in a job"
     assert trained["halves, epochs"].status == "unsupported"
 
 
-def test_learners_that_share_a_device_learn_what_those_with_one_each_do(trained: dict[str, Record]) -> None:
+def test_learners_on_a_shared_device_learn_the_same_as_on_separate_devices(trained: dict[str, Record]) -> None:
     apart, shared, many = made = [trained[name] for name in ("epochs", "epochs, together", "many together")]
     assert_ok(*made)
     assert (apart.devices_used, shared.devices_used, many.devices_used) == (2, 1, 1)
-    assert len({one.process.id for one in (apart, shared)}) == 2, "by another way between them, so in other processes"
-    learned = [(one.epochs.epochs[0].train_loss, one.epochs.epochs[0].top1) for one in made if one.epochs]
-    assert learned[0] == learned[1], "where they stand changes nothing"
+    assert len({record.process.id for record in (apart, shared)}) == 2, "another placement needs other processes"
+    learned = [(record.epochs.epochs[0].train_loss, record.epochs.epochs[0].top1) for record in made if record.epochs]
+    assert learned[0] == learned[1], "the placement changes no result"
     assert many.epochs is not None
-    assert many.epochs.epochs[0].steps == -(-96 // (8 * LEARNERS)), "as many as asked for, whatever cores there are"
+    assert many.epochs.epochs[0].steps == -(-96 // (8 * LEARNERS)), "as many learners as requested"
     for name, said in (("compiled, together", "Gloo, and need the engine"), ("rounded, together", "Gloo has FP16")):
         assert (trained[name].status, said in (trained[name].reason or "")) == ("unsupported", True)
 
 
-def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
+def test_learners_that_share_a_device_can_only_train_whole_epochs() -> None:
     for fields, said in (
         ({"devices": 1, "epochs": 1}, "are two or more"),
         ({"devices": 2}, "train whole epochs"),
@@ -314,16 +314,14 @@ def test_learners_share_a_device_for_whole_epochs_and_nothing_else() -> None:
             Trial(**TOGETHER, **fields)
 
 
-def test_a_trial_that_cannot_be_shared_out_is_refused_before_it_runs() -> None:
+def test_a_trial_that_devices_cannot_share_evenly_is_refused_before_it_runs() -> None:
     with pytest.raises(UserError, match="even number of devices, or one device, not 3"):
         Trial(arrangement="at_once", devices=3)
     with pytest.raises(UserError, match="shared by 3 devices evenly"):
         Trial(scaling="strong", batch=64, devices=3)
 
 
-def test_stale_updates_are_those_of_a_parameter_server_in_turns(
-    made: dict[str, Record], trained: dict[str, Record]
-) -> None:
+def test_stale_updates_equal_those_of_a_parameter_server(made: dict[str, Record], trained: dict[str, Record]) -> None:
     epochs, alone = trained["stale, epochs"], trained["stale, alone"]
     assert_ok(made[together("stale").key], trained["stale"], epochs)
     assert isinstance(epochs.result, Epochs)
@@ -338,7 +336,7 @@ def test_two_ranks_train_a_compiled_network(trained: dict[str, Record]) -> None:
     assert difference(made) < 1e-3 and made.facts["gradient_buckets_bytes"]
 
 
-def test_a_rank_that_lost_another_is_not_the_one_to_name() -> None:
+def test_the_failure_names_the_rank_that_raised_and_not_one_that_lost_its_connection() -> None:
     group = GroupProcess.__new__(GroupProcess)
     group._ranks = 2
     lost = {"event": "failed", "rank": 1, "at_s": 1.0, "status": "crashed", "reason": "Connection closed by peer"}

@@ -1,4 +1,4 @@
-"""What plain and tuned mean is said in one place, and every recipe makes a trial."""
+"""Tests of the recipes: the baseline, the tuned recipes of each device kind, and the engines of frameworks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from labkit.trial import ENGINES, FRAMEWORKS, Trial, grid
 Kind = Literal["cuda", "cpu"]
 
 
-def test_plain_is_a_trials_defaults_so_that_old_keys_are_plain_ones() -> None:
+def test_the_baseline_has_the_defaults_of_a_trial() -> None:
     assert PLAIN == {} and is_plain(Trial()) and mode_name(Trial()) == "baseline"
 
 
-def test_devices_that_share_out_an_update_pass_over_the_weights_less_often_and_never_less_than_without_one() -> None:
+def test_sharing_out_an_update_reduces_passes_over_the_weights_down_to_a_bound() -> None:
     forward_backward_and_new_weights = 3 * 0.5 + 0.5
     passes = [weight_passes("sgd_master", devices) for devices in (1, 2, 4, 8)]
     assert passes == [6.5, 4.25, 3.125, 2.5625]
@@ -41,21 +41,21 @@ def test_devices_that_share_out_an_update_pass_over_the_weights_less_often_and_n
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_each_recipe_makes_a_trial_with_a_name_of_its_own(kind: Kind) -> None:
+def test_each_recipe_makes_a_trial_with_a_distinct_name(kind: Kind) -> None:
     made = {name: grid(device=kind, **recipe) for name, recipe in recipes(kind).items()}
     assert len({mode_name(trial) for (trial,) in made.values()}) == len(made)
     assert [name for name, (trial,) in made.items() if is_plain(trial)] == ["plain"]
     assert set(made) == {"plain", *tuned(kind)}
 
 
-def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_in_the_engine_only() -> None:
+def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_only_in_the_engine() -> None:
     assert tuned("cuda") == {"graph": CAPTURED, "compile+graph": COMPILED}
     assert {name for name in CAPTURED if CAPTURED[name] != COMPILED[name]} == {"engine"}
-    assert "graph" not in str(tuned("cpu")), "a CPU captures nothing"
+    assert "graph" not in str(tuned("cpu")), "a CPU has no CUDA graphs"
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_a_recipe_on_several_devices_differs_only_in_what_they_exchange(kind: Kind) -> None:
+def test_a_recipe_on_several_devices_differs_only_in_gradient_precision(kind: Kind) -> None:
     for recipe in recipes(kind).values():
         assert on_devices(recipe, 1) == {**recipe, "devices": 1}
         (trial,) = grid(device=kind, **on_devices(recipe, 4))
@@ -70,39 +70,41 @@ AMX = ("avx2", "amx_bf16")
 
 @pytest.mark.parametrize("workload", ["train", "infer"])
 @pytest.mark.parametrize("kind", get_args(Kind))
-def test_each_side_takes_its_own_of_a_list_for_both(kind: Kind, workload: str) -> None:
+def test_each_side_takes_its_engines_from_a_shared_list(kind: Kind, workload: str) -> None:
     names = ["fused", "bf16", "openvino", "graph"]
-    found = [Trial(workload=workload, device=kind, **one) for one in of_side(names, kind, workload, cpu_features=AMX)]
+    trials = [
+        Trial(workload=workload, device=kind, **recipe) for recipe in of_side(names, kind, workload, cpu_features=AMX)
+    ]
     expected = {
         ("cuda", "train"): [("CUDA graph", "bf16")],
         ("cuda", "infer"): [("CUDA graph", "bf16")],
         ("cpu", "train"): [("eager, fused SGD", "fp32"), ("eager, fused SGD", "bf16")],
         ("cpu", "infer"): [("OpenVINO", "bf16"), ("OpenVINO", "fp32")],
     }
-    assert [(mode_name(trial), trial.precision) for trial in found] == expected[kind, workload]
-    assert not any(map(is_plain, found))
+    assert [(mode_name(trial), trial.precision) for trial in trials] == expected[kind, workload]
+    assert not any(map(is_plain, trials))
 
 
 @pytest.mark.parametrize("workload", ["train", "infer"])
-def test_bf16_is_left_out_on_a_cpu_without_it_but_not_on_its_gpu(workload: str) -> None:
+def test_bf16_is_left_out_only_on_a_cpu_that_lacks_it(workload: str) -> None:
     assert of_side(["bf16"], "cpu", workload, cpu_features=("avx2", "avx512_vnni")) == []
     for feature in ("amx_bf16", "avx512_bf16", "bf16"):
         assert of_side(["bf16"], "cpu", workload, cpu_features=(feature,))
     assert of_side(["graph"], "cuda", workload, cpu_features=())[0]["precision"] == "bf16"
 
 
-def test_an_engine_that_no_side_has_is_the_users_mistake() -> None:
+def test_an_engine_that_no_side_has_is_a_user_error() -> None:
     with pytest.raises(UserError, match="unknown tuned engine 'openvine'; valid: openvino"):
         of_side(["openvine"], "cuda", "train", cpu_features=())
 
 
-def test_who_changes_a_recipe_changes_only_his_own() -> None:
+def test_changing_a_returned_recipe_changes_no_other() -> None:
     tuned("cuda")["graph"]["precision"] = "fp32"
     assert tuned("cuda")["graph"]["precision"] == "bf16"
 
 
 @pytest.mark.parametrize("field", ["precision", "engine", "memory_format", "optimizer"])
-def test_one_field_of_another_loop_is_enough_not_to_be_plain(field: str) -> None:
+def test_a_trial_with_any_tuned_field_is_not_the_baseline(field: str) -> None:
     assert not is_plain(Trial(**{field: COMPILED[field]}))
 
 
@@ -110,12 +112,12 @@ def test_one_field_of_another_loop_is_enough_not_to_be_plain(field: str) -> None
 @pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
 def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> None:
     profile = load_profile(hw)
-    sweep, known = profile.sweep("02_batch_size", scale), recipes(profile.device.kind)
-    assert {*sweep["engines"], sweep["compiled_engine"], sweep["run_engine"]} <= set(known)  # type: ignore[misc]
-    assert profile.sweep("07_precision", scale)["compiled_engine"] in known
+    sweep, names = profile.sweep("02_batch_size", scale), recipes(profile.device.kind)
+    assert {*sweep["engines"], sweep["compiled_engine"], sweep["run_engine"]} <= set(names)  # type: ignore[misc]
+    assert profile.sweep("07_precision", scale)["compiled_engine"] in names
 
 
-def test_a_framework_has_its_own_engines_and_no_others() -> None:
+def test_a_framework_has_only_its_own_engines() -> None:
     assert set(FRAMEWORK_ENGINES) == set(FRAMEWORKS)
     for name, engines in FRAMEWORK_ENGINES.items():
         assert set(engines) <= set(ENGINES) and engines[0] == "eager"

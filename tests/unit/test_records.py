@@ -1,4 +1,4 @@
-"""Records: a line is a contract, a power loss costs at most the line just written, unlike things are never pooled."""
+"""Tests of records: the fields of a line, and files that survive power loss, packing and concurrent writers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def record(
     passes: int = 1,
     **other: Any,
 ) -> Record:
-    """A record, each made a minute after the one before. `plan` holds the batches of the trials of its pass."""
+    """Return a record, started 1 min after the record before. `plan` holds the batches of the trials of its pass."""
     fields = {"batch": batch} | {name: other.pop(name) for name in list(other) if name in Trial.__dataclass_fields__}
     trial = Trial(**fields)
     keys = [short_hash(Trial(**(fields | {"batch": size})).key) for size in plan or (batch,)]
@@ -102,39 +102,39 @@ def record(
 # ---- the line -------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_gives_back_the_record_it_was_made_of() -> None:
-    for one in (
+def test_parsing_a_line_returns_the_record() -> None:
+    for original in (
         record(),
         record(status="oom"),
         record(facts={"stem": "cifar", "share": 1 / 3}, telemetry=TELEMETRY),
         record(telemetry=Telemetry(status="lost", reason="the telemetry process was killed by signal SIGKILL")),
     ):
-        assert parse_line(one.line()) == one
+        assert parse_line(original.line()) == original
 
 
 @given(times=st.lists(st.floats(1e-9, 1e6), min_size=1, max_size=20), reason=st.text(max_size=40))
-def test_every_digit_and_every_letter_survives(times: list[float], reason: str) -> None:
-    one = record(result=BLOCKS.model_copy(update={"host_s": times}), reason=reason)
-    line = one.line()
+def test_a_line_preserves_numbers_and_text_exactly(times: list[float], reason: str) -> None:
+    original = record(result=BLOCKS.model_copy(update={"host_s": times}), reason=reason)
+    line = original.line()
     assert "\n" not in line
-    assert parse_line(line) == one
+    assert parse_line(line) == original
     assert parse_line(line.encode().decode()).result.host_s == times
 
 
-def test_the_profilers_phase_of_older_records_is_told_from_the_tracing_of_a_step_to_be_compiled() -> None:
+def test_phase_trace_of_older_profiled_records_is_read_as_traced_steps() -> None:
     asked = Trial(traced_iterations=5).as_dict()
     profiled = parse_line(record(phases_s={"trace": 2.0, "timed": 1.0}, trial=asked).line())
     assert profiled.phases_s == {"traced_steps": 2.0, "timed": 1.0}
     of_keras = Trial(framework="keras-jax", engine="xla", traced_iterations=5).as_dict()
     for trial, phases in (
         (of_keras, {"trace": 3.0}),
-        (Trial().as_dict(), {"trace": 3.0}),  # a preparation of a workload of one's own
+        (Trial().as_dict(), {"trace": 3.0}),  # a preparation of a user's workload
         (asked, {"trace": 3.0, "traced_steps": 2.0}),
     ):
         assert parse_line(record(phases_s=phases, trial=trial).line()).phases_s == phases
 
 
-def test_the_fields_of_a_line_are_those_of_the_contract() -> None:
+def test_a_line_has_the_fields_of_the_contract() -> None:
     contract = (
         "schema protocol study scale key trial pass process host versions status reason started_at result telemetry"
     )
@@ -144,22 +144,22 @@ def test_the_fields_of_a_line_are_those_of_the_contract() -> None:
     assert (values["schema"], values["protocol"], values["pass"]) == (SCHEMA, PROTOCOL, 1)
     assert values["result"]["kind"] == "blocks"
     assert values["key"] == record().key
-    assert values["trial"] == Trial().as_dict(), "the trial stands there whole, defaults too"
+    assert values["trial"] == Trial().as_dict(), "the line holds the whole trial with its defaults"
     assert not {"schema_version", "pass_number"} & set(values)
 
 
-def test_the_statuses_are_those_of_the_contract() -> None:
+def test_a_record_has_a_status_of_the_contract() -> None:
     for status in ("ok", "oom", "timeout", "crashed", "unsupported"):
         assert record(status=status).is_final == (status in ("ok", "oom", "unsupported"))
     with pytest.raises(ValueError, match="status"):
         record(status="failed")
 
 
-def test_a_line_of_a_newer_schema_is_refused_and_so_is_what_is_no_record() -> None:
+def test_a_line_of_a_newer_schema_or_without_a_record_is_refused() -> None:
     values = json.loads(record().line())
     with pytest.raises(ValueError, match=f"newer labkit .schema {SCHEMA + 1}, this one reads {SCHEMA}"):
         parse_line(json.dumps(values | {"schema": SCHEMA + 1}))
-    for other in (
+    for text in (
         "[]",
         "{}",
         "nothing",
@@ -168,13 +168,13 @@ def test_a_line_of_a_newer_schema_is_refused_and_so_is_what_is_no_record() -> No
         json.dumps(values | {"pass": "1st"}),
     ):
         with pytest.raises(ValueError, match=r"not a record|Expecting value|colour|pass_number"):
-            parse_line(other)
+            parse_line(text)
     del values["status"]
     with pytest.raises(ValueError, match="status"):
         parse_line(json.dumps(values))
 
 
-def test_the_rate_counts_the_stall() -> None:
+def test_the_rate_includes_the_stall() -> None:
     assert BLOCKS.timed_s == pytest.approx(0.4)
     assert BLOCKS.rate(64) == pytest.approx(2 * 2 * 64 / 0.4)
     assert BLOCKS.rate(None) is None
@@ -183,20 +183,20 @@ def test_the_rate_counts_the_stall() -> None:
 # ---- the file -------------------------------------------------------------------------------------------------------
 
 
-def test_records_come_back_in_the_order_in_which_they_were_written(store: Store) -> None:
+def test_records_are_read_in_the_order_in_which_they_were_written(store: Store) -> None:
     made = [record(batch=batch) for batch in (64, 8, 32)]
-    for one in made:
-        store.append(one)
+    for item in made:
+        store.append(item)
     assert store.read(STUDY, HOST) == made
     assert store.path(HOST, STUDY) == store.report / "records" / HOST / f"{STUDY}.jsonl"
     assert store.read("02_batch_size", HOST) == store.read(STUDY, "another") == []
-    assert [one for host in store.hosts() for one in store.read(STUDY, host)] == made
+    assert [item for host in store.hosts() for item in store.read(STUDY, host)] == made
 
 
-def test_packed_records_are_the_same_lines_in_less_space_until_the_next_is_written(store: Store) -> None:
+def test_packed_records_are_smaller_and_are_unpacked_by_the_next_append(store: Store) -> None:
     made = [record(batch=batch) for batch in range(1, 30)]
-    for one in made[:-1]:
-        store.append(one)
+    for item in made[:-1]:
+        store.append(item)
     plain = store.path(HOST, STUDY)
     lines, folder = plain.read_bytes(), plain.parent
     packed = store.pack(HOST, STUDY)
@@ -210,13 +210,13 @@ def test_packed_records_are_the_same_lines_in_less_space_until_the_next_is_writt
     assert [path.name for path in folder.iterdir()] == [plain.name]
 
 
-def test_packing_that_was_interrupted_costs_and_repeats_nothing(store: Store) -> None:
+def test_interrupted_packing_loses_and_repeats_no_record(store: Store) -> None:
     first, second = record(batch=1), record(batch=2)
     store.append(first)
     plain = store.path(HOST, STUDY)
     lines = plain.read_bytes()
     packed = store.pack(HOST, STUDY)
-    plain.write_bytes(lines)  # both stand: packed or unpacked halfway
+    plain.write_bytes(lines)  # both files exist, as after interrupted packing or unpacking
     assert store.read(STUDY, HOST) == [first] and store.hosts() == [HOST]
     store.append(second)
     assert store.read(STUDY, HOST) == [first, second] and not packed.exists()
@@ -236,7 +236,7 @@ def test_packed_records_can_be_moved_aside_and_a_damaged_pack_is_an_error(store:
 
 
 @pytest.mark.parametrize("keep", [1, 40, -1])
-def test_a_line_cut_short_by_a_power_loss_is_no_record_and_goes_with_the_next_append(store: Store, keep: int) -> None:
+def test_a_torn_last_line_is_ignored_and_removed_by_the_next_append(store: Store, keep: int) -> None:
     first, torn, next_one = record(batch=1), record(batch=2), record(batch=3)
     store.append(first)
     path = store.path(HOST, STUDY)
@@ -249,7 +249,7 @@ def test_a_line_cut_short_by_a_power_loss_is_no_record_and_goes_with_the_next_ap
     assert path.read_bytes() == whole + next_one.line().encode() + b"\n"
 
 
-def test_a_whole_line_that_is_no_record_is_an_error_with_its_place(store: Store) -> None:
+def test_a_whole_line_that_is_not_a_record_is_an_error_with_its_line_number(store: Store) -> None:
     for batch in (1, 2, 3):
         store.append(record(batch=batch))
     path = store.path(HOST, STUDY)
@@ -260,9 +260,7 @@ def test_a_whole_line_that_is_no_record_is_an_error_with_its_place(store: Store)
             store.read(STUDY, HOST)
 
 
-def test_a_disk_that_takes_half_a_line_is_an_error_and_not_a_lost_record(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_error_and_loses_no_other_record(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.append(record(batch=1))
     write = os.write
     calls = itertools.count()
@@ -277,7 +275,7 @@ def test_a_disk_that_takes_half_a_line_is_an_error_and_not_a_lost_record(
         store.append(record(batch=2))
     monkeypatch.setattr(record_store.os, "write", write)
     store.append(record(batch=3))
-    assert [one.trial["batch"] for one in store.read(STUDY, HOST)] == [1, 3]
+    assert [item.trial["batch"] for item in store.read(STUDY, HOST)] == [1, 3]
 
 
 def _append_many(report: Path, batch: int) -> None:
@@ -286,7 +284,7 @@ def _append_many(report: Path, batch: int) -> None:
         store.append(record(batch=batch, number=number, reason="x" * 5000))
 
 
-def test_processes_that_append_at_once_write_whole_lines(store: Store) -> None:
+def test_processes_that_append_concurrently_write_whole_lines(store: Store) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_append_many, args=(store.report, batch)) for batch in (1, 2, 3, 4)]
     for writer in writers:
@@ -294,14 +292,14 @@ def test_processes_that_append_at_once_write_whole_lines(store: Store) -> None:
     for writer in writers:
         writer.join(30)
         assert writer.exitcode == 0
-    pairs = [(one.trial["batch"], one.pass_number) for one in store.read(STUDY, HOST)]
+    pairs = [(item.trial["batch"], item.pass_number) for item in store.read(STUDY, HOST)]
     assert sorted(pairs) == sorted(itertools.product((1, 2, 3, 4), range(1, 21)))
 
 
-def test_moving_a_scale_aside_keeps_everything(store: Store) -> None:
+def test_moving_a_scale_aside_keeps_every_line(store: Store) -> None:
     made = [record(batch=1), record(batch=2, scale="quick"), record(batch=3), record(batch=4, status="crashed")]
-    for one in made:
-        store.append(one)
+    for item in made:
+        store.append(item)
     before = store.path(HOST, STUDY).read_text().splitlines()
     assert store.move_aside(STUDY, HOST, "smoke") == 3
     assert store.read(STUDY, HOST) == [made[1]]
@@ -310,6 +308,6 @@ def test_moving_a_scale_aside_keeps_everything(store: Store) -> None:
     assert store.move_aside(STUDY, HOST, "smoke") == 0
     assert store.hosts(STUDY) == store.hosts() == [HOST]
     store.move_aside(STUDY, HOST, "quick")
-    assert store.hosts(STUDY) == [], "a host whose records were all moved aside has none to show"
+    assert store.hosts(STUDY) == [], "a host whose records were all moved aside is not listed"
     store.append(made[1])
-    assert store.read(STUDY, HOST) == [made[1]], "what was moved aside is not shown"
+    assert store.read(STUDY, HOST) == [made[1]], "records moved aside are not read"

@@ -1,4 +1,4 @@
-"""The names that everything else is looked up by."""
+"""Tests of the registry: studies, metrics, scales and labels."""
 
 import pytest
 
@@ -21,7 +21,7 @@ IDS = [
     "20_comparison",
 ]
 
-# What a metric is printed in -> how the name of its stored SI value ends, the unit of that, and printed over stored.
+# Printed unit of a metric -> ending of its name, SI unit of the stored value, and ratio of printed to stored value.
 UNITS: dict[str, tuple[str, str, float]] = {
     "s": ("_s", "s", 1),
     "ms": ("_s", "s", 1e3),
@@ -40,7 +40,7 @@ UNITS: dict[str, tuple[str, str, float]] = {
     "°C": ("_c", "°C", 1),
     "MHz": ("_hz", "Hz", 1e-6),
 }
-# The same of metrics whose name ends in no unit.
+# The same for metrics whose name does not end in a unit, without the ending.
 WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
     "": ("1", 1),
     "%": ("1", 1e2),
@@ -49,7 +49,7 @@ WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
     "cores": ("cores", 1),
     "epochs": ("epochs", 1),
 }
-# Percentages that may be more than 100: of a limit or a peak that can be passed, over something else, or a variation.
+# Percentages that may exceed 100: of a limit or peak that can be exceeded, relative to another quantity, or variations.
 MAY_PASS_100 = {
     "scaling_efficiency",
     "roofline_fraction",
@@ -60,7 +60,7 @@ MAY_PASS_100 = {
 }
 
 
-def test_the_studies_are_found_by_id_name_and_number_and_ask_one_question_each():
+def test_studies_are_found_by_id_name_or_number_and_have_a_single_question():
     assert [study.id for study in STUDIES.values()] == list(STUDIES) == IDS
     for study_id, study in STUDIES.items():
         number, name = study_id.split("_", 1)
@@ -90,12 +90,12 @@ def test_an_unknown_scale_lists_all_nearest_first():
         check_scale("quik")
 
 
-def test_scales_grow_and_so_do_their_passes():
+def test_larger_scales_have_more_passes():
     assert SCALES == ("smoke", "quick", "full")
     assert [PASSES[scale] for scale in SCALES] == [1, 3, 6]
 
 
-def test_a_metric_is_printed_in_the_unit_that_its_name_and_its_scale_tell():
+def test_the_unit_of_a_metric_agrees_with_its_name_and_scale():
     for name, metric in METRICS.items():
         assert find_metric(name).name == name and metric.label
         assert bool(metric.unit) == (name != "loss")
@@ -109,12 +109,12 @@ def test_a_metric_is_printed_in_the_unit_that_its_name_and_its_scale_tell():
     assert {metric.unit for metric in METRICS.values()} == {*UNITS, *WITHOUT_SI_UNIT}
 
 
-def test_a_metric_is_no_share_unless_it_says_so():
+def test_a_metric_is_not_a_share_by_default():
     assert not Metric("made_up", "Made up", "%", "more", 1e2).share
     assert Metric("made_up", "Made up", "", "more").si_unit == "1"
 
 
-def test_a_label_is_no_metric():
+def test_labels_and_metrics_have_distinct_names():
     assert not set(LABELS) & set(METRICS)
     assert all(LABELS.values())
 

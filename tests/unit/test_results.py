@@ -1,4 +1,4 @@
-"""The table of results and the arithmetic on it: nothing is lost, and no mean mixes configurations."""
+"""Tests of the table of results and of estimates, ratios and differences from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def frame(h200: Results) -> pd.DataFrame:
 
 
 def made(values: dict[tuple[str, int], list[float]], *, status: str = "ok", host: str = "a") -> pd.DataFrame:
-    """A frame of configurations (mode, batch), each with a value per pass."""
+    """Return a frame of configurations (mode, batch), each with a value per pass."""
     rows = [
         {"mode": mode, "batch": batch, "host": host, "profile": "p", "study": "s", "pass_number": n, "status": status,
          "images_per_s": value, "utilisation": value}
@@ -45,7 +45,7 @@ def made(values: dict[tuple[str, int], list[float]], *, status: str = "ok", host
 # ---- the frame ------------------------------------------------------------------------------------------------------
 
 
-def test_each_record_is_one_row(h200: Results, frame: pd.DataFrame) -> None:
+def test_each_record_has_a_single_row(h200: Results, frame: pd.DataFrame) -> None:
     assert len(frame) == sum(len(records.records) for records in h200.selected)
     assert not frame.duplicated("record").any()
 
@@ -64,35 +64,35 @@ def test_a_missing_value_has_a_reason_and_a_value_has_none(h200: Results, frame:
         assert ((reasons[metric] != "") == values[metric].isna()).all(), metric
 
 
-def test_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
+def test_a_row_of_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
     ceilings = frame[frame["workload"].isin(["matmul", "memory_copy", "idle"])]
     assert len(ceilings) and ceilings[["model", "batch", "optimizer"]].isna().all(axis=None)
 
 
-def test_the_long_tables_are_keyed_like_the_frame(h200: Results, frame: pd.DataFrame) -> None:
+def test_the_long_tables_have_the_record_keys_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:
     for table in (h200.blocks(), h200.epochs(), h200.queries(), h200.labels()):
         assert len(table) and set(table["record"]) <= set(frame["record"])
         assert not {"nan", "None"} & set(map(str, table.columns))
     blocks = h200.blocks()
     per_trial = blocks.groupby("record")["step_s"].mean()
     step_s = frame.set_index("record")["step_s"][per_trial.index]
-    assert np.allclose(per_trial, step_s, rtol=1e-9), "blocks hold equally many steps"
+    assert np.allclose(per_trial, step_s, rtol=1e-9), "the blocks of a record have the same number of steps"
 
 
-def test_hits_give_the_accuracy_of_the_frame(h200: Results) -> None:
-    quantization = Results([one for one in h200.selected if one.study.id == "08_quantization"])
+def test_the_mean_of_hits_is_the_accuracy_of_the_frame(h200: Results) -> None:
+    quantization = Results([selection for selection in h200.selected if selection.study.id == "08_quantization"])
     hits, frame = quantization.hits(), quantization.frame().set_index("record")
     shares = hits.groupby("record")[["top1", "top5"]].mean()
     assert np.allclose(shares, frame.loc[shares.index, ["top1", "top5"]])
 
 
 def test_series_belong_to_rows_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:
-    power = Results([one for one in h200.selected if one.study.id == "04_power"]).series()
+    power = Results([selection for selection in h200.selected if selection.study.id == "04_power"]).series()
     assert {"power_w", "sm_clock_hz"} <= set(power["metric"])
     assert set(power["record"]) <= set(frame["record"])
 
 
-def test_other_hosts_are_added_and_never_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frame_can_include_records_of_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     cpu = load("cpu")
     assert len(cpu.frame(hosts="all")) >= len(cpu.frame())
@@ -100,7 +100,7 @@ def test_other_hosts_are_added_and_never_mixed(monkeypatch: pytest.MonkeyPatch) 
         cpu.frame(hosts="every")
 
 
-def test_what_cannot_be_loaded_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_profile_or_a_study_without_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     with pytest.raises(UserError, match="h200"):
         load("h2000")
@@ -118,7 +118,9 @@ VALUES = st.lists(st.floats(0.001, 1e9), min_size=1, max_size=6)
 
 
 @given(st.dictionaries(st.tuples(st.sampled_from(["baseline", "CUDA graph"]), st.integers(1, 4)), VALUES, min_size=1))
-def test_the_interval_holds_the_value_and_one_pass_has_none(values: dict[tuple[str, int], list[float]]) -> None:
+def test_the_interval_contains_the_value_and_one_pass_has_none(
+    values: dict[tuple[str, int], list[float]],
+) -> None:
     estimates = estimate(made(values), "images_per_s", by=["mode", "batch"])
     assert len(estimates) == len(values)
     for row in estimates.itertuples():
@@ -137,7 +139,7 @@ def test_an_interval_of_shares_stays_between_0_and_1(shares: list[float]) -> Non
     assert 0 <= row.low <= row.high <= 1
 
 
-def test_what_has_no_value_is_left_out_and_never_0() -> None:
+def test_missing_values_are_left_out_and_never_0() -> None:
     nothing = made({("baseline", 1): [math.nan, math.nan], ("CUDA graph", 1): [2.0, math.nan]})
     estimates = estimate(nothing, "images_per_s", by=["mode"])
     assert list(estimates["mode"]) == ["CUDA graph"] and list(estimates["passes"]) == [1]
@@ -145,7 +147,7 @@ def test_what_has_no_value_is_left_out_and_never_0() -> None:
     assert empty.empty and list(empty.columns) == ["mode", *ESTIMATED]
 
 
-def test_a_mean_over_configurations_is_refused_with_the_columns_named(frame: pd.DataFrame) -> None:
+def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:
     with pytest.raises(UserError, match=r"differ in batch \(batch: 1, 2\).*Add these columns to `by`"):
         estimate(made({("baseline", 1): [1.0], ("baseline", 2): [2.0]}), "images_per_s", by=["mode"])
     resnet = frame.query("model == 'resnet50' and workload == 'train' and batch == 256 and image_px == 32")
@@ -154,12 +156,12 @@ def test_a_mean_over_configurations_is_refused_with_the_columns_named(frame: pd.
 
 
 @given(VALUES, st.floats(0.1, 10))
-def test_a_ratio_of_the_same_passes_is_formed_within_them(values: list[float], factor: float) -> None:
+def test_a_ratio_on_the_same_host_is_paired_by_pass(values: list[float], factor: float) -> None:
     both = made({("baseline", 1): values, ("CUDA graph", 1): [factor * value for value in values]})
     (row,) = ratio(both, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"]).itertuples()
     assert row.value == pytest.approx(factor)
     if len(values) > 1:
-        assert row.high - row.low < 1e-6 * factor, "what passes share is not in the ratio"
+        assert row.high - row.low < 1e-6 * factor, "variation that both share in a pass cancels"
 
 
 def test_a_ratio_between_hosts_is_unpaired() -> None:
@@ -169,14 +171,14 @@ def test_a_ratio_between_hosts_is_unpaired() -> None:
     assert row.value == pytest.approx(2) and row.high / row.low > 2
 
 
-def test_a_difference_is_of_the_same_passes() -> None:
+def test_a_difference_on_the_same_host_is_paired_by_pass() -> None:
     both = made({("baseline", 1): [1.0, 5.0], ("CUDA graph", 1): [2.0, 6.0]})
     (row,) = difference(both, "images_per_s", over={"mode": "baseline"}, by=["mode"]).itertuples()
     assert (row.value, row.low, row.high) == (1.0, 1.0, 1.0)
 
 
 def test_accuracies_are_compared_image_by_image(h200: Results) -> None:
-    quantization = Results([one for one in h200.selected if one.study.id == "08_quantization"])
+    quantization = Results([selection for selection in h200.selected if selection.study.id == "08_quantization"])
     hits = quantization.hits().query("model == 'resnet50' and image_px == 32")
     fused = {"mode": "fused Triton kernels + CUDA graph", "precision": "int8"}
     lost = difference(hits, "top1", over=fused, by=["mode", "precision"])
@@ -184,7 +186,7 @@ def test_accuracies_are_compared_image_by_image(h200: Results) -> None:
     assert lost["low"][0] <= lost["value"][0] <= lost["high"][0] and lost["passes"][0] == 50_000
 
 
-def test_every_trial_of_the_records_has_an_estimate_by_what_ran(frame: pd.DataFrame) -> None:
+def test_every_group_of_what_ran_has_an_estimate(frame: pd.DataFrame) -> None:
     trained = frame[frame["images_per_s"].notna()]
     rows: Any = estimate(trained, "images_per_s", by=[*WHAT_RAN, "study"])
     assert len(rows) == len(trained.groupby([*WHAT_RAN, "study"], dropna=False))

@@ -1,4 +1,4 @@
-"""Keras's reuters.npz is split and counted as Keras does it; a file that is something else is refused in a sentence."""
+"""Tests of reading Keras's reuters.npz: split and word counts like Keras's, and refusal of other files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTS = 60
 def newswires(count: int = DOCUMENTS) -> tuple[list[list[int]], list[int]]:
     draw = random.Random(0)
     lists = [[draw.randrange(1, 30_980) for _ in range(draw.randrange(1, 40))] for _ in range(count)]
-    lists[0] = [9_996, 9_997, 1]  # the last word that is kept, the first that is not
+    lists[0] = [9_996, 9_997, 1]  # the last word that is kept, and the first that is dropped
     return lists, [draw.randrange(CLASSES) for _ in range(count)]
 
 
@@ -36,7 +36,7 @@ def as_objects(values: list[Any]) -> np.ndarray:
 
 
 def member(array: np.ndarray, dumps: Callable[[Any], bytes] | None = None) -> bytes:
-    """An `.npy`; `dumps` makes the pickle of an array of objects."""
+    """Return the bytes of an `.npy` file. `dumps` pickles an array of objects."""
     stream = io.BytesIO()
     if dumps is None:
         np.save(stream, array)
@@ -78,13 +78,13 @@ FORMS: dict[str, Callable[[Any], bytes] | None] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_newswires_are_shuffled_split_and_counted_as_keras_documents_it(form: str, tmp_path: Path) -> None:
+def test_newswires_are_shuffled_split_and_counted_as_in_keras(form: str, tmp_path: Path) -> None:
     lists, topics = newswires()
     members = {"x": member(as_objects(lists), FORMS[form]), "y": member(np.array(topics))}
     read = open_documents(str(write(tmp_path / "reuters.npz", members)))
     assert (read.name, read.classes, read.words, len(read.train), len(read.val)) == ("reuters", 46, WORDS, 48, 12)
 
-    # Said once more, word by word, by another way to the same generator.
+    # Compute the expected sets word by word, from the same random generator in another way.
     state = np.random.get_state()
     order = list(range(DOCUMENTS))
     np.random.seed(113)
@@ -98,7 +98,7 @@ def test_newswires_are_shuffled_split_and_counted_as_keras_documents_it(form: st
         assert split.labels[row] == topics[number]
 
 
-def test_of_the_published_number_keras_trains_on_8982(tmp_path: Path) -> None:
+def test_of_the_published_11228_documents_8982_are_for_training(tmp_path: Path) -> None:
     lists, topics = [[number % 9_000 + 1] for number in range(reuters.PUBLISHED_DOCUMENTS)], [0, 45] * 5_614
     members = {"x": member(as_objects(lists)), "y": member(np.array(topics))}
     read = open_documents(str(write(tmp_path / "reuters.npz", members)))
@@ -108,7 +108,7 @@ def test_of_the_published_number_keras_trains_on_8982(tmp_path: Path) -> None:
     assert "not the published 11,228" in few.description
 
 
-def test_a_file_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "reuters.npz", sound())
     first, read = open_documents(str(file)), reuters._read
     monkeypatch.setattr(reuters, "_read", None)
@@ -120,7 +120,7 @@ def test_a_file_is_read_once_and_again_when_it_changes(tmp_path: Path, monkeypat
 
 
 class Call:
-    """Pickles as a call."""
+    """An object that pickles as a call of a function."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self._reduced = (function, arguments)
@@ -129,7 +129,7 @@ class Call:
         return self._reduced
 
 
-def test_a_file_that_runs_something_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
+def test_a_file_with_pickled_calls_is_refused_and_runs_no_code(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     command = Call(os.system, f"touch {marker}")
     for number, content in enumerate(([command], [[command]], [[1, 2], [command]])):
@@ -142,7 +142,7 @@ def test_a_file_that_runs_something_is_refused_and_nothing_of_it_runs(tmp_path: 
     assert "Object arrays cannot be loaded" in in_topics
     assert not marker.exists()
     os.system(f"touch {marker}")
-    assert marker.exists(), "what the test looks for would have been seen"
+    assert marker.exists(), "the command would have made the marker"
 
 
 SHARED = [1, 2, 3]
@@ -166,11 +166,11 @@ SHARED = [1, 2, 3]
         ({"y": member(np.array(newswires()[1]).reshape(30, 2))}, "shape (30, 2)"),
     ],
 )
-def test_a_file_that_holds_something_else_is_refused(changes: dict[str, bytes], expected: str, tmp_path: Path) -> None:
+def test_a_file_with_other_contents_is_refused(changes: dict[str, bytes], expected: str, tmp_path: Path) -> None:
     assert expected in refusal(write(tmp_path / "other.npz", {**sound(), **changes}))
 
 
-def test_a_file_that_is_damaged_or_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_or_missing_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write(tmp_path / "reuters.npz", sound()).read_bytes()
     for cut in (len(whole) // 2, len(whole) - 30, 0):
         (tmp_path / "cut.npz").write_bytes(whole[:cut])

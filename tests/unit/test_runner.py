@@ -1,6 +1,6 @@
-"""A trial that fails costs only itself, and whatever ends a measurement, the same call goes on where it stopped.
+"""Tests of the runner: a failing trial costs only itself, and a repeated call resumes an interrupted measurement.
 
-Real worker processes run `tests.faulty`; none of them imports a framework except where a test says so.
+Real worker processes run the workloads of `tests.faulty` and import no framework unless a test says so.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ FAULTS = {
 }
 
 
-def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_trial_costs_only_itself(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("oom_kill 7\n")
     monkeypatch.setattr(process, "VMSTAT", counters)
@@ -74,8 +74,8 @@ def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monk
     first, last, between = *sound(2), [trial(name) for name in (*FAULTS, "noisy")]
     outcome = run(listed_for([first, *between, last]), report)
     made = records(report)
-    assert [record.key for record in made] == [one.key for one in (first, *between, last)]
-    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, "what it prints is never taken for a result"
+    assert [record.key for record in made] == [item.key for item in (first, *between, last)]
+    assert (report / "logs" / f"{STUDY}.log").stat().st_size > 2_000_000, "output goes only to the log"
     for record in made:
         status, reason = FAULTS.get(record.as_trial.workload.removeprefix("tests.faulty."), ("ok", None))
         assert record.status == status, record
@@ -84,7 +84,7 @@ def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monk
     processes = set()
     for before, after in itertools.pairwise(made):
         processes.add(before.process.id)
-        if before.status in ("ok", "unsupported"):  # leaves nothing behind: the same process goes on
+        if before.status in ("ok", "unsupported"):  # such trials leave nothing behind: the process goes on
             assert after.process.id == before.process.id
             assert after.process.position == before.process.position + 1
         else:
@@ -94,8 +94,8 @@ def test_a_trial_that_fails_costs_only_itself(report: Path, tmp_path: Path, monk
     assert outcome.failed == sum(status == "crashed" for status, _ in FAULTS.values())
 
 
-def test_a_trial_that_hangs_is_ended_with_all_it_started(report: Path) -> None:
-    run(between_sound_ones("hang_with_child"), report, limit_s=2.0)  # and not the 600 s that it sleeps
+def test_a_trial_that_hangs_is_ended_with_its_child_processes(report: Path) -> None:
+    run(between_sound_ones("hang_with_child"), report, limit_s=2.0)  # far less than the 600 s that the trial sleeps
     made = records(report)
     assert [record.status for record in made] == ["ok", "timeout", "ok"]
     assert made[1].reason == "no result within 2 s"
@@ -107,7 +107,7 @@ def test_a_trial_that_hangs_is_ended_with_all_it_started(report: Path) -> None:
 
 
 class Measured(NamedTuple):
-    """A report of two passes, and what progress said was left, by the pass it said it in."""
+    """A report of two passes, its outcome, and the remaining times that progress showed, by pass."""
 
     report: Path
     outcome: Outcome
@@ -131,14 +131,14 @@ def twice(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Measu
         return Measured(folder / "cpu", run(SOUND, folder / "cpu", passes=2), left_s)
 
 
-def test_each_pass_has_an_order_of_its_own_that_can_be_had_again(twice: Measured) -> None:
+def test_each_pass_has_its_own_reproducible_order(twice: Measured) -> None:
     made = records(twice.report)
     orders = {}
     for number in (1, 2):
         of_pass = [record for record in made if record.pass_number == number]
         orders[number] = [record.key for record in of_pass]
         again = order_of_pass(SOUND, study=STUDY, scale="smoke", pass_number=number)
-        assert orders[number] == [one.key for one in again]
+        assert orders[number] == [item.key for item in again]
         assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
         assert len({record.process.id for record in of_pass}) == 1
     assert orders[1] != orders[2]
@@ -146,7 +146,7 @@ def test_each_pass_has_an_order_of_its_own_that_can_be_had_again(twice: Measured
     assert is_complete(made, "smoke")
 
 
-def test_a_second_call_measures_nothing_writes_nothing_and_needs_no_lock(twice: Measured) -> None:
+def test_a_repeated_call_measures_and_writes_nothing_and_needs_no_lock(twice: Measured) -> None:
     before = {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")}
     with only_measurement(wait_s=0):
         outcome = run(SOUND, twice.report, passes=2)
@@ -154,7 +154,7 @@ def test_a_second_call_measures_nothing_writes_nothing_and_needs_no_lock(twice: 
     assert {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")} == before
 
 
-def test_only_what_is_missing_is_measured(twice: Measured, report: Path) -> None:
+def test_only_missing_trials_are_measured(twice: Measured, report: Path) -> None:
     shutil.copytree(twice.report, report)
     first = Store(report).path(HOST.id, STUDY).read_bytes()
     outcome = run(sound(5), report, passes=2)
@@ -164,7 +164,7 @@ def test_only_what_is_missing_is_measured(twice: Measured, report: Path) -> None
     assert len(pairs) == len(set(pairs)) == 10
 
 
-def test_a_trial_without_a_framework_starts_no_framework_and_has_no_version(twice: Measured) -> None:
+def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Measured) -> None:
     for made in records(twice.report):
         assert made.framework_version is None
         assert "torch_build" not in made.versions, "the worker imported torch for a trial that needs none"
@@ -174,43 +174,43 @@ def test_a_trial_without_a_framework_starts_no_framework_and_has_no_version(twic
         assert made.facts["memory_bytes"] > 0
 
 
-def test_the_estimate_follows_this_hosts_records(twice: Measured) -> None:
+def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
     timing, made = tiny_profile().timing_at("smoke"), records(twice.report)
     before = estimate_s(SOUND, timing, [], "smoke")
     assert estimate_s(SOUND, timing, made, "smoke") < before
-    assert estimate_s(SOUND, timing, made, "full") == before, "smoke says nothing of how long full takes"
+    assert estimate_s(SOUND, timing, made, "full") == before, "records at smoke do not change the estimate at full"
     assert estimate_s([], timing, [], "smoke") == 0
 
 
-def test_what_is_left_follows_the_pass_before_and_not_a_plan_that_was_off(twice: Measured) -> None:
+def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
     timing = tiny_profile().timing_at("smoke")
     planned = together_s(SOUND, expected_s(SOUND, timing, [], "smoke"))
-    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), "nothing is known yet but the plan, twice"
+    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), "at first, the plan of both passes"
     first = [record for record in records(twice.report) if record.pass_number == 1]
-    known = together_s(SOUND, expected_s(SOUND, timing, first, "smoke"))
-    assert known < planned
-    assert twice.left_s["pass 2/2"][0] == pytest.approx(known), "the plan's error, of the first pass, is no part of it"
+    expected = together_s(SOUND, expected_s(SOUND, timing, first, "smoke"))
+    assert expected < planned
+    assert twice.left_s["pass 2/2"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:
     trials = sound(12)
     cases = itertools.product(("01_training", "02_batch_size"), ("smoke", "quick"), (1, 2, 3))
     orders = [order_of_pass(trials, study=s, scale=c, pass_number=n) for s, c, n in cases]
-    assert len({tuple(one.size for one in order) for order in orders}) == len(orders)
-    assert all(sorted(one.size for one in order) == list(range(1, 13)) for order in orders)
+    assert len({tuple(item.size for item in order) for order in orders}) == len(orders)
+    assert all(sorted(item.size for item in order) == list(range(1, 13)) for order in orders)
 
 
 def test_records_of_another_scale_or_version_do_not_count(report: Path) -> None:
-    trials = [replace(one, framework="jax") for one in sound(1)]  # by name only: the worker imports none of it
+    trials = [replace(item, framework="jax") for item in sound(1)]  # by name only: the worker does not import JAX
     assert run(trials, report).measured == 1
     unconcerned = replace(HOST, packages={**HOST.packages, "torch": "3.0"}, commit="abc", driver="999")
-    assert run(trials, report, host=unconcerned).measured == 0, "another framework's upgrade is none of its business"
+    assert run(trials, report, host=unconcerned).measured == 0, "an upgrade of another framework does not matter"
     upgraded = replace(HOST, packages={**HOST.packages, "jax": "0.8.0"})
     assert run(trials, report, host=upgraded).measured == 1
     assert run(trials, report, host=upgraded, scale="quick").measured == 1
 
 
-def test_a_crash_is_tried_again_and_what_cannot_run_is_not(report: Path) -> None:
+def test_a_crashed_trial_is_retried_and_an_unsupported_one_is_not(report: Path) -> None:
     both = [trial("raises"), trial("unsupported")]
     first = run(both, report)
     assert (first.measured, first.failed) == (2, 1)
@@ -226,20 +226,20 @@ def test_a_list_that_names_a_trial_twice_is_refused(report: Path) -> None:
 
 
 def with_a_timing_of_its_own(**other: float) -> Profile:
-    """The tiny profile, in which the study has a timing of its own."""
+    """Return the tiny profile with a separate timing for STUDY."""
     profile = tiny_profile()
     own = profile.timing["smoke"].model_copy(update={"passes": None, **other})
     return profile.model_copy(update={"timing_of": {STUDY: {"smoke": own}}})
 
 
-def test_a_study_runs_with_the_timing_that_the_profile_has_for_it(report: Path) -> None:
+def test_a_study_runs_with_the_profiles_timing_of_that_study(report: Path) -> None:
     profile, store = with_a_timing_of_its_own(limit_s=1.0), Store(report)
     runner.measure([trial("hang")], study=STUDY, scale="smoke", profile=profile, host=HOST, store=store)
-    assert [record.reason for record in records(report)] == ["no result within 1 s"], "and not the scale's 30 s"
+    assert [record.reason for record in records(report)] == ["no result within 1 s"], "instead of the scale's 30 s"
 
 
 @pytest.mark.parametrize(("devices", "one_device"), [((1, 1), True), ((1, 2), False), ((2,), False)])
-def test_what_goes_between_devices_is_watched_where_any_trial_has_several(
+def test_traffic_between_devices_is_recorded_if_any_trial_has_several_devices(
     report: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, ...], one_device: bool
 ) -> None:
     class AskedError(Exception):
@@ -255,7 +255,7 @@ def test_what_goes_between_devices_is_watched_where_any_trial_has_several(
     assert asked.value.args == (one_device,)
 
 
-def test_a_study_is_planned_with_the_timing_that_the_profile_has_for_it(
+def test_a_study_is_planned_with_the_profiles_timing_of_that_study(
     report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "planned_trials", lambda *_: sound(1))
@@ -266,18 +266,18 @@ def test_a_study_is_planned_with_the_timing_that_the_profile_has_for_it(
         return plan.plan_study(study, profile=profile, host=HOST, store=Store(report), parameters=parameters)
 
     longer_s = planned(STUDY).seconds - planned("04_power").seconds
-    assert longer_s == pytest.approx(CEILING_SHARE * (100 - 0.03)), "of a trial without images"
+    assert longer_s == pytest.approx(CEILING_SHARE * (100 - 0.03)), "a trial without images takes a share of the time"
     assert planned(STUDY).timeout_s - planned("04_power").timeout_s == pytest.approx(1000 - 30)
 
 
-def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> None:
+def test_compiling_and_training_epochs_are_planned() -> None:
     timing = tiny_profile().timing_at("smoke")
 
     def planned(**fields: object) -> float:
         return estimate_s([replace(trial(), **fields)], timing, [], "smoke")  # type: ignore[arg-type]
 
     assert planned(engine="compile+graph") == planned(engine="compile") == planned() + COMPILE_S
-    assert planned(engine="graph") == planned(), "capturing takes no time to speak of"
+    assert planned(engine="graph") == planned(), "capturing is planned to take no time"
     in_keras = planned(framework="keras-torch")
     assert in_keras == pytest.approx(planned() + IN_KERAS_S)
     compiled = planned(framework="keras-torch", engine="compile")
@@ -287,7 +287,7 @@ def test_what_compiles_and_what_trains_epochs_is_planned_to_take_longer() -> Non
     assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
 
 
-def test_calibrating_scoring_and_training_weights_are_planned_and_a_refusal_takes_no_time() -> None:
+def test_calibrating_scoring_and_training_weights_are_planned() -> None:
     timing = tiny_profile().timing_at("smoke")
 
     def planned(**fields: object) -> float:
@@ -297,8 +297,8 @@ def test_calibrating_scoring_and_training_weights_are_planned_and_a_refusal_take
     on_gpu: dict[str, object] = {"device": "cuda", "weights": "trained"}
     scoring = planned(**on_gpu, scored=20_000) - planned(**on_gpu)
     assert scoring == pytest.approx(20_000 / SCORED_PER_S["cuda"])
-    assert planned(**on_gpu) > planned(device="cuda"), "its weights are trained first"
-    assert planned(weights="trained", scored=50_000) == REFUSED_S, "a CPU without weights says so at once"
+    assert planned(**on_gpu) > planned(device="cuda"), "the plan includes training the weights"
+    assert planned(weights="trained", scored=50_000) == REFUSED_S, "a CPU without weights refuses at once"
 
 
 def test_a_trace_and_the_steps_before_it_are_planned() -> None:
@@ -317,7 +317,7 @@ def test_a_trace_and_the_steps_before_it_are_planned() -> None:
 
 @pytest.fixture
 def campaign(report: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts `tests.faulty.campaign` in a process group of its own: 4 sound trials and the given ones, 2 passes."""
+    """Yield a function that starts `tests.faulty.campaign` with some workloads in a new process group."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*workloads: str) -> subprocess.Popen[bytes]:
@@ -326,10 +326,10 @@ def campaign(report: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         return started[-1]
 
     yield start
-    for one in started:
-        if one.poll() is None:
-            one.kill()
-        one.wait()
+    for child in started:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
 
 
 def lines(report: Path) -> list[bytes]:
@@ -337,36 +337,36 @@ def lines(report: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True) if path.exists() else []
 
 
-def test_killed_in_mid_run_the_same_call_goes_on_and_loses_nothing(campaign, report: Path) -> None:
-    one = campaign()
+def test_a_repeated_call_resumes_after_a_kill_and_loses_no_record(campaign, report: Path) -> None:
+    first = campaign()
     assert eventually(lambda: len(lines(report)) >= 2)
-    os.killpg(one.pid, signal.SIGKILL)
-    one.wait()
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
     assert eventually(lambda: not workers_now())
     assert len(lines(report)) < 8
     before = b"".join(lines(report))
     assert before.endswith(b"\n")
     path = Store(report).path(HOST.id, STUDY)
-    with path.open("ab") as file:  # and then the power failed, in the middle of a line
+    with path.open("ab") as file:  # a power failure in the middle of a line
         file.write(lines(report)[0][:100])
     last = campaign()
     assert last.wait(timeout=60) == 0
     assert path.read_bytes().startswith(before), "earlier records are kept byte for byte"
     values = [json.loads(line) for line in lines(report)]
-    pairs = [(one["key"], one["pass"]) for one in values]
+    pairs = [(value["key"], value["pass"]) for value in values]
     assert len(pairs) == len(set(pairs)) == 8
-    assert all(one["status"] == "ok" for one in values)
+    assert all(value["status"] == "ok" for value in values)
 
 
-def test_a_worker_whose_runner_was_killed_ends_by_itself_with_all_it_started(campaign, report: Path) -> None:
-    one = campaign("hang_with_child")
-    assert eventually(lambda: len(workers_now()) == 4)  # runner, telemetry, worker and its child
-    one.kill()  # the runner alone
-    one.wait()
+def test_a_worker_and_its_children_end_after_their_runner_is_killed(campaign, report: Path) -> None:
+    started = campaign("hang_with_child")
+    assert eventually(lambda: len(workers_now()) == 4)  # runner, telemetry, worker and the worker's child
+    started.kill()  # the runner alone
+    started.wait()
     assert eventually(lambda: not workers_now())
 
 
-def test_two_measurements_at_once_are_refused_and_the_first_ones_death_frees_the_machine(
+def test_a_second_measurement_is_refused_until_the_first_ends(
     campaign, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = campaign("hang")
@@ -381,12 +381,12 @@ def test_two_measurements_at_once_are_refused_and_the_first_ones_death_frees_the
     assert run(sound(1), tmp_path / "other").measured == 1
 
 
-def test_what_was_measured_while_waiting_for_the_machine_is_not_measured_again(
+def test_a_trial_measured_while_waiting_for_the_lock_is_not_measured_again(
     report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wait_for_the_other_one():
         monkeypatch.setattr(runner, "only_measurement", only_measurement)
-        run(sound(1), report)  # the same study, by somebody who came first
+        run(sound(1), report)  # another process measures the same study first
         return only_measurement()
 
     monkeypatch.setattr(runner, "only_measurement", wait_for_the_other_one)
@@ -396,7 +396,7 @@ def test_what_was_measured_while_waiting_for_the_machine_is_not_measured_again(
     assert (outcome.measured, outcome.resumed) == (1, 1)
 
 
-def test_the_lock_is_free_again_after_a_measurement_that_failed(report: Path) -> None:
+def test_the_lock_is_free_after_a_failed_measurement(report: Path) -> None:
     with pytest.raises(ZeroDivisionError), only_measurement(wait_s=0):
         raise ZeroDivisionError
     with only_measurement(wait_s=0):
@@ -416,10 +416,10 @@ def test_a_worker_that_cannot_start_is_an_error_that_names_its_log(
     assert caught.value.exit_code == 1
     assert str(log) in str(caught.value)
     assert "Traceback" in log.read_text()
-    assert not records(report), "no trial is to blame"
+    assert not records(report), "no trial gets a record"
 
 
-def test_a_worker_that_never_says_hello_is_an_error_that_names_its_log(
+def test_a_worker_that_sends_no_hello_is_an_error_that_names_its_log(
     report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = tmp_path / "slow"

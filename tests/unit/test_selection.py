@@ -1,4 +1,4 @@
-"""What belongs together stands on a page; what does not is never pooled."""
+"""Tests of the choice of records for a page: which attempts, versions, plans, scales and hosts are shown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def planning(*keys: str) -> Planned:
     return Planned(keys=[short_hash(key) for key in keys], passes=1, order_seed=7)
 
 
-def test_a_later_attempt_stands_for_the_earlier_one() -> None:
-    first, other, again = record(status="crashed"), record(number=2), record()
-    assert latest([first, other, again]) == [other, again]
+def test_a_later_attempt_replaces_the_earlier_one() -> None:
+    first, second_pass, again = record(status="crashed"), record(number=2), record()
+    assert latest([first, second_pass, again]) == [second_pass, again]
     assert latest([record(scale="quick"), again]) != [again], "another scale is another measurement"
 
 
-def test_another_protocol_never_counts() -> None:
+def test_records_of_another_protocol_never_count() -> None:
     old = record(protocol=PROTOCOL + 1)
     assert latest([old]) == []
     assert done([old], scale="smoke", versions={"torch": "2.11"}) == set()
@@ -26,7 +26,7 @@ def test_another_protocol_never_counts() -> None:
     assert scale_to_show([old]) is None
 
 
-def test_what_was_measured_before_an_upgrade_is_not_pooled_with_what_came_after() -> None:
+def test_records_before_an_upgrade_are_not_pooled_with_later_ones() -> None:
     old = [record(batch=batch, torch="2.11", plan=(1, 2)) for batch in (1, 2)]
     new = [record(batch=1, torch="2.12", plan=(1, 2))]
     assert at_scale(old + new, "smoke") == new
@@ -49,10 +49,10 @@ def test_trials_of_an_older_plan_are_not_shown_and_do_not_complete_a_study() -> 
     assert is_complete([*old, new, record(batch=32, plan=(8, 32))], "smoke")
 
 
-def test_other_data_is_another_plan() -> None:
+def test_other_data_make_another_plan() -> None:
     old, new = record(data="synthetic32", data_checksum="aa"), record(data="imagenet32", data_checksum="bb")
     assert at_scale([old, new], "smoke") == [new]
-    assert at_scale([old, new], "smoke", keys=[old.key]) == [old], "asked for again, it is shown without measuring"
+    assert at_scale([old, new], "smoke", keys=[old.key]) == [old], "a plan chosen by its keys is shown"
 
 
 def test_a_study_is_complete_when_every_trial_of_every_pass_was_tried() -> None:
@@ -67,22 +67,22 @@ def test_a_study_is_complete_when_every_trial_of_every_pass_was_tried() -> None:
         assert is_complete([*made[:3], failed], "smoke"), "a failure is a row: it must not hide the whole scale"
 
 
-def test_a_crash_is_tried_again_and_an_exhausted_memory_is_not() -> None:
+def test_a_crash_is_retried_and_exhausted_memory_is_not() -> None:
     for status, final in (("crashed", False), ("timeout", False), ("oom", True), ("unsupported", True)):
-        one = record(status=status)
-        assert (done([one], scale="smoke", versions={"torch": "2.11"}) == {(one.key, 1)}) is final
+        failed = record(status=status)
+        assert (done([failed], scale="smoke", versions={"torch": "2.11"}) == {(failed.key, 1)}) is final
 
 
 def test_the_scale_shown_is_the_largest_complete_one() -> None:
     smoke, quick = record(), record(scale="quick", plan=(64, 8))
     assert scale_to_show([]) is None
-    assert scale_to_show([smoke, quick]) == "smoke", "quick is only begun"
+    assert scale_to_show([smoke, quick]) == "smoke", "quick is incomplete"
     assert scale_to_show([quick]) == "quick"
     assert scale_to_show([smoke, quick, record(batch=8, scale="quick", plan=(64, 8))]) == "quick"
-    assert scale_to_show([record(plan=(64, 8)), quick]) == "quick", "of two that are begun, the larger"
+    assert scale_to_show([record(plan=(64, 8)), quick]) == "quick", "the larger of two incomplete scales"
 
 
-def test_the_host_shown_is_this_one_else_the_newest_complete_one_else_the_newest(store: Store) -> None:
+def test_this_host_is_shown_or_else_the_newest_complete_or_else_the_newest(store: Store) -> None:
     assert host_to_show(store, STUDY, None) is None
     store.append(record(host="a"))
     store.append(record(host="b"))

@@ -1,4 +1,4 @@
-"""What is said of a stretch of time: means by time, energy that adds up, and nothing where nothing was read."""
+"""Tests of series of readings: means over time, gaps, polling, counters and energy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from labkit.sensors import KINDS, PERIODS_S
 
 
 def power(*readings: tuple[float, float], gaps: tuple[Span, ...] = ()) -> Series:
-    """A level whose sensor renews every 0.1 s: a silence of more than a second is a gap."""
+    """Return a series of a level whose sensor renews every 0.1 s. Silence of more than 1 s is a gap."""
     return Series("power_w", [at for at, _ in readings], [value for _, value in readings], gaps)
 
 
 def busy(*readings: tuple[float, float]) -> Series:
-    """An average over the time since the reading before."""
+    """Return a series whose readings are averages over the time since the reading before."""
     return Series("utilisation", [at for at, _ in readings], [value for _, value in readings])
 
 
@@ -31,7 +31,7 @@ def polled_every(period_s: float, value: Callable[[float], float], until_s: floa
     return power(*((n * period_s, value(n * period_s)) for n in range(round(until_s / period_s) + 1)))
 
 
-# Readings without a gap: steps from a hundredth to half a second, and any number of watts.
+# Readings without a gap: steps of 0.01 s to 0.5 s, and 0 W to 10 kW.
 series_of_power = st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0, 1e4)), min_size=3, max_size=40).map(
     lambda rows: power(*zip(itertools.accumulate(step for step, _ in rows), (value for _, value in rows), strict=True))
 )
@@ -39,44 +39,44 @@ shares = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
 
 
 def inside(one: Series, share: float) -> float:
-    """A moment that far through the series."""
-    found = one.times_s[0] + share * (one.times_s[-1] - one.times_s[0])
-    return float(min(found, one.times_s[-1]))  # rounding may carry it beyond the end
+    """Return the time at this share of the series' length."""
+    moment = one.times_s[0] + share * (one.times_s[-1] - one.times_s[0])
+    return float(min(moment, one.times_s[-1]))  # rounding may exceed the end
 
 
 # ---- means ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_mean_of_a_level_is_weighted_by_time_and_not_by_readings() -> None:
-    found = power((0, 100), (0.2, 300), (1, 300)).statistic(0, 1)
-    assert found is not None
-    assert found.mean == pytest.approx(0.2 * 200 + 0.8 * 300)
-    assert (found.low, found.high, found.n) == (100, 300, 3)
+    level = power((0, 100), (0.2, 300), (1, 300)).statistic(0, 1)
+    assert level is not None
+    assert level.mean == pytest.approx(0.2 * 200 + 0.8 * 300)
+    assert (level.low, level.high, level.n) == (100, 300, 3)
 
 
-def test_an_average_tells_of_the_time_before_its_reading() -> None:
+def test_an_average_applies_to_the_time_before_its_reading() -> None:
     one = busy((0, 0.9), (0.5, 0.2), (1.5, 0.8))
     found = one.statistic(0, 1.5)
     assert found is not None
-    assert found.mean == pytest.approx((0.5 * 0.2 + 1.0 * 0.8) / 1.5), "the reading at 0 tells of before"
+    assert found.mean == pytest.approx((0.5 * 0.2 + 1.0 * 0.8) / 1.5), "the reading at 0 applies to the time before"
     assert found.n == 2
 
 
-def test_an_average_over_the_edge_of_a_window_counts_only_where_no_whole_one_lies_in_it() -> None:
+def test_an_average_across_an_edge_of_the_window_counts_only_without_a_whole_one() -> None:
     one = busy((0, 0.9), (0.2, 0.9), (0.4, 0.1), (0.6, 0.1), (0.8, 0.9))
     idle = one.statistic(0.25, 0.75)
     assert idle is not None
-    assert (idle.low, idle.mean, idle.high, idle.n) == (0.1, 0.1, 0.1, 1), "of (0.4, 0.6] and nothing beside it"
+    assert (idle.low, idle.mean, idle.high, idle.n) == (0.1, 0.1, 0.1, 1), "only (0.4, 0.6]"
     short = one.statistic(0.25, 0.45)
     assert short is not None and (short.mean, short.n) == (0.1, 1), "most of (0.2, 0.4]"
-    assert one.statistic(0.25, 0.3) is None, "so short a time none of them tells of"
+    assert one.statistic(0.25, 0.3) is None, "no average describes so short a window"
 
 
-def test_a_window_shorter_than_a_period_lies_between_its_neighbours() -> None:
+def test_a_window_between_two_readings_is_interpolated() -> None:
     found = power((0, 100), (0.4, 200)).statistic(0.1, 0.2)
     assert found is not None
     assert found.mean == found.low == found.high == pytest.approx(137.5)
-    assert found.n == 0, "none of the readings was in it"
+    assert found.n == 0, "no reading is in the window"
 
 
 @given(one=series_of_power, ends=st.tuples(shares, shares), kind=st.sampled_from(["power_w", "utilisation"]))
@@ -93,7 +93,7 @@ def test_the_mean_lies_between_low_and_high(one: Series, ends: tuple[float, floa
 
 
 @given(value=st.floats(0, 1e4), one=series_of_power, share=shares)
-def test_a_constant_has_itself_as_its_mean_and_its_integral_is_its_area(value: float, one: Series, share: float):
+def test_a_constant_series_has_its_value_as_mean_and_its_area_as_integral(value: float, one: Series, share: float):
     same = Series("power_w", one.times_s, [value] * len(one))
     start, end = inside(one, 0), inside(one, share)
     assume(end - start > 1e-3)
@@ -104,7 +104,7 @@ def test_a_constant_has_itself_as_its_mean_and_its_integral_is_its_area(value: f
 
 
 @pytest.mark.parametrize("window", [(-5.0, -4.0), (4.0, 5.0)])
-def test_of_a_time_of_which_nothing_was_read_nothing_is_said(window: Span) -> None:
+def test_a_window_without_readings_has_no_values(window: Span) -> None:
     one = power((0, 100), (0.5, 100))
     assert one.statistic(*window) is None
     assert one.polled(*window) is None
@@ -121,7 +121,7 @@ def test_a_counter_and_flags_have_no_mean() -> None:
 # ---- gaps -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_gap_counts_for_no_mean() -> None:
+def test_a_gap_is_left_out_of_a_mean() -> None:
     before, after = [(n / 10, 100.0) for n in range(11)], [(3 + n / 10, 300.0) for n in range(11)]
     silent = power(*before, *after)
     told = power(*before, (1.5, 300.0), *((t - 1.4, v) for t, v in after), gaps=((1.0, 1.5),))
@@ -133,8 +133,8 @@ def test_a_gap_counts_for_no_mean() -> None:
     assert told.unknown_s(1.6, 2.6) == 0
 
 
-def test_silence_is_a_gap_when_it_lasts_for_many_periods_and_not_before() -> None:
-    for metric in ("power_w", "memory_clock_hz"):  # renewed every tenth of a second, and every second
+def test_silence_is_a_gap_only_after_many_periods() -> None:
+    for metric in ("power_w", "memory_clock_hz"):  # renewed every 0.1 s and every 1 s
         longest = max(GAP_PERIODS * PERIODS_S[metric], 1.0)
         one = Series(metric, [0, longest, 2 * longest + 0.01], [1, 1, 1])
         assert not one.is_gap(0, longest)
@@ -142,60 +142,60 @@ def test_silence_is_a_gap_when_it_lasts_for_many_periods_and_not_before() -> Non
         assert one.uncovered_s(0, 2 * longest) == pytest.approx(longest)
 
 
-def test_gaps_that_overlap_are_counted_once() -> None:
+def test_overlapping_gaps_are_counted_once() -> None:
     one = power((0, 1), (3, 1), gaps=((0, 2), (1, 3)))
     assert one.unknown_s(0, 3) == pytest.approx(3)
 
 
-def test_a_mean_of_a_window_within_a_gap_is_missing_and_not_nought() -> None:
+def test_the_mean_of_a_window_within_a_gap_is_missing_and_not_0() -> None:
     one = power((0, 100), (0.1, 100), (5, 100), (5.1, 100))
     assert one.statistic(1, 4) is None
     assert busy((0, 1), (5, 0.3)).statistic(1, 4) is None
 
 
-def test_a_reading_says_nothing_of_a_time_long_after_it() -> None:
+def test_a_reading_does_not_apply_long_after_it() -> None:
     one = power((0, 100), (0.1, 100))
     assert one.uncovered_s(10, 10.05) == pytest.approx(0.05)
     assert one.integral(10, 10.05) is None
-    assert one.integral(0.1, 0.15) == pytest.approx(5), "until its sensor renews it holds"
+    assert one.integral(0.1, 0.15) == pytest.approx(5), "the reading holds until its sensor renews"
 
 
-# ---- what polling once a second sees --------------------------------------------------------------------------------
+# ---- polling once a second ------------------------------------------------------------------------------------------
 
 
-def test_polling_sees_the_reading_that_stands_at_each_whole_second() -> None:
+def test_polling_takes_the_reading_in_force_at_each_whole_second() -> None:
     one = polled_every(0.1, lambda at: 500.0 if 0.25 < at % 1 < 0.85 else 100.0, until_s=5)
-    assert one.polled(0, 5) == Statistic(100, 100, 100, 5), "a rhythm of a second is invisible to it"
+    assert one.polled(0, 5) == Statistic(100, 100, 100, 5), "polling misses a rhythm of 1 s"
     assert one.statistic(0, 5).mean > 300  # type: ignore[union-attr]
     assert one.polled(0.45, 4.5) == Statistic(500, 500, 500, 4)
-    assert one.polled(0, 0.99) is None, "nobody polled in so short a time"
+    assert one.polled(0, 0.99) is None, "no poll falls into so short a window"
 
 
-def test_polling_sees_nothing_in_a_gap() -> None:
+def test_polling_takes_no_reading_in_a_gap() -> None:
     told = power(*((n / 10, 100.0) for n in range(11)), (1.9, 300.0), (3, 300.0), gaps=((1.0, 1.9),))
     assert told.polled(-0.5, 3.5) == Statistic(700 / 3, 100, 300, 3), "at 0.5 s, 2.5 s and 3.5 s, and not at 1.5 s"
     silent = power((0, 100), (3.5, 300), (4, 300))
-    assert silent.polled(0, 4) == Statistic(200, 100, 300, 2), "at 1 s the first still stands; at 2 s and 3 s none does"
+    assert silent.polled(0, 4) == Statistic(200, 100, 300, 2), "at 1 s the first still holds; at 2 s and 3 s none does"
 
 
 # ---- counters -------------------------------------------------------------------------------------------------------
 
 
-def test_a_counter_grows_evenly_between_its_readings_when_nothing_more_is_known() -> None:
+def test_without_power_a_counter_grows_evenly_between_its_readings() -> None:
     one = counter((0, 1000), (1, 1100), (2, 1400))
     assert one.growth(0, 2) == pytest.approx(400)
     assert one.growth(0.5, 1.5) == pytest.approx(50 + 150)
 
 
-def test_polled_power_says_where_between_its_readings_a_counter_grew() -> None:
+def test_polled_power_distributes_a_counters_growth_between_its_readings() -> None:
     steps = polled_every(0.01, lambda at: 100.0 if at < 0.5 else 300.0, until_s=2)
     one = counter((0, 7), (2, 7 + 500))  # 50 J in the first half second, 450 J in the rest
     assert one.growth(0, 0.5, steps) == pytest.approx(50, rel=0.02)
     assert one.growth(0.5, 2, steps) == pytest.approx(450, rel=0.02)
-    assert one.growth(0, 0.5) == pytest.approx(125), "which without it would not be known"
+    assert one.growth(0, 0.5) == pytest.approx(125), "without polled power the growth is even"
 
 
-def test_after_its_last_reading_a_counter_goes_on_as_the_power_does_and_not_for_long() -> None:
+def test_polled_power_extends_a_counter_beyond_its_readings_for_a_short_time() -> None:
     level = polled_every(0.1, lambda at: 200.0, until_s=10)
     one = counter((0.5, 0), (1, 100), (1.5, 200))
     assert one.growth(1, 1.9, level) == pytest.approx(100 + 0.4 * 200)
@@ -205,13 +205,13 @@ def test_after_its_last_reading_a_counter_goes_on_as_the_power_does_and_not_for_
     assert one.growth(1, 1.5) == pytest.approx(100)
 
 
-def test_a_counter_that_went_back_or_was_read_once_tells_nothing() -> None:
+def test_a_counter_that_went_back_or_was_read_once_has_no_growth() -> None:
     assert counter((0, 50), (1, 60), (2, 10), (3, 20)).growth(0, 1) is None
     assert counter((0, 50)).growth(0, 0) is None
-    assert counter((0, 50), (1, 50)).growth(0, 1) == 0, "to stand still is no going back"
+    assert counter((0, 50), (1, 50)).growth(0, 1) == 0, "a counter that stands still has not gone back"
 
 
-def test_how_a_counter_grew_in_a_gap_is_known_at_its_ends_only() -> None:
+def test_the_growth_of_a_counter_in_a_gap_is_known_only_at_its_ends() -> None:
     one = counter((0, 0), (1, 100), (11, 1100), (12, 1200))
     assert one.growth(0, 12) == pytest.approx(1200)
     assert one.growth(1, 11) == pytest.approx(1000)
@@ -220,32 +220,32 @@ def test_how_a_counter_grew_in_a_gap_is_known_at_its_ends_only() -> None:
 
 
 @given(one=series_of_power, ends=st.tuples(shares, shares, shares))
-def test_the_energies_of_adjoining_windows_add_up(one: Series, ends: tuple[float, float, float]) -> None:
+def test_energies_of_adjoining_windows_add_up(one: Series, ends: tuple[float, float, float]) -> None:
     start, middle, end = sorted(inside(one, share) for share in ends)
     counted = counter(*zip(one.times_s.tolist(), itertools.accumulate(one.values.tolist()), strict=True))
-    for found in (
+    for energies in (
         [one.integral(*span) for span in ((start, middle), (middle, end), (start, end))],
         [counted.growth(*span) for span in ((start, middle), (middle, end), (start, end))],
         [counted.growth(*span, one) for span in ((start, middle), (middle, end), (start, end))],
     ):
-        assert None not in found
-        assert found[0] + found[1] == pytest.approx(found[2], abs=1e-6)
-        assert found[2] >= -1e-9
+        assert None not in energies
+        assert energies[0] + energies[1] == pytest.approx(energies[2], abs=1e-6)
+        assert energies[2] >= -1e-9
 
 
 # ---- energy ---------------------------------------------------------------------------------------------------------
 
 
-def test_energy_comes_from_the_counter_where_there_is_one() -> None:
+def test_energy_comes_from_the_counter_if_there_is_one() -> None:
     level = polled_every(0.1, lambda at: 90.0, until_s=5)  # a sensor that reads a tenth too low
-    found = energy(counter(*((n / 2, 50.0 * n) for n in range(11))), level, 0.7, 4.3)
-    assert (found.energy_j, found.method) == (pytest.approx(360, rel=1e-3), "counter")
+    result = energy(counter(*((n / 2, 50.0 * n) for n in range(11))), level, 0.7, 4.3)
+    assert (result.energy_j, result.method) == (pytest.approx(360, rel=1e-3), "counter")
 
 
 def test_without_a_counter_energy_is_the_trapezoid_over_polled_power() -> None:
     ramp = polled_every(0.02, lambda at: 100 * at, until_s=5)
-    found = energy(None, ramp, 1.01, 3.03)
-    assert (found.energy_j, found.method) == (pytest.approx(50 * (3.03**2 - 1.01**2)), "trapezoid over polled power")
+    result = energy(None, ramp, 1.01, 3.03)
+    assert (result.energy_j, result.method) == (pytest.approx(50 * (3.03**2 - 1.01**2)), "trapezoid over polled power")
 
 
 def test_the_method_says_why_a_counter_was_not_used() -> None:
@@ -258,7 +258,7 @@ def test_the_method_says_why_a_counter_was_not_used() -> None:
     assert late.method == "trapezoid over polled power, because the counter was not read around it"
 
 
-def test_energy_that_cannot_be_found_is_missing_with_its_reason() -> None:
+def test_missing_energy_has_a_reason() -> None:
     nothing = energy(None, None, 0, 1)
     assert (nothing.energy_j, nothing.method) == (None, "none: neither an energy counter nor power can be read here")
     assert energy(counter(), power(), 0, 1) == nothing
@@ -273,7 +273,7 @@ def test_energy_that_cannot_be_found_is_missing_with_its_reason() -> None:
 def test_a_gap_of_a_tenth_is_bridged_and_a_longer_one_leaves_no_energy(missing_share: float, known: bool) -> None:
     lost_s = 20 * missing_share
     readings = [(n / 10, 100.0) for n in range(201) if not 8 < n / 10 < 8 + lost_s]
-    found = energy(None, power(*readings, gaps=((8.0, 8 + lost_s),)), 0, 20)
-    assert (found.energy_j is not None) == known
+    result = energy(None, power(*readings, gaps=((8.0, 8 + lost_s),)), 0, 20)
+    assert (result.energy_j is not None) == known
     if known:
-        assert found.energy_j == pytest.approx(2000), "what the gap drew is as much as beside it, and not nought"
+        assert result.energy_j == pytest.approx(2000), "the gap is taken to draw as much as the time around it"

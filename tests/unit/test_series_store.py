@@ -1,4 +1,4 @@
-"""The series of a study in one file: only changes are kept, nothing is lost, and it is replaced whole or not at all."""
+"""Tests of the file of a study's series: it keeps only changes, restores every reading and is replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labkit.records import short_hash
 from labkit.records.series import Series
 from labkit.records.series_store import COLUMNS, SeriesStore
 
-ZERO = 1000.0  # of the first timed block, on the monotonic clock
+ZERO = 1000.0  # start of the first timed block, on the monotonic clock
 GPU = ("gpu0", "power_w")
 
 
@@ -24,12 +24,12 @@ def series(metric: str, values: list[float], *, period_s: float = 0.1, gaps: tup
 
 
 def put(store: SeriesStore, *values: float, key: str = "a", pass_number: int = 1, scale: str = "smoke") -> None:
-    """Keep a trial whose power was these."""
+    """Store a trial with these readings of power."""
     store.put({GPU: series("power_w", list(values))}, scale=scale, key=key, pass_number=pass_number, zero=ZERO)
 
 
 def kept(store: SeriesStore, metric: str = "power_w") -> list[tuple[float, float]]:
-    """(seconds, value) of a metric as they stand in the file."""
+    """Return (seconds, value) of the rows of a metric in the file."""
     rows = store.read()
     rows = rows[rows["metric"] == metric]
     return [(round(float(t), 4), float(v)) for t, v in zip(rows["t_s"], rows["value"], strict=True)]
@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> SeriesStore:
     return SeriesStore(tmp_path, "0123456789ab", "01_training")
 
 
-# ---- what is kept ---------------------------------------------------------------------------------------------------
+# ---- stored rows ----------------------------------------------------------------------------------------------------
 
 
 def test_only_changes_are_kept_and_the_last_reading(store: SeriesStore) -> None:
@@ -48,7 +48,7 @@ def test_only_changes_are_kept_and_the_last_reading(store: SeriesStore) -> None:
     assert kept(store) == [(0, 100), (0.3, 250), (0.5, 100), (0.7, 100)]
 
 
-def test_of_equal_averages_the_last_is_kept_because_it_tells_of_the_time_before(store: SeriesStore) -> None:
+def test_of_equal_averages_only_the_last_is_kept(store: SeriesStore) -> None:
     readings = {("gpu0", "utilisation"): series("utilisation", [0, 0.9, 0.9, 0.9, 0.1, 0.1], period_s=0.2)}
     store.put(readings, scale="smoke", key="a", pass_number=1, zero=ZERO)
     assert [(t, pytest.approx(v)) for t, v in kept(store, "utilisation")] == [(0, 0), (0.6, 0.9), (1.0, 0.1)]
@@ -59,14 +59,14 @@ def test_seconds_count_from_the_first_timed_block(store: SeriesStore) -> None:
     assert [t for t, _ in kept(store)] == pytest.approx([-5, -4.9])
 
 
-def test_a_gap_is_not_a_number_until_the_next_reading(store: SeriesStore) -> None:
+def test_a_gap_is_stored_as_nan_until_the_next_reading(store: SeriesStore) -> None:
     told = series("power_w", [7, 7, 7, 7, 7], gaps=((ZERO + 0.1, ZERO + 0.2),))
     silent = Series("memory_bytes", [ZERO, ZERO + 0.5, ZERO + 60], [7, 7, 7])
     store.put({GPU: told, ("gpu0", "memory_bytes"): silent}, scale="smoke", key="a", pass_number=1, zero=ZERO)
     (_, first), (since, gap), (_, nothing), (until, back), (_, last) = kept(store)
     assert (since, until) == (0.1, 0.2)
     assert math.isnan(nothing)
-    assert first == gap == back == last == 7, "the readings beside it stand there, although nothing changed"
+    assert first == gap == back == last == 7, "the readings beside the gap are kept although unchanged"
     assert [math.isnan(value) for _, value in kept(store, "memory_bytes")] == [False, False, True, False]
 
 
@@ -82,7 +82,7 @@ def test_a_counter_keeps_every_digit(store: SeriesStore) -> None:
     gap=st.integers(0, 28),
     metric=st.sampled_from(["power_w", "utilisation"]),
 )
-def test_every_reading_can_be_had_again(values: list[float], gap: int, metric: str) -> None:
+def test_every_reading_can_be_restored(values: list[float], gap: int, metric: str) -> None:
     spans = ((ZERO + gap * 0.1, ZERO + (gap + 1) * 0.1),)
     with tempfile.TemporaryDirectory() as folder:
         store = SeriesStore(Path(folder), "0123456789ab", "01_training")
@@ -93,7 +93,7 @@ def test_every_reading_can_be_had_again(values: list[float], gap: int, metric: s
         earlier = [v for t, v in rows if t <= n * 0.1 + 1e-6]
         later = [v for t, v in rows if t >= n * 0.1 - 1e-6 and not math.isnan(v)]
         assert (earlier[-1] if metric == "power_w" else later[0]) == value
-    between = gap * 0.1 + 0.05  # in the gap, where it lies within the readings
+    between = gap * 0.1 + 0.05  # inside the gap, if the gap lies within the readings
     in_it = [v for t, v in rows if t <= between][-1:]
     assert [math.isnan(v) for v in in_it] == [gap + 1 < len(values)]
 
@@ -101,19 +101,19 @@ def test_every_reading_can_be_had_again(values: list[float], gap: int, metric: s
 # ---- the file -------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_attempt_replaces_the_first_of_the_same_trial_and_pass_and_no_other(store: SeriesStore) -> None:
+def test_a_second_attempt_replaces_only_the_first_of_the_same_trial_and_pass(store: SeriesStore) -> None:
     put(store, 1, key="a", pass_number=1)
     put(store, 2, key="a", pass_number=2)
     put(store, 3, key="b", pass_number=1)
     put(store, 4, key="a", pass_number=1, scale="quick")
     put(store, 5, 6, key="a", pass_number=1)
     rows = store.read()
-    found = {
+    stored = {
         (row["scale"], row["key"], row["pass"], row["value"])
         for row in rows[["scale", "key", "pass", "value"]].to_dict("records")
     }
     a, b = short_hash("a"), short_hash("b")
-    assert found == {
+    assert stored == {
         ("smoke", a, 2, 2.0),
         ("smoke", b, 1, 3.0),
         ("quick", a, 1, 4.0),
@@ -122,7 +122,7 @@ def test_a_second_attempt_replaces_the_first_of_the_same_trial_and_pass_and_no_o
     }
 
 
-def test_an_attempt_of_which_nothing_was_sampled_takes_the_earlier_ones_place_too(store: SeriesStore) -> None:
+def test_an_attempt_without_samples_also_replaces_the_earlier_one(store: SeriesStore) -> None:
     put(store, 1, 2, key="a")
     put(store, 3, key="b")
     types = store.read().dtypes.to_dict()
@@ -144,7 +144,7 @@ def test_a_study_without_series_has_an_empty_frame(store: SeriesStore) -> None:
     assert kept(store) == [(0, 1), (0.1, 2)]
 
 
-def test_the_file_is_replaced_whole_or_not_at_all(store: SeriesStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_replaced_atomically(store: SeriesStore, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store, 1, 2, 3)
     before = store.path.read_bytes()
 
@@ -158,7 +158,7 @@ def test_the_file_is_replaced_whole_or_not_at_all(store: SeriesStore, monkeypatc
             put(store, 4, 5, 6, key="b")
     assert store.path.read_bytes() == before
     put(store, 4, 5, 6, key="b")
-    assert [path.name for path in store.path.parent.iterdir()] == [store.path.name], "nothing is left beside it"
+    assert [path.name for path in store.path.parent.iterdir()] == [store.path.name], "no temporary file is left"
     assert len(store.read()) == 6
 
 
@@ -167,7 +167,7 @@ NO_SERIES = {"empty": b"", "text": b"<<<<<<< HEAD\n", "torn": b"PAR1" + bytes(50
 
 
 @pytest.mark.parametrize("what", NO_SERIES)
-def test_a_file_that_holds_no_series_is_said_with_its_name_and_kept(store: SeriesStore, what: str) -> None:
+def test_a_file_without_series_is_an_error_with_its_name_and_is_kept(store: SeriesStore, what: str) -> None:
     store.path.parent.mkdir(parents=True)
     store.path.write_bytes(NO_SERIES[what])
     before = store.path.read_bytes()

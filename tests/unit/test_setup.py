@@ -1,4 +1,4 @@
-"""The way in: no CUDA where there is no GPU, a profile for an unknown GPU, a doctor who says what to do."""
+"""Tests of setup: the packages for each device, a profile for an unknown GPU, and the doctor's advice."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_unknown_gpu_gets_a_profile_that_then_matches_it(params: Path) -> Non
     path = write_profile(HOST, params)
     assert path.name == "z900_80_gb.yaml"
     written = load_profile(path.stem, params)
-    assert written.peaks.flop_per_s == {}, "nominal peaks stand on a data sheet, not in a driver"
+    assert written.peaks.flop_per_s == {}, "nominal peaks come from a data sheet, not from a driver"
     assert written.device.board_power_w is not None and written.device.board_power_w.value == 1000
     assert written.sweep("01_training", "quick")["batch"] == [64, 256]
     detected = detect(HOST, params)
@@ -66,7 +66,7 @@ def test_an_unknown_gpu_gets_a_profile_that_then_matches_it(params: Path) -> Non
     assert path.stem == "z900_80_gb_x2" and load_profile(path.stem, params).device.count == 2
 
 
-def test_a_profile_is_never_written_over_one_that_somebody_wrote(params: Path) -> None:
+def test_an_existing_profile_is_never_overwritten(params: Path) -> None:
     path = write_profile(HOST, params)
     path.write_text(path.read_text().replace("Z900", "Y800"))
     before = path.read_text()
@@ -80,9 +80,9 @@ def test_a_profile_is_never_written_over_one_that_somebody_wrote(params: Path) -
 def test_the_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "this_host", lambda: replace(HOST, gpus=(), foreign_gpus=("AMD GPU at PCI 1",)))
     findings = list(doctor.examine())
-    said = " ".join(sentence for _, sentence in findings)
-    assert "papermill is not installed: `make setup`" in said
-    assert "AMD GPU at PCI 1: not supported" in said and "make report HW=cpu" in said
+    text = " ".join(sentence for _, sentence in findings)
+    assert "papermill is not installed: `make setup`" in text
+    assert "AMD GPU at PCI 1: not supported" in text and "make report HW=cpu" in text
     assert any(fine is False for fine, _ in findings)
 
 
@@ -99,7 +99,7 @@ def test_the_doctor_finds_a_torch_without_code_for_the_gpu(monkeypatch: pytest.M
 
 
 class Pip:
-    """Stands in for subprocess.call: remembers the commands, and fails those that ask for what is not to be had."""
+    """A stand-in for subprocess.call that keeps the commands and fails those that name an unavailable package."""
 
     def __init__(self, *unavailable: str) -> None:
         self.commands: list[str] = []
@@ -121,7 +121,7 @@ class Pip:
     ],
     ids=["CPU index", "CPU wheel at hand", "no CPU build", "GPU", "TORCH_INDEX"],
 )
-def test_without_a_gpu_nothing_of_cuda_is_installed_where_a_cpu_build_is_to_be_had(
+def test_without_a_gpu_the_cpu_build_of_torch_is_installed_if_available(
     gpu: bool,
     reachable: bool,
     index: str,
@@ -138,7 +138,7 @@ def test_without_a_gpu_nothing_of_cuda_is_installed_where_a_cpu_build_is_to_be_h
     assert bootstrap._install_torch(["pip"])
     assert any(re.search(installed, command) for command in pip.commands), pip.commands
     if not gpu and not index and not unavailable:
-        assert "+cpu" in pip.commands[0], "the CPU build comes first, so that no other is ever fetched"
+        assert "+cpu" in pip.commands[0], "the CPU build is tried first, so no other is downloaded"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_without_a_gpu_nothing_of_cuda_is_installed_where_a_cpu_build_is_to_be_h
         ("jax", False, "", r"-e .*\[jax\]$", "cuda"),
     ],
 )
-def test_tensorflow_and_jax_are_installed_for_the_device_that_is_here(
+def test_tensorflow_and_jax_are_installed_for_the_device_of_this_machine(
     what: str,
     gpu: bool,
     index: str,
@@ -178,9 +178,9 @@ def test_tensorflow_and_jax_are_installed_for_the_device_that_is_here(
 
 
 def test_cuda_of_tensorflow_and_of_jax_is_pinned() -> None:
-    """Each by files of their own: torch pins other versions of the packages of CUDA 12."""
-    main, other = (ROOT / name for name in ("constraints.txt", "constraints-tf.txt"))
-    of_main, of_other = (re.findall(r"^([\w.-]+)==\d", path.read_text(), re.MULTILINE) for path in (main, other))
+    """TensorFlow has its own file of pins, because torch pins other versions of the packages of CUDA 12."""
+    main, tensorflow = (ROOT / name for name in ("constraints.txt", "constraints-tf.txt"))
+    of_main, of_other = (re.findall(r"^([\w.-]+)==\d", path.read_text(), re.MULTILINE) for path in (main, tensorflow))
     assert not set(of_main) & set(of_other)
     assert {name for name in of_main if name.endswith("-cu12")} == set()
     assert all(re.fullmatch(r"nvidia-[a-z]+(-[a-z]+)?-cu12", name) for name in of_other) and len(of_other) > 8
@@ -192,7 +192,10 @@ def test_every_package_that_pyproject_names_is_pinned() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    named = [
+        *project["dependencies"],
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
+    ]
     named += bootstrap.WORKER_NEEDS
     pinned = {
         line.split("==")[0].lower().replace("_", "-")
@@ -213,13 +216,13 @@ def test_the_readme_names_only_targets_that_exist() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [([], False), (["PYTHON=python3"], True)])
-def test_in_an_environment_of_our_own_what_is_imported_is_compiled_once(
+def test_only_in_labkits_own_environment_python_writes_bytecode(
     arguments: list[str], kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"):  # of the make that runs the tests
+    for name in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"):  # set by the make that runs the tests
         monkeypatch.delenv(name, raising=False)
     command = ["make", "-C", str(ROOT), *arguments, "--eval=environment: ; @env", "environment"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert "LABKIT_PYTHON=" in told
-    assert ("PYTHONDONTWRITEBYTECODE=1" in told) == kept, "somebody else's interpreter is used as it is"
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "LABKIT_PYTHON=" in output
+    assert ("PYTHONDONTWRITEBYTECODE=1" in output) == kept, "a user's interpreter keeps its settings"

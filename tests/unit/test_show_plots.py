@@ -1,4 +1,4 @@
-"""Figures: no odd results break one, each has its words and numbers, both colour schemes, ids of its own."""
+"""Tests of figures: irregular results, texts and numbers, both colour schemes, and unique ids."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DRAW: dict[str, Callable[[pd.DataFrame], Figure]] = {
     ),
 }
 each = pytest.mark.parametrize("kind", DRAW)
-pytestmark = pytest.mark.filterwarnings("error")  # matplotlib warns of what does not fit
+pytestmark = pytest.mark.filterwarnings("error")  # matplotlib warns of layouts that do not fit
 
 
 def texts(svg: str) -> list[str]:
@@ -53,7 +53,7 @@ def texts(svg: str) -> list[str]:
 @each
 @settings(max_examples=6)
 @given(data=frames())
-def test_no_odd_results_break_a_figure(kind: str, data: pd.DataFrame) -> None:
+def test_a_figure_can_be_drawn_of_any_results(kind: str, data: pd.DataFrame) -> None:
     figure = DRAW[kind](data)
     markup = figure._repr_mimebundle_()["text/html"]
     visible = re.sub(r"<[^>]*>", " ", markup)
@@ -71,11 +71,11 @@ def test_no_odd_results_break_a_figure(kind: str, data: pd.DataFrame) -> None:
 
 
 @each
-def test_nothing_and_failures_are_said(kind: str) -> None:
+def test_a_figure_states_missing_results_and_failures(kind: str) -> None:
     nothing = made([])
     nothing.attrs["reason"] = "no GPU here"
     failed = made([("vgg16", 64, "baseline", "oom: 80 GiB were asked for")])
-    if kind != "roofline":  # the ceilings are shown all the same
+    if kind != "roofline":  # a roofline shows the ceilings without results
         assert "not measured (no GPU here)" in " ".join(texts(DRAW[kind](nothing).svg()))
     assert DRAW[kind](pd.DataFrame()).svg()
     if kind not in ("roofline", "series"):
@@ -85,20 +85,20 @@ def test_nothing_and_failures_are_said(kind: str) -> None:
 
 
 @each
-def test_the_svg_follows_the_scheme_has_ids_of_its_own_and_is_the_same_each_time(kind: str) -> None:
-    first, again, other = (DRAW[kind](data).svg() for data in (SWEEP, SWEEP, SWEEP[SWEEP["batch"] > 16]))
+def test_the_svg_uses_the_colour_scheme_has_unique_ids_and_is_reproducible(kind: str) -> None:
+    first, again, smaller = (DRAW[kind](data).svg() for data in (SWEEP, SWEEP, SWEEP[SWEEP["batch"] > 16]))
     assert first == again
-    assert not re.search(r"(?<!, )#[0-9a-f]{6}\b", first)  # every colour is a fallback
+    assert not re.search(r"(?<!, )#[0-9a-f]{6}\b", first)  # a colour may only be the fallback of a variable
     assert set(re.findall(r"--lk-(\w+),", first)) <= {*COLOURS, "font"}
-    ids = [set(re.findall(r'\bid="([^"]*)"', svg)) for svg in (first, other)]
+    ids = [set(re.findall(r'\bid="([^"]*)"', svg)) for svg in (first, smaller)]
     assert not ids[0] & ids[1]
-    for svg, its_own in zip((first, other), ids, strict=True):
+    for svg, its_own in zip((first, smaller), ids, strict=True):
         assert {*re.findall(r"url\(#([^)]+)\)", svg), *re.findall(r'href="#([^"]+)"', svg)} <= its_own
     assert "<metadata" not in first
     assert "<style" not in first
 
 
-def test_the_page_has_both_schemes() -> None:
+def test_the_stylesheet_has_both_colour_schemes() -> None:
     light, dark = theme_css().split("@media screen and (prefers-color-scheme:dark)")
     for name, (on_light, on_dark) in COLOURS.items():
         assert f"--lk-{name}:{on_light};" in light
@@ -106,7 +106,7 @@ def test_the_page_has_both_schemes() -> None:
 
 
 def contrast(first: str, second: str) -> float:
-    """WCAG 2.1's contrast ratio."""
+    """Return the contrast ratio of WCAG 2.1."""
 
     def luminance(hexadecimal: str) -> float:
         channels = [int(hexadecimal[place : place + 2], 16) / 255 for place in (1, 3, 5)]
@@ -123,7 +123,7 @@ def test_text_can_be_read_in_every_colour(name: str, scheme: int) -> None:
     assert contrast(COLOURS[name][scheme], COLOURS["ground"][scheme]) >= 4.5
 
 
-def test_one_colour_has_one_meaning() -> None:
+def test_each_colour_has_a_single_meaning() -> None:
     chosen = looks(["compiled + CUDA graph", "CUDA graph", "XLA", "baseline"], "mode")
     names = {value: look.colour for value, look in chosen.items()}
     assert names["baseline"] == colour("baseline")
@@ -147,7 +147,7 @@ def test_a_line_breaks_where_a_configuration_failed() -> None:
     assert np.isnan(line.get_ydata()[2])
 
 
-def test_names_stand_at_the_ends_and_do_not_overlap() -> None:
+def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
     data = made([("vgg16", batch, mode, [batch * 10 + k]) for batch in BATCHES for k, mode in enumerate(MODES)])
     figure = plots.lines(data, x="batch", y="images_per_s", hue="mode")
     figure.drawing.draw_without_rendering()
@@ -159,7 +159,7 @@ def test_names_stand_at_the_ends_and_do_not_overlap() -> None:
     assert plots.lines(many, x="batch", y="images_per_s", hue="mode").drawing.legends
 
 
-def test_the_numbers_are_estimates_and_the_interval_holds_the_point() -> None:
+def test_the_numbers_are_estimates_and_the_interval_contains_the_point() -> None:
     figure = plots.dots(SWEEP, y="batch", x="images_per_s", hue="mode")
     wanted = estimate(SWEEP, "images_per_s", by=["batch", "mode"])
     assert sorted(figure.data["value"]) == pytest.approx(sorted(wanted["value"]))
@@ -225,7 +225,7 @@ def test_images_of_any_kind_are_shown(kinds: list[str]) -> None:
     assert len(figure.data) == len(kinds)
 
 
-def test_telemetry_of_two_runs_is_not_one_line() -> None:
+def test_telemetry_of_two_runs_is_not_joined_into_a_line() -> None:
     data = pd.DataFrame({"time_s": [0, 1], "metric": "power_w", "value": [90.0, 400.0], "pass_number": [1, 2]})
     with pytest.raises(UserError, match="mix pass_number"):
         plots.series(data)

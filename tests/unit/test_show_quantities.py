@@ -1,4 +1,4 @@
-"""Numbers and words for people: digits by the interval, nothing missing shown as 0, the field's words."""
+"""Tests of numbers and words on pages: digits by the interval, missing values as dashes, and labels."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ numbers = st.floats(1e-6, 1e12)
 
 
 @pytest.mark.parametrize("module", [quantities_module, labels_module])
-def test_the_examples_are_right(module: object) -> None:
+def test_the_doctests_pass(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 @given(numbers, st.integers(2, 4))
-def test_a_number_is_as_near_as_its_digits_allow(value: float, digits: int) -> None:
+def test_a_number_is_rounded_to_its_digits(value: float, digits: int) -> None:
     assert float(number(value, digits).replace(",", "")) == pytest.approx(value, rel=0.51 * 10.0 ** (1 - digits))
 
 
 @given(numbers)
-def test_no_more_digits_than_three(value: float) -> None:
+def test_a_number_has_at_most_three_digits(value: float) -> None:
     digits = re.sub(r"e.*|[^0-9]", "", number(value)).lstrip("0").rstrip("0")
     assert len(digits) <= 3
 
@@ -48,7 +48,7 @@ def test_only_zero_is_shown_as_zero() -> None:
 
 
 @given(numbers, st.floats(0, 0.5))
-def test_a_vague_number_has_two_digits(value: float, half: float) -> None:
+def test_a_number_with_a_wide_interval_has_two_digits(value: float, half: float) -> None:
     digits = digits_of(value, value * (1 - half), value * (1 + half))
     assert digits == (2 if half > 0.1001 else 3) or abs(half - 0.1) < 1e-3
 
@@ -98,7 +98,7 @@ def test_headings_follow_the_vocabulary() -> None:
     assert phrase("threads", 1) == "1 thread"
 
 
-def test_values_stand_in_the_order_of_a_page() -> None:
+def test_values_are_sorted_in_the_order_of_a_page() -> None:
     modes = ["compiled + CUDA graph", "CUDA graph", "eager", "baseline"]
     assert in_order(modes, "mode") == ["baseline", "eager", "CUDA graph", "compiled + CUDA graph"]
     assert in_order(["vgg16", "resnet50", "own"], "model") == ["resnet50", "vgg16", "own"]

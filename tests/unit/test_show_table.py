@@ -1,4 +1,4 @@
-"""Tables: estimates with intervals, a reason for what is missing, nothing missing shown as 0."""
+"""Tests of tables: estimates with intervals, and missing values with their reasons instead of 0."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_numbers_are_the_estimates(data: pd.DataFrame) -> None:
     assert (ends["images/s"] <= ends["images/s high"] * 1.000001).all()
 
 
-def test_an_interval_stands_beside_a_number_only_where_it_is_wide() -> None:
+def test_an_interval_is_shown_only_if_it_is_wide() -> None:
     data = made([("vgg16", 64, "baseline", [1000, 1010, 990]), ("vgg16", 256, "baseline", [1000, 2000, 3000])])
     assert table(data, "batch", "images_per_s").frame["images/s"].tolist() == ["1,000", "1,800 (460–7,200)"]
     assert table(data, "batch", "images_per_s", intervals="all").frame["images/s"][0] == "1,000 [975, 1,030]"
@@ -79,13 +79,13 @@ def test_a_failed_configuration_is_a_row_with_its_reason() -> None:
 def test_a_missing_cell_carries_its_reason() -> None:
     data = made([("vgg16", 64, mode, [1000]) for mode in MODES] + [("vgg16", 256, "baseline", [2000])])
     failed = made([("vgg16", 256, "CUDA graph", f"oom: {REASON}")])
-    found = page(table(pd.concat([data, failed]), "batch", "images_per_s", across="mode"))
-    titles = [cell["title"] for cell in found.select("abbr")]
+    soup = page(table(pd.concat([data, failed]), "batch", "images_per_s", across="mode"))
+    titles = [cell["title"] for cell in soup.select("abbr")]
     assert titles == [f"out of memory: {REASON}", "not run"]
-    assert REASON in found.details.get_text()
+    assert REASON in soup.details.get_text()
 
 
-def test_a_metric_across_modes_beside_a_ratio() -> None:
+def test_a_table_shows_a_metric_across_modes_beside_a_ratio() -> None:
     data = made([("vgg16", 64, "baseline", [1000, 1001]), ("vgg16", 64, "compiled", [7200, 7201])])
     speedup = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode", "batch"])
     shown = table(data, "batch", {"images/s": "images_per_s", "speed-up": speedup}, across="mode")
@@ -102,7 +102,7 @@ def test_a_difference_is_in_points_with_its_sign() -> None:
     assert table(data, "model", {"lost": (lost, "top1")}).frame["lost"].tolist()[0].startswith("-1.2 %")
 
 
-def test_columns_that_say_nothing_are_left_out_and_the_best_row_is_bold() -> None:
+def test_constant_columns_are_left_out_and_the_best_row_is_marked() -> None:
     data = made([("vgg16", batch, "baseline", [rate]) for batch, rate in ((256, 3000), (64, 1000), (1024, 2000))])
     shown = table(data, ["model", "batch", "mode"], ["images_per_s"], best="images_per_s")
     assert list(shown.frame) == ["batch", "images/s"]
@@ -128,7 +128,7 @@ def test_a_text_column_is_shown_as_it_is() -> None:
     assert table(data, "model", {"kernel": "kernel"}).frame["kernel"].tolist() == ["implicit_gemm"]
 
 
-def test_a_range_around_1_inverts_no_end() -> None:
+def test_an_interval_around_1_is_not_inverted() -> None:
     ratios = pd.DataFrame(
         {"model": ["resnet50", "vgg16"], "value": [1.02, 0.2], "low": [0.37, 0.1], "high": [2.8, 0.4]}
     )
@@ -149,6 +149,6 @@ def test_configurations_are_never_mixed() -> None:
 
 
 def test_headings_have_scope() -> None:
-    found = page(table(made([("vgg16", 64, "baseline", [1000])]), "batch", "images_per_s"))
-    assert [cell["scope"] for cell in found.select("th")] == ["col", "col", "row"]
-    assert found.select("th")[1].get_text() == heading("images_per_s")
+    soup = page(table(made([("vgg16", 64, "baseline", [1000])]), "batch", "images_per_s"))
+    assert [cell["scope"] for cell in soup.select("th")] == ["col", "col", "row"]
+    assert soup.select("th")[1].get_text() == heading("images_per_s")

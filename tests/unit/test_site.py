@@ -1,4 +1,4 @@
-"""The index: the machine, the numbers and the gaps come first, and nothing that data says becomes markup."""
+"""Tests of the index and of all pages: answers and missing results, links, and escaping of texts from data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from labkit.show import plots, setup_line, table
 from labkit.trial import NO_DATA, Trial
 from tests.unit.made_telemetry import PAPERS, hopper, made
 
-# ---- reports made by hand, for the tests of every page --------------------------------------------------------------
+# ---- made-up reports, for the tests of every page -------------------------------------------------------------------
 
 TRAINING, POWER = "01_training", "04_power"
 A, B, C = "a" * 12, "b" * 12, "c" * 12
@@ -56,12 +56,12 @@ MATMUL = Trial(workload="matmul", size=8192, data=NO_DATA)
 COPY = Trial(workload="memory_copy", size=2**32, data=NO_DATA)
 TRIALS = (R50, R50_LARGE, VGG, VGG_LARGE, MATMUL, COPY)
 POWERED = tuple(replace(trial, energy_windows=3) for trial in (R50, VGG, Trial(workload="idle", data=NO_DATA)))
-BLOCK_S = {R50: 0.25, R50_LARGE: 0.5, VGG: 0.5, VGG_LARGE: 1.0}  # of the others half a second
-JITTER = (1.0, 1.01, 0.98)  # of each pass
+BLOCK_S = {R50: 0.25, R50_LARGE: 0.5, VGG: 0.5, VGG_LARGE: 1.0}  # 0.5 s for the other trials
+JITTER = (1.0, 1.01, 0.98)  # factor of the block time in each pass
 
 
 def taken(trial: Trial, number: int, trials: Sequence[Trial] = TRIALS, passes: int = 3, **other: Any) -> Record:
-    """One trial in one pass: ten blocks of ten steps."""
+    """Return the record of a trial in a pass, with ten blocks of ten steps."""
     speed_up = other.pop("speed", 1.0)
     plain = replace(trial, energy_windows=0, device="cuda", data_checksum="")
     work = {"matmul": {"flop_per_step": 10**12}, "memory_copy": {"bytes_per_step": 10**9}, "idle": {}}
@@ -77,7 +77,7 @@ def taken(trial: Trial, number: int, trials: Sequence[Trial] = TRIALS, passes: i
     values: dict[str, Any] = {
         "study": TRAINING,
         "host": A,
-        "planned": Planned(keys=[short_hash(one.key) for one in trials], passes=passes, order_seed=1),
+        "planned": Planned(keys=[short_hash(item.key) for item in trials], passes=passes, order_seed=1),
         "versions": {"torch": "2.11", "torch_build": "2.11+cu130", "commit": "0123456789ab", "source": "fedcba987654"},
         "result": blocks,
     }
@@ -86,18 +86,18 @@ def taken(trial: Trial, number: int, trials: Sequence[Trial] = TRIALS, passes: i
 
 
 def images_per_s(trial: Trial, number: int, speed: float = 1.0) -> float:
-    """What a training trial of these records reaches in a pass."""
+    """Return the throughput of a training trial of these records in a pass."""
     return trial.batch * 10 / (BLOCK_S[trial] * JITTER[number % 3]) * speed
 
 
 def failed(trial: Trial, number: int, reason: str, trials: Sequence[Trial] = TRIALS, **other: Any) -> Record:
-    """One trial that ran out of memory."""
+    """Return the record of a trial that ran out of memory."""
     record = taken(trial, number, trials, **other)
     return record.model_copy(update={"result": None, "telemetry": None, "status": "oom", "reason": reason})
 
 
 def described(host: str = A, gpu: str = "NVIDIA H200", **other: Any) -> dict[str, Any]:
-    """What a host's file says."""
+    """Return the content of a host's file."""
     board = {
         "name": gpu,
         "uuid_hash": host[::-1],
@@ -125,7 +125,7 @@ def described(host: str = A, gpu: str = "NVIDIA H200", **other: Any) -> dict[str
 
 
 def passes_of(trials: Sequence[Trial] = TRIALS, passes: int = 3, **other: Any) -> list[Record]:
-    """Every trial in every pass."""
+    """Return the records of every trial in every pass."""
     return [taken(trial, number, trials, passes, **other) for number in range(1, passes + 1) for trial in trials]
 
 
@@ -157,7 +157,7 @@ def ran(study: str, **other: Any) -> StudyRun:
 
 
 def executed(path: Path, *shown: Any, **scraps: Any) -> None:
-    """A notebook that ran: what its cells showed, and what it published."""
+    """Write a notebook that ran, with a cell that shows `shown` and publishes `scraps`."""
     outputs = [new_output("display_data", data=thing._repr_mimebundle_()) for thing in shown]
     for name, value in scraps.items():
         kind = "text" if isinstance(value, str) else "json"
@@ -171,7 +171,7 @@ def executed(path: Path, *shown: Any, **scraps: Any) -> None:
 
 @contextmanager
 def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytest.MonkeyPatch]:
-    """Reports lie in this folder; papers are read once and pictures stay empty, which is what takes the time."""
+    """Use this folder for reports. Take papers that are already read and draw no pictures, which saves time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_REPORTS", str(reports))
         patch.setattr("labkit.claims.shown.load_papers", lambda: list(papers))
@@ -179,7 +179,7 @@ def reporting(reports: Path, papers: Sequence[Paper] = PAPERS) -> Iterator[pytes
         yield patch
 
 
-# ---- what a page says -----------------------------------------------------------------------------------------------
+# ---- contents of a page ---------------------------------------------------------------------------------------------
 
 EVIL = """<script>alert(1)</script><img src=x onerror=a(2)></style></table>" onload="a(3)' onclick='a(4) &amp;"""
 
@@ -189,13 +189,13 @@ def parsed(path: Path) -> BeautifulSoup:
 
 
 def read_page(page: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
-    """(tag, attributes) of each element, and the text with single spaces."""
+    """Return (tag, attributes) of each element of a page, and its text with single spaces."""
     soup = BeautifulSoup(page, "html.parser")
     return [(element.name, dict(element.attrs)) for element in soup.find_all(True)], " ".join(soup.get_text().split())
 
 
 def said_in(element: Tag | None) -> str:
-    """An element's text with single spaces."""
+    """Return an element's text with single spaces."""
     assert element is not None
     return " ".join(element.get_text(" ").split())
 
@@ -205,10 +205,10 @@ def texts(page: str, selector: str) -> list[str]:
 
 
 def assert_sound(path: Path) -> None:
-    """A page works from disk: it runs and loads nothing, ids are unique, and its links lead to something."""
+    """Assert that a page runs and loads nothing, that its ids are unique and that its links have targets."""
     page, soup = path.read_text(encoding="utf-8"), parsed(path)
     assert external_urls(page) == [] and len(page) < 2_000_000
-    assert page.count("</style>") == len(re.findall(r"<style\b", page)), "no style ends before its own end"
+    assert page.count("</style>") == len(re.findall(r"<style\b", page)), "no text ends a style early"
     assert not soup.find("script")
     assert not [name for element in soup.find_all(True) for name in element.attrs if name.startswith("on")]
     assert all(str(image.get("src")).startswith("data:") for image in soup.find_all("img"))
@@ -216,7 +216,7 @@ def assert_sound(path: Path) -> None:
     assert [name for name, number in ids.items() if number > 1] == []
     for link in soup.select("a[href]"):
         address, _, place = str(link["href"]).partition("#")
-        if re.match(r"[a-z]+:", address):  # another place of the net
+        if re.match(r"[a-z]+:", address):  # an address on the net
             continue
         target = path.parent / unquote(address) if address else path
         assert not address.startswith("/") and target.is_file(), link
@@ -230,7 +230,7 @@ PAGES = ("index.html", "claims.html", "fingerprint.html", "01_training.html", "0
 
 
 def make_reports(reports: Path) -> None:
-    """Two profiles with records, one of them of two hosts; one study rendered, one that failed."""
+    """Make reports of two profiles, one with records of two hosts, a rendered study and a failed study."""
     put(reports, "h100", passes_of(host=C, speed=0.8))
     h200 = reports / "h200"
     put(reports, "h200", passes_of())
@@ -254,7 +254,7 @@ def make_reports(reports: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a report of two hosts."""
+    """Make the reports and yield the folder of the report with two hosts."""
     reports = tmp_path_factory.mktemp("reports")
     with reporting(reports):
         make_reports(reports)
@@ -280,11 +280,11 @@ def test_the_index_has_a_square_per_claim_and_each_papers_counts(site: Path) -> 
 
 
 def rows_of(report: Path) -> dict[str, str]:
-    """Study -> its row of the index."""
+    """Return the text of each study's row of the index, by study."""
     return dict(zip(STUDIES, texts(page_of(report, "index.html"), "#questions + div tbody tr"), strict=True))
 
 
-def test_each_study_stands_with_its_answer_or_with_why_there_is_none_and_what_to_do(site: Path) -> None:
+def test_the_index_shows_each_studys_answer_or_the_reason_and_the_next_command(site: Path) -> None:
     rows = rows_of(site)
     assert rows[TRAINING] == f"{STUDIES[TRAINING].question} ResNet-50 is fastest. 2,600 images/s"
     assert rows[POWER].endswith(" failed ValueError: no power make report HW=h200 STUDY=power –")
@@ -294,7 +294,7 @@ def test_each_study_stands_with_its_answer_or_with_why_there_is_none_and_what_to
 
 @pytest.fixture
 def report(tmp_path: Path) -> Iterator[Path]:
-    """The folder of an h200's report without anything in it, and no papers."""
+    """Yield the empty folder of a report of h200, without papers."""
     (tmp_path / "h200").mkdir()
     with reporting(tmp_path, []):
         yield tmp_path / "h200"
@@ -305,14 +305,14 @@ def row_of(report: Path, study: str) -> str:
     return rows_of(report)[study]
 
 
-def test_a_profile_that_cannot_run_says_why(report: Path) -> None:
+def test_the_index_of_a_profile_that_cannot_run_gives_the_reason(report: Path) -> None:
     unrunnable = load_profile("k40m")
     pages.write_site(report, unrunnable, HERE)
     (notice,) = texts(page_of(report, "index.html"), ".lk-notice")
     assert notice == f"This device can't be measured: {unrunnable.reason}"
 
 
-def test_the_index_leads_to_the_comparison_once_there_is_one(report: Path) -> None:
+def test_the_index_links_the_comparison_once_it_exists(report: Path) -> None:
     assert "make compare" in row_of(report, COMPARISON)
     (report.parent / "comparison").mkdir()
     (report.parent / "comparison" / "index.html").write_text("<title>Comparison</title>")
@@ -320,10 +320,10 @@ def test_the_index_leads_to_the_comparison_once_there_is_one(report: Path) -> No
     assert_sound(report / "index.html")
 
 
-def test_a_study_is_measured_then_rendered_whatever_was_rendered_before(report: Path) -> None:
+def test_the_index_asks_to_measure_then_to_render_a_study(report: Path) -> None:
     assert " not measured make report HW=h200 STUDY=training" in row_of(report, TRAINING)
     write_run(report, TRAINING, ran(TRAINING, mode="render", command="make render HW=h200"))
-    assert " not measured " in row_of(report, TRAINING), "it was rendered without records"
+    assert " not measured " in row_of(report, TRAINING), "the study was rendered without records"
     (report / "run.json").unlink()
     put(report.parent, "h200", passes_of())
     executed(report / "14_former.ipynb", headline="A study that this version does not have.")
@@ -331,7 +331,7 @@ def test_a_study_is_measured_then_rendered_whatever_was_rendered_before(report: 
     assert " not rendered It has records. make render HW=h200 STUDY=training" in row_of(report, TRAINING)
 
 
-# ---- what others wrote stays text, on every page --------------------------------------------------------------------
+# ---- texts from other sources are escaped on every page -------------------------------------------------------------
 
 
 def evil(what: str) -> str:
@@ -344,7 +344,7 @@ def evil_profile(profile: Profile) -> Profile:
 
 
 def evil_paper(paper: Paper) -> Paper:
-    """The paper with every text that a page could show replaced."""
+    """Return the paper with every text that a page could show replaced by markup."""
     citation = {
         "title": evil("title"),
         "authors": [evil("author")],
@@ -386,7 +386,7 @@ EVIL_VERSIONS = {name: evil(name) for name in ("torch", "torch_build", "cuda", "
 
 
 def evil_records() -> list[Record]:
-    """One network out of memory in every pass, and whatever a worker may say of itself."""
+    """Return records with markup in every text of a worker. A network runs out of memory in every pass."""
     facts = {"data_description": evil("images"), "memory_method": evil("method")}
     other = {"facts": facts, "host": B, "versions": EVIL_VERSIONS}
     return [
@@ -437,7 +437,7 @@ SAID_BY_OTHERS = {
 
 
 @pytest.mark.parametrize("name", SAID_BY_OTHERS)
-def test_what_a_device_a_host_an_error_a_profile_or_a_paper_says_stays_text(evil_site: Path, name: str) -> None:
+def test_texts_of_devices_hosts_errors_profiles_and_papers_are_escaped(evil_site: Path, name: str) -> None:
     assert_sound(evil_site / name)
     shown = said_in(parsed(evil_site / name))
     for others in SAID_BY_OTHERS[name]:

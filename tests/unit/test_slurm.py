@@ -1,4 +1,4 @@
-"""ON=slurm against executables that answer as Slurm's do: the submission, the messages, the exit codes."""
+"""Tests of ON=slurm with executables that answer like Slurm's: the submission, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ folder, name = pathlib.Path({folder!r}), pathlib.Path(sys.argv[0]).name
 if name == "sbatch":
     with (folder / "submitted").open("a") as file:
         file.write(json.dumps([os.getcwd(), *sys.argv[1:]]) + "\\n")
-answers = sorted(folder.glob(name + ".*"))  # one answer after the other, the last for ever
+answers = sorted(folder.glob(name + ".*"))  # answers in turn; the last is repeated
 text = answers[0].read_text() if answers else ""
 if len(answers) > 1:
     answers[0].unlink()
@@ -33,7 +33,7 @@ if text.startswith("!"):
 sys.stdout.write(text)
 """
 
-# As `scontrol show job` of Slurm 22.05 prints it, shortened.
+# Shortened output of `scontrol show job` of Slurm 22.05.
 JOB = """JobId=12 JobName=labkit-cpu
    JobState={state} Reason={reason} Dependency=(null)
    Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode={code}
@@ -46,7 +46,7 @@ COMMENT = f"make report HW=cpu STUDY=training SCALE=smoke PYTHON={sys.executable
 
 @dataclass
 class Fake:
-    """A Slurm that gives the answers of a test. `!` before an answer is a failure."""
+    """A Slurm that gives the answers of a test. `!` before an answer makes the command fail."""
 
     folder: Path
     log: Path
@@ -67,7 +67,7 @@ class Fake:
 
     @property
     def variables(self) -> list[str]:
-        """The script's arguments in the last submission."""
+        """Return the script's arguments in the last submission."""
         arguments = self.submitted[-1]
         return arguments[arguments.index(str(own_script())) + 1 :]
 
@@ -106,21 +106,21 @@ def test_a_report_is_submitted_and_followed_until_it_completes(
     slurm.log.write_text("x" * 9000 + "\n[1/1] 01_training\n")
     assert ask() == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines.count("job 12: RUNNING on n1") == lines.count("[1/1] 01_training") == 1, "each once"
+    assert lines.count("job 12: RUNNING on n1") == lines.count("[1/1] 01_training") == 1, "each line is printed once"
     assert max(map(len, lines)) < 4100 and lines[-1].endswith("cpu/index.html")
     assert slurm.submitted[0][0] == str(ROOT)
     assert slurm.variables == ["STUDY=training", "SCALE=smoke", "TF_PYTHON=/tf/python", f"PYTHON={sys.executable}"]
-    assert (own_script().parent / "logs").is_dir(), "Slurm makes no folder for the log"
+    assert (own_script().parent / "logs").is_dir(), "Slurm does not create the log's folder"
 
 
-def test_several_nodes_are_asked_for_beside_the_script(slurm: Fake) -> None:
+def test_several_nodes_are_requested_on_the_command_line(slurm: Fake) -> None:
     slurm.job("COMPLETED")
     ask(nodes=3)
     assert slurm.submitted[0][2:-4] == [f"--comment={COMMENT} NODES=3", "--nodes=3", "--ntasks=3"]
 
 
 def run_script(slurm: Fake, *arguments: str, **environment: str) -> list[str]:
-    """What `make` is given where the script runs as Slurm runs it, and its environment."""
+    """Run the script as Slurm does and return the arguments of `make`, then its environment as text."""
     make, given = slurm.folder.parent / "bin" / "make", slurm.folder / "given"
     make.write_text(f'#!/bin/bash\nprintf "%s\\0" "$@" > "{given}"\nenv >> "{given}"\n')
     make.chmod(0o755)
@@ -129,7 +129,7 @@ def run_script(slurm: Fake, *arguments: str, **environment: str) -> list[str]:
 
 
 @pytest.mark.parametrize("value", ["$(touch marker)", "`touch marker`", "'; touch marker; '", "a\ntouch marker\n"])
-def test_each_value_arrives_whole_and_is_not_executed(slurm: Fake, value: str) -> None:
+def test_values_are_passed_unchanged_and_never_executed(slurm: Fake, value: str) -> None:
     slurm.job("COMPLETED")
     assert ask(data=value) == 0
     assert f"DATA={value}" in slurm.variables and value not in own_script().read_text()
@@ -141,7 +141,7 @@ def test_each_value_arrives_whole_and_is_not_executed(slurm: Fake, value: str) -
         assert run_script(slurm, "FORCE=1", SLURM_RESTART_COUNT=restarts)[-2] == last, "a requeued job resumes"
 
 
-def test_paths_are_absolute_and_the_makefiles_python_has_no_name(
+def test_paths_are_absolute_and_the_makefiles_own_python_is_not_passed(
     slurm: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my images").mkdir()
@@ -152,7 +152,7 @@ def test_paths_are_absolute_and_the_makefiles_python_has_no_name(
     assert slurm.variables == ["SCALE=smoke", f"DATA={tmp_path}/my images", "WEIGHTS=only/on the node"]
 
 
-def test_an_edited_script_is_submitted_as_it_stands(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_script_is_submitted_unchanged(slurm: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     slurm.job("COMPLETED")
     ask()
     ask(study="power")
@@ -163,20 +163,20 @@ def test_an_edited_script_is_submitted_as_it_stands(slurm: Fake, capsys: pytest.
     assert own_script().read_text() == "#!/bin/bash\n" and len(slurm.submitted) == 3
 
 
-def test_the_script_asks_for_what_the_profile_says() -> None:
+def test_the_script_has_the_settings_of_the_profile() -> None:
     cluster = Cluster(partition="gpu", constraint="h100&ib", gpus_per_node=4, account="lab", time_limit_s=3601)
     h100 = load_profile("h100")
     text = render_script(h100.model_copy(update={"cluster": cluster}))
     for line in ("partition=gpu", "constraint=h100&ib", "gres=gpu:4", "account=lab", "time=61", "nodes=1", "exclusive"):
         assert f"#SBATCH --{line}\n" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
-    assert "#SBATCH --gres=gpu:1\n" in render_script(h100), "its devices are in the profile"
+    assert "#SBATCH --gres=gpu:1\n" in render_script(h100), "the number of GPUs comes from the profile"
     plain = render_script(load_profile("cpu"))
     assert not [word for word in ("--partition", "--time", "--gres", "--constraint") if word in plain]
 
 
 @pytest.mark.parametrize("value", ["a\ntouch marker", "a b", "a#b", "'a'", "$(a)"])
-def test_a_setting_that_no_sbatch_line_can_hold_is_refused(value: str) -> None:
+def test_a_setting_that_does_not_fit_an_sbatch_line_is_refused(value: str) -> None:
     with pytest.raises(UserError, match=r"partition .*`cluster:` in params/cpu.yaml"):
         render_script(load_profile("cpu").model_copy(update={"cluster": Cluster(partition=value)}))
 
@@ -194,7 +194,7 @@ def test_a_setting_that_no_sbatch_line_can_hold_is_refused(value: str) -> None:
         ("FAILED", "127:0", "make: not found\n", 127, "exit code 127"),
     ],
 )
-def test_each_failure_has_a_sentence_and_an_exit_code(
+def test_each_failure_has_a_message_and_an_exit_code(
     slurm: Fake, state: str, code: str, log: str, exit_code: int, message: str
 ) -> None:
     slurm.log.write_text(log)
@@ -235,13 +235,13 @@ def test_the_job_of_a_report_is_followed_and_not_submitted_twice(slurm: Fake) ->
         ("scontrol", "!slurm_load_jobs error: Invalid job id specified", "Slurm has forgotten job 12"),
     ],
 )
-def test_what_prevents_a_report_is_one_sentence(slurm: Fake, command: str, answer: str, message: str) -> None:
+def test_an_obstacle_to_a_report_is_an_error(slurm: Fake, command: str, answer: str, message: str) -> None:
     for earlier in slurm.folder.glob(f"{command}.*"):
         earlier.unlink()
     slurm.answers(command, answer)
     with pytest.raises(LabkitError, match=message):
         ask()
-    assert bool(slurm.submitted) is (command != "squeue"), "without the queue, the report may be in it already"
+    assert bool(slurm.submitted) is (command != "squeue"), "nothing is submitted unless the queue is known"
 
 
 def test_a_machine_without_slurm_is_named_as_such(slurm: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

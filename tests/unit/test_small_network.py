@@ -1,6 +1,6 @@
-"""The 512-unit network of the Reuters newswires is counted, trained and gated as networks of images are.
+"""Tests of the 512-unit network for the Reuters newswires: its counts, training and gate.
 
-On several ranks it trains in `test_ranks`.
+`test_ranks` trains this network on several ranks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def training(data: DataSet, **fields: Any) -> Trial:
 # ---- the network ----------------------------------------------------------------------------------------------------
 
 
-def test_it_has_one_hidden_layer_over_10000_words() -> None:
+def test_the_mlp_has_a_hidden_layer_over_10000_words() -> None:
     model = build("mlp512")
     assert [tuple(weight.shape) for weight in model.parameters()] == [(512, 10_000), (512,), (46, 512), (46,)]
     assert sum(weight.numel() for weight in model.parameters()) == WEIGHTS == MODELS["mlp512"].published_parameters
@@ -47,17 +47,17 @@ def test_it_has_one_hidden_layer_over_10000_words() -> None:
     assert build("mlp512", classes=7)(rows).shape == (3, 7)
 
 
-def test_it_costs_what_its_two_products_do() -> None:
+def test_the_flop_are_those_of_the_two_products() -> None:
     facts = count("mlp512")
     first, second = 2 * 10_000 * 512, 2 * 512 * 46
     assert facts.parameters == WEIGHTS and facts.parameter_bytes == 4 * WEIGHTS
     assert facts.flop_forward == first + second
-    assert facts.flop_training == 2 * first + 3 * second, "no gradient of the words"
+    assert facts.flop_training == 2 * first + 3 * second, "training needs no gradient of the input"
     assert count("mlp512", classes=46) == facts == count("mlp512", image_px=224)
     assert count("mlp512", classes=7).parameters == WEIGHTS - 39 * 513
 
 
-def test_it_takes_words_and_the_others_images() -> None:
+def test_the_mlp_takes_words_and_other_models_take_images() -> None:
     assert input_sizes("mlp512") == ()
     assert (input_bytes("mlp512", 32), input_bytes("vgg16", 32)) == (1250, 3072)
     with pytest.raises(UserError, match=r"^512-unit MLP takes bags of 10,000 words, but the data are images"):
@@ -66,7 +66,7 @@ def test_it_takes_words_and_the_others_images() -> None:
         check_data("vgg16", words=10_000)
 
 
-def test_its_work_follows_from_its_weights() -> None:
+def test_the_planned_work_follows_from_the_weights() -> None:
     work = roofline.planned_work(Trial(model="mlp512", batch=32))
     assert work.flop == 32 * count("mlp512").flop_training
     assert work.unavoidable_bytes == 8 * 4 * WEIGHTS + 32 * 1250
@@ -75,11 +75,11 @@ def test_its_work_follows_from_its_weights() -> None:
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def test_it_learns() -> None:
+def test_the_mlp_learns() -> None:
     documents = open_documents(train_documents=2000, val_documents=300)
     workload = build_workload(training(documents, batch=64, learning_rate=0.05), documents)
     workload.check()
-    assert 3.4 < workload.facts["first_loss"] < 4.3, "about the logarithm of 46 classes"
+    assert 3.4 < workload.facts["first_loss"] < 4.3, "near the logarithm of 46"
     assert workload.facts["parameters"] == WEIGHTS
     assert (workload.facts["document_bytes"], workload.facts["loader"]) == (1250, "resident")
     assert "image_bytes" not in workload.facts
@@ -92,11 +92,11 @@ def test_it_learns() -> None:
     assert losses[0] > losses[1] > losses[2]
     assert losses[2] < 2
     scores = workload.evaluate()
-    assert scores.images == 300 and scores.top1 > 0.5, "the most frequent class alone is a third"
+    assert scores.images == 300 and scores.top1 > 0.5, "the most frequent class has a third of the documents"
     assert scores.loss is not None and scores.loss < 2
 
 
-def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
+def test_the_gate_finds_a_step_on_other_documents(documents: DataSet) -> None:
     workload = build_workload(training(documents, optimizer="sgd_fused"), documents)
     for _, prepare in workload.preparations():
         prepare()
@@ -107,7 +107,7 @@ def test_a_step_on_other_documents_is_found(documents: DataSet) -> None:
 
 
 @pytest.mark.parametrize("field", [{"image_px": 224}, {"augment": True}, {"memory_format": "channels_last"}])
-def test_what_says_something_of_pixels_is_refused(documents: DataSet, field: dict[str, Any]) -> None:
+def test_options_of_images_are_refused(documents: DataSet, field: dict[str, Any]) -> None:
     with pytest.raises(Unsupported, match=f"{next(iter(field))} applies to networks that take images"):
         build_workload(training(documents, **field), documents)
 

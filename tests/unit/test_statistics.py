@@ -1,4 +1,4 @@
-"""An interval covers what it says, and there is none where nothing can be said."""
+"""Tests of intervals: against scipy, their coverage, and samples that allow no interval."""
 
 import math
 
@@ -30,9 +30,9 @@ def ends(interval: Interval) -> tuple[float | None, float | None]:
     return interval.low, interval.high
 
 
-def test_the_interval_of_two_values_is_what_a_pocket_calculator_gives():
-    # Logs 0 and ln 4: mean ln 2, standard deviation ln 4 / sqrt 2, t(0.975, 1) = 12.706;
-    # so half the interval is 12.706 * ln 4 / 2 = 8.807.
+def test_the_interval_of_two_values_equals_a_calculation_by_hand():
+    # Logs 0 and ln 4: mean ln 2, standard deviation ln 4 / sqrt 2, t(0.975, 1) = 12.706.
+    # Half the interval is therefore 12.706 * ln 4 / 2 = 8.807.
     interval = log_interval([1.0, 4.0])
     assert interval.point == pytest.approx(2.0)
     assert interval.low == pytest.approx(2 * math.exp(-8.807), rel=1e-3)
@@ -42,7 +42,7 @@ def test_the_interval_of_two_values_is_what_a_pocket_calculator_gives():
 
 @settings(deadline=None)
 @given(st.lists(near_one, min_size=3, max_size=12))
-def test_the_interval_is_scipys_on_the_logarithms(values):
+def test_the_interval_equals_scipys_on_the_logarithms(values):
     logs = np.log(values)
     interval = log_interval(values)
     assume(logs.std() > 1e-9)
@@ -53,10 +53,10 @@ def test_the_interval_is_scipys_on_the_logarithms(values):
 
 @settings(deadline=None)
 @given(st.lists(near_one, min_size=2, max_size=8), st.floats(1e-3, 1e3))
-def test_the_unit_does_not_matter(values, factor):
-    one, other = log_interval(values), log_interval([value * factor for value in values])
-    assert other.point == pytest.approx(one.point * factor)
-    assert (other.low, other.high) == pytest.approx((one.low * factor, one.high * factor), rel=1e-6)
+def test_the_interval_scales_with_the_unit(values, factor):
+    plain, scaled = log_interval(values), log_interval([value * factor for value in values])
+    assert scaled.point == pytest.approx(plain.point * factor)
+    assert (scaled.low, scaled.high) == pytest.approx((plain.low * factor, plain.high * factor), rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [3, 6])
@@ -67,7 +67,7 @@ def test_95_percent_of_the_intervals_over_passes_cover_the_truth(n):
     assert 0.93 <= covered <= 0.97
 
 
-def test_one_value_is_a_point_without_an_interval():
+def test_a_single_value_is_a_point_without_an_interval():
     interval = log_interval([42.0])
     assert interval.point == pytest.approx(42.0)
     assert (interval.low, interval.high, interval.n) == (None, None, 1)
@@ -83,8 +83,8 @@ def test_a_value_without_a_logarithm_is_refused(bad):
         ratio_interval({1: 1.0, 2: 1.0}, {1: 1.0, 2: bad})
 
 
-def test_a_ratio_is_taken_within_each_pass_first():
-    # The passes differ tenfold, the ratio hardly: paired it is sharp.
+def test_a_ratio_is_paired_by_pass():
+    # The passes differ tenfold, but the ratios hardly differ, so the paired interval is narrow.
     slow, fast = {1: 10.0, 2: 100.0, 3: 1000.0}, {1: 20.0, 2: 202.0, 3: 1980.0}
     ratio = ratio_interval(fast, slow)
     assert ratio.point == pytest.approx((2.0 * 2.02 * 1.98) ** (1 / 3))
@@ -92,10 +92,10 @@ def test_a_ratio_is_taken_within_each_pass_first():
     assert ratio.high - ratio.low < 0.06 * ratio.point
 
 
-def test_a_pass_that_holds_only_one_of_the_two_is_left_out():
+def test_a_pass_without_both_values_is_left_out():
     ratio = ratio_interval({1: 2.0, 2: 2.0, 7: 1e9}, {1: 1.0, 2: 1.0, 8: 1e-9})
     assert (ratio.point, ratio.n) == (pytest.approx(2.0), 2)
-    assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), "and is not looked at"
+    assert ratio_interval({1: 2.0, 7: -1.0}, {1: 1.0}).point == pytest.approx(2.0), "an unpaired value is not checked"
 
 
 @pytest.mark.parametrize(("top", "bottom"), [({}, {}), ({1: 1.0}, {}), ({1: 1.0}, {2: 1.0})])
@@ -110,7 +110,7 @@ def test_the_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
 
 
 @pytest.mark.parametrize(("degrees", "table"), [(1, 12.706), (2, 4.303), (5, 2.571), (30, 2.042)])
-def test_the_quantile_is_the_one_in_printed_tables(degrees, table):
+def test_the_quantile_equals_that_of_printed_tables(degrees, table):
     assert t_quantile(0.95, degrees) == pytest.approx(table, abs=5e-4)
 
 
@@ -118,7 +118,7 @@ def test_the_quantile_is_the_one_in_printed_tables(degrees, table):
 
 
 @given(st.lists(anything, min_size=2, max_size=12))
-def test_the_linear_interval_is_scipys(values):
+def test_the_linear_interval_equals_scipys(values):
     assume(np.std(values) > 1e-6)
     interval = linear_interval(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
@@ -128,15 +128,15 @@ def test_the_linear_interval_is_scipys(values):
 
 
 @given(st.lists(shares, min_size=2, max_size=12))
-def test_the_interval_of_shares_is_the_linear_one_without_what_no_share_can_be(values):
+def test_the_interval_of_shares_is_the_linear_interval_cut_to_0_and_1(values):
     interval, uncut = share_interval(values), linear_interval(values)
-    assert interval.point == uncut.point, "the point is the mean, cut or not"
+    assert interval.point == uncut.point, "cutting the interval does not change the point"
     assert ends(interval) == (min(max(uncut.low, 0.0), 1.0), min(max(uncut.high, 0.0), 1.0))
     assert 0 <= interval.low <= interval.high <= 1
 
 
 @pytest.mark.parametrize("bad", [-0.001, 1.001, 95.0])
-def test_what_is_no_share_is_refused(bad):
+def test_a_value_that_is_not_a_share_is_refused(bad):
     with pytest.raises(ValueError, match="between 0 and 1"):
         share_interval([0.5, bad])
     with pytest.raises(ValueError, match="between 0 and 1"):
@@ -144,7 +144,7 @@ def test_what_is_no_share_is_refused(bad):
 
 
 @pytest.mark.parametrize("interval_of", [linear_interval, share_interval])
-def test_one_value_that_may_be_0_is_a_point_without_an_interval(interval_of):
+def test_a_single_zero_is_a_point_without_an_interval(interval_of):
     interval = interval_of([0.0])
     assert (interval.point, interval.low, interval.high, interval.n) == (0.0, None, None, 1)
 
@@ -161,7 +161,7 @@ def test_a_value_that_is_not_finite_is_refused(interval_of, bad):
 
 
 @pytest.mark.parametrize("interval_of", [linear_interval, share_interval, unpaired_difference, unpaired_ratio])
-def test_no_value_at_all_has_no_interval(interval_of):
+def test_an_interval_of_no_values_is_refused(interval_of):
     arguments = ([], []) if interval_of in (unpaired_difference, unpaired_ratio) else ([],)
     with pytest.raises(ValueError, match="at least one"):
         interval_of(*arguments)
@@ -171,16 +171,16 @@ def test_no_value_at_all_has_no_interval(interval_of):
 
 
 @given(st.lists(st.tuples(anything, anything), min_size=2, max_size=10))
-def test_a_difference_within_passes_is_scipys_paired_one(pairs):
+def test_a_paired_difference_equals_scipys(pairs):
     first, second = zip(*pairs, strict=True)
     assume(np.std(np.subtract(first, second)) > 1e-6)
     interval = difference_interval(dict(enumerate(first)), dict(enumerate(second)))
-    found = stats.ttest_rel(first, second).confidence_interval(0.95)
+    expected = stats.ttest_rel(first, second).confidence_interval(0.95)
     assert interval.point == pytest.approx(np.mean(first) - np.mean(second), abs=1e-9)
-    assert ends(interval) == pytest.approx((found.low, found.high), abs=1e-6)
+    assert ends(interval) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
-def test_a_difference_pairs_by_the_passes_number_and_leaves_the_others_out():
+def test_a_difference_is_paired_by_the_number_of_the_pass():
     interval = difference_interval({3: 5.0, 1: 2.0, 7: 1e9}, {1: 1.0, 3: 4.0, 8: -1e9})
     assert (interval.point, *ends(interval), interval.n) == (1.0, 1.0, 1.0, 2)
     assert difference_interval({1: 5.0, 2: 1.0}, {1: 3.0}) == Interval(2.0, None, None, 1)
@@ -197,26 +197,26 @@ samples = st.lists(anything, min_size=2, max_size=10)
 
 
 @given(samples, samples)
-def test_an_unpaired_difference_is_scipys_of_welch(first, second):
+def test_an_unpaired_difference_equals_scipys_welch_interval(first, second):
     assume(min(np.std(first), np.std(second)) > 1e-3)
     interval = unpaired_difference(first, second)
-    found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    expected = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
     assert interval.point == pytest.approx(np.mean(first) - np.mean(second), abs=1e-9)
-    assert ends(interval) == pytest.approx((found.low, found.high), abs=1e-6)
-    assert interval.n == min(len(first), len(second)), "the count that limits it"
+    assert ends(interval) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert interval.n == min(len(first), len(second)), "the smaller count limits the interval"
 
 
 @given(st.lists(near_one, min_size=2, max_size=10), st.lists(near_one, min_size=2, max_size=10))
-def test_an_unpaired_ratio_is_welchs_on_the_logarithms(first, second):
+def test_an_unpaired_ratio_equals_welchs_interval_on_the_logarithms(first, second):
     assume(min(np.log(first).std(), np.log(second).std()) > 1e-3)
     interval = unpaired_ratio(first, second)
-    found = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
+    expected = stats.ttest_ind(np.log(first), np.log(second), equal_var=False).confidence_interval(0.95)
     assert interval.point == pytest.approx(stats.gmean(first) / stats.gmean(second))
-    assert ends(interval) == pytest.approx((math.exp(found.low), math.exp(found.high)))
+    assert ends(interval) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
 
 
 @pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
-def test_a_single_value_on_one_side_leaves_a_point_without_an_interval(of):
+def test_a_single_value_on_a_side_gives_a_point_without_an_interval(of):
     for first, second in (([4.0], [2.0, 2.0]), ([4.0, 4.0], [2.0]), ([4.0], [2.0])):
         interval = of(first, second)
         assert interval.point == pytest.approx(2.0)
@@ -224,13 +224,13 @@ def test_a_single_value_on_one_side_leaves_a_point_without_an_interval(of):
 
 
 @pytest.mark.parametrize("of", [unpaired_difference, unpaired_ratio])
-def test_values_without_spread_have_an_interval_of_no_width(of):
+def test_values_without_spread_have_an_interval_of_width_0(of):
     interval = of([4.0, 4.0], [2.0, 2.0, 2.0])
     assert (interval.point, *ends(interval), interval.n) == pytest.approx((2.0, 2.0, 2.0, 2))
 
 
-def test_spread_on_one_side_only_counts_that_sides_passes():
-    # Welch's degrees of freedom are then those of the side that varies: t(0.975, 2) = 4.3027.
+def test_with_spread_on_one_side_only_its_passes_count():
+    # Welch's degrees of freedom are those of the side that varies: t(0.975, 2) = 4.3027.
     interval = unpaired_difference([-1.0, 0.0, 1.0], [5.0] * 50)
     assert interval.high - interval.point == pytest.approx(4.3027 / math.sqrt(3), rel=1e-4)
 
@@ -243,7 +243,7 @@ def test_an_unpaired_ratio_refuses_a_value_without_a_logarithm(bad):
         unpaired_ratio([bad, 2.0], [1.0, 1.0])
 
 
-def test_95_percent_of_welchs_intervals_cover_the_truth_where_spreads_and_counts_differ():
+def test_95_percent_of_welchs_intervals_cover_the_truth_with_unequal_spreads_and_counts():
     draw = np.random.default_rng(3)
     first, second = draw.normal(5, 1, size=(4000, 6)), draw.normal(3, 3, size=(4000, 4))
     intervals = [unpaired_difference(a, b) for a, b in zip(first, second, strict=True)]
@@ -251,6 +251,6 @@ def test_95_percent_of_welchs_intervals_cover_the_truth_where_spreads_and_counts
     assert 0.935 <= covered <= 0.97
 
 
-def test_the_quantile_is_scipys_for_degrees_that_are_no_whole_number():
+def test_the_quantile_equals_scipys_for_fractional_degrees_of_freedom():
     for degrees in (1.0, 1.37, 2.5, 17.9):
         assert t_quantile(0.95, degrees) == pytest.approx(stats.t.ppf(0.975, degrees))

@@ -1,4 +1,4 @@
-"""Rules of the comparison: what is alike on two devices, which is the baseline; and `make compare`."""
+"""Tests of the comparison of devices: its configurations and baseline, the papers' readings, and `make compare`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ EAGER = Trial(batch=256, precision="bf16", optimizer="sgd_fused", memory_format=
 GRAPH, COMPILE = (Trial(batch=256, **recipe) for recipe in (CAPTURED, COMPILED))
 EAGER_ONLY, GRAPH_ONLY = replace(EAGER, model="vgg19"), replace(GRAPH, image_px=224)
 RATE = {EAGER: 10_000.0, GRAPH: 50_000.0, COMPILE: 90_000.0, EAGER_ONLY: 5_000.0, GRAPH_ONLY: 4_000.0}
-GAIN = {EAGER: 1.5, GRAPH: 1.04, COMPILE: 1.1, EAGER_ONLY: 1.6, GRAPH_ONLY: 1.2}  # of the H200
+GAIN = {EAGER: 1.5, GRAPH: 1.04, COMPILE: 1.1, EAGER_ONLY: 1.6, GRAPH_ONLY: 1.2}  # of the H200 over the H100
 
 
 def part(hw: str, *trials: Trial, study: str = STUDY) -> Any:
-    """What a device file has of these trials in a study."""
+    """Return the records of these trials in a study on a device."""
 
     def rate(trial: Trial) -> float:
         about = replace(trial, data_checksum="")
@@ -70,16 +70,16 @@ def ratios(frame: pd.DataFrame, base: str) -> pd.DataFrame:
 BOTH = steps(part("h200", *RATE), part("h100", *RATE))
 
 
-# ---- which trainings, in which order --------------------------------------------------------------------------------
+# ---- the choice and order of trainings ------------------------------------------------------------------------------
 
 
-def test_profiles_are_in_the_order_of_their_generations_cpus_first() -> None:
+def test_profiles_are_sorted_by_generation_with_cpus_first() -> None:
     profiles = comparison.in_generations(map(load_profile, ["h200_x2", "k40m", "h200", "cpu", "v100_sxm2", "h100"]))
     assert [profile.name for profile in profiles] == ["cpu", "k40m", "v100_sxm2", "h100", "h200", "h200_x2"]
     assert list(BOTH["title"].unique()) == ["H100 SXM", "H200 SXM"]
 
 
-def test_only_timed_trainings_of_one_job_on_one_device_are_compared() -> None:
+def test_only_timed_trainings_of_a_single_job_on_a_single_device_are_compared() -> None:
     others = [
         replace(EAGER, workload="infer", optimizer="sgd", loader="indexed"),
         replace(EAGER, epochs=2),
@@ -90,7 +90,7 @@ def test_only_timed_trainings_of_one_job_on_one_device_are_compared() -> None:
     assert set(frame["study"]) == {STUDY, "09_profile"} and len(frame) == 2 * len(PASSES)
 
 
-def test_a_mode_is_without_its_optimiser_and_what_the_host_launches_is_an_eager_loop() -> None:
+def test_modes_omit_the_optimiser_and_host_launched_steps_are_an_eager_loop() -> None:
     frame = steps(part("h200", Trial(), *RATE), part("cpu", Trial(device="cpu")))
     modes = frame.groupby("mode")["is_device"].agg(list)
     assert set(modes.index) == {"eager loop", "CUDA graph", "compiled + CUDA graph"}
@@ -111,17 +111,17 @@ def test_a_mode_is_without_its_optimiser_and_what_the_host_launches_is_an_eager_
     ],
     ids=["the older", "the first with a CUDA graph in common", "with a loop in common", "nothing", "one", "none"],
 )
-def test_the_baseline_is_the_first_that_shares_a_configuration_with_another(parts: list[Any], base: str) -> None:
+def test_the_baseline_is_the_first_device_that_shares_a_configuration(parts: list[Any], base: str) -> None:
     assert comparison.baseline_of(steps(*parts)) == base
 
 
-def test_a_baseline_that_is_asked_for_is_taken_if_there_is_such_a_device_file() -> None:
+def test_a_requested_baseline_must_be_among_the_devices() -> None:
     assert comparison.baseline_of(BOTH, "h200") == "h200"
     with pytest.raises(UserError, match="h20x"):
         comparison.baseline_of(BOTH, "h20x")
 
 
-# ---- what is alike --------------------------------------------------------------------------------------------------
+# ---- comparable configurations --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -129,37 +129,37 @@ def test_a_baseline_that_is_asked_for_is_taken_if_there_is_such_a_device_file() 
     [{"precision": "fp16"}, {"batch": 64}, {"memory_format": "contiguous"}, {"image_px": 224}, {"data": "imagenet32"}],
     ids=lambda field: next(iter(field)),
 )
-def test_nothing_is_compared_that_differs_in_more_than_the_device(other: dict[str, Any]) -> None:
+def test_trials_that_differ_in_more_than_the_device_are_not_compared(other: dict[str, Any]) -> None:
     frame = steps(part("h100", EAGER), part("h200", replace(EAGER, **other)))
     assert ratios(frame, "h100").empty
 
 
-def test_the_content_of_the_images_may_differ_and_runs_of_two_machines_are_no_pairs() -> None:
+def test_the_images_may_differ_and_ratios_between_machines_are_unpaired() -> None:
     frame = steps(part("h100", EAGER), part("h200", replace(EAGER, data_checksum="f" * 16)))
     (row,) = ratios(frame, "h100").to_dict("records")
     assert row["title"] == "H200 SXM" and row["value"] == pytest.approx(1.5)
-    assert row["low"] < 1.45 and row["high"] > 1.55, "within passes the ratio would be exact"
+    assert row["low"] < 1.45 and row["high"] > 1.55, "a ratio paired by pass would be exact"
 
 
-def test_comparable_are_the_cuda_graphs_of_the_baseline_that_another_device_has_too() -> None:
+def test_comparable_modes_are_the_baselines_cuda_graphs_that_another_device_shares() -> None:
     frame = steps(part("h100", EAGER, GRAPH, GRAPH_ONLY), part("h200", EAGER, GRAPH, COMPILE))
     alike = comparison.comparable(frame, "h100")
     assert set(alike["mode"]) == {"CUDA graph"} and set(alike["image_px"]) == {32}
     assert set(alike["profile"]) == {"h100", "h200"}
     alone = comparison.comparable(steps(part("h200", EAGER, GRAPH, COMPILE)), "h200")
-    assert set(alone["mode"]) == {"CUDA graph", "compiled + CUDA graph"}, "all of its own without another device"
+    assert set(alone["mode"]) == {"CUDA graph", "compiled + CUDA graph"}, "without another device all are kept"
     assert len(comparison.comparable(steps(part("cpu", Trial(device="cpu"))), "cpu")) == len(PASSES)
 
 
-def test_the_fastest_configuration_of_each_network_and_image_size_is_taken_on_all_devices() -> None:
+def test_the_fastest_configuration_per_network_and_image_size_is_shown_on_all_devices() -> None:
     best = comparison.fastest(comparison.comparable(BOTH, "h100"))
     shown = best.groupby(["title", "image_px"])["mode"].unique().map(list).to_dict()
     both = {32: ["compiled + CUDA graph"], 224: ["CUDA graph"]}
     assert shown == {(title, px): mode for title in ("H100 SXM", "H200 SXM") for px, mode in both.items()}
 
 
-def test_both_ways_are_settings_with_and_without_a_cuda_graph_at_their_largest_batch() -> None:
-    smaller = [replace(one, batch=64) for one in (EAGER, GRAPH)]
+def test_both_ways_keeps_settings_with_and_without_a_cuda_graph_at_the_largest_batch() -> None:
+    smaller = [replace(trial, batch=64) for trial in (EAGER, GRAPH)]
     frame = steps(part("h100", *RATE, *smaller), part("h200", *RATE, *smaller))
     again = [part(hw, *RATE, study="02_batch_size") for hw in ("h100", "h200")]
     for rows in (frame, pd.concat([frame, steps(*again)])):
@@ -170,7 +170,7 @@ def test_both_ways_are_settings_with_and_without_a_cuda_graph_at_their_largest_b
         assert values == {mode: pytest.approx(value) for mode, value in expected.items()}
 
 
-def test_nominal_peaks_are_references_where_both_are_published() -> None:
+def test_nominal_peaks_are_references_if_both_devices_have_them() -> None:
     rows = pd.DataFrame({"profile": ["h200", "h200"], "title": "H200 SXM", "precision": ["fp32", "bf16"]})
     table = comparison.nominal(rows, "h100")
     assert set(table.loc[table["label"] == "nominal FLOP/s", "value"]) == {1.0}
@@ -179,7 +179,7 @@ def test_nominal_peaks_are_references_where_both_are_published() -> None:
     assert older.loc[older["label"] == "nominal FLOP/s", "precision"].tolist() == ["fp32"], "a K40m has no BF16"
 
 
-def test_a_trial_that_failed_on_one_device_has_no_ratio_and_nothing_fails_without_records() -> None:
+def test_failed_trials_have_no_ratio_and_no_records_give_empty_tables() -> None:
     lost = of_records(STUDY, [failed(STUDY, GRAPH, number) for number in PASSES], "h200")
     assert ratios(steps(part("h100", GRAPH), lost), "h100").empty
     nothing = steps()
@@ -187,13 +187,13 @@ def test_a_trial_that_failed_on_one_device_has_no_ratio_and_nothing_fails_withou
     assert comparison.fastest(comparison.comparable(nothing, "")).empty
 
 
-# ---- beside the papers ----------------------------------------------------------------------------------------------
+# ---- readings of the papers -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("metric", "k40m"), [("utilisation", (0.7524019258, 0.58, 0.90)), ("power_w", (120.586543, 99.0, 145.0))]
 )
-def test_own_readings_once_a_second_stand_below_those_that_were_printed(metric: str, k40m: tuple[float, ...]) -> None:
+def test_polled_readings_are_listed_below_the_printed_ones(metric: str, k40m: tuple[float, ...]) -> None:
     frame = Results([part("h200", Trial(batch=64), Trial(batch=256), GRAPH)]).frame()
     polled = frame[["record", "batch", "mode"]].assign(window="polled", mean=100.0, lowest=90.0, highest=110.0)
     polled.loc[polled["batch"] == 64, "mean"] = 5.0
@@ -209,7 +209,7 @@ def test_own_readings_once_a_second_stand_below_those_that_were_printed(metric: 
     assert list(table["source"]) == [*["Wisconsin paper"] * 4, "H200 SXM"]
 
 
-def test_every_machine_is_listed_once_with_the_studies_it_ran() -> None:
+def test_every_machine_is_listed_once_with_its_studies() -> None:
     parts = [part("h200", EAGER), part("h200", GRAPH, study="02_batch_size"), part("h100", EAGER)]
     table = machines.listed(Results(parts))
     assert table[["device file", "studies"]].to_numpy().tolist() == [["h200", "07, 02"], ["h100", "07"]]
@@ -220,7 +220,7 @@ def test_every_machine_is_listed_once_with_the_studies_it_ran() -> None:
 
 
 def stub(reason: str | None = None, write: bool = True) -> Callable[..., Execution]:
-    """An execution of the notebook that takes no kernel: it shows which parameters it was given."""
+    """Return a stand-in for executing the notebook, without a kernel, which shows the parameters it gets."""
 
     def execute(notebook: Path, output: Path, parameters: dict[str, Any], **_: Any) -> Execution:
         assert notebook.stem == COMPARISON
@@ -238,7 +238,7 @@ def stub(reason: str | None = None, write: bool = True) -> Callable[..., Executi
 
 @pytest.fixture
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two profiles with records, one of them with an index, and a notebook that takes no time."""
+    """Return a folder with records of two profiles, one with an index. Executing the notebook is a stand-in."""
     put(tmp_path, "h100", passes_of(TRIALS, host=C))
     put(tmp_path, "h200", passes_of(TRIALS))
     (tmp_path / "h200" / "index.html").write_text("<title>H200</title>")
@@ -252,7 +252,7 @@ def page_in(reports: Path) -> str:
     return (reports / "comparison" / "index.html").read_text(encoding="utf-8")
 
 
-def test_two_profiles_give_a_page_its_claims_and_the_numbers_of_both(reports: Path) -> None:
+def test_comparing_two_profiles_writes_a_page_claims_and_the_numbers_of_both(reports: Path) -> None:
     assert compare.make_compare() == 0
     made = {path.name for path in (reports / "comparison").iterdir()}
     pages = {"index.html", "claims.html", f"{COMPARISON}.ipynb"}
@@ -263,7 +263,7 @@ def test_two_profiles_give_a_page_its_claims_and_the_numbers_of_both(reports: Pa
     assert "H100 SXM, H200 SXM" in text and "make compare" in text and "baseline ''" in text
 
 
-def test_the_page_leads_to_the_reports_there_are_and_to_no_others(reports: Path) -> None:
+def test_the_page_links_only_reports_that_exist(reports: Path) -> None:
     compare.make_compare()
     links = [str(link["href"]) for link in BeautifulSoup(page_in(reports), "html.parser").select("nav a")]
     assert [link for link in links if link[0] != "#"] == [
@@ -277,13 +277,13 @@ def test_a_baseline_reaches_the_notebook_and_the_command_on_the_page(reports: Pa
     assert "baseline 'h100'" in text and "make compare BASELINE=h100" in text
 
 
-def test_a_baseline_without_records_is_refused_with_those_that_have_some(reports: Path) -> None:
+def test_a_baseline_without_records_is_refused_with_the_valid_ones(reports: Path) -> None:
     with pytest.raises(UserError, match=r"unknown BASELINE 'k40m'; valid: h\d00, h\d00\.$"):
         compare.make_compare("k40m")
     assert not (reports / "comparison").exists()
 
 
-def test_without_records_there_is_nothing_to_compare_and_nothing_is_written(
+def test_a_comparison_without_records_is_refused_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "h200").mkdir()
@@ -293,7 +293,7 @@ def test_without_records_there_is_nothing_to_compare_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["h200"]
 
 
-def test_a_comparison_that_fails_ends_with_1_and_its_page_says_why(
+def test_a_failed_comparison_returns_1_and_its_page_gives_the_reason(
     reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compare, "execute", stub("ValueError: it broke\nlong story"))
@@ -303,20 +303,18 @@ def test_a_comparison_that_fails_ends_with_1_and_its_page_says_why(
     assert "This study failed. ValueError: it broke." in page_in(reports)
 
 
-def test_a_comparison_that_could_not_run_does_not_pass_off_the_former_one_as_new(
+def test_a_comparison_that_could_not_run_removes_the_former_page(
     reports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compare.make_compare("h100")
     monkeypatch.setattr(compare, "execute", stub("the notebook could not be run", write=False))
     assert compare.make_compare() == 1
     page = reports / "comparison" / "index.html"
-    assert not page.exists() or "baseline 'h100'" not in page.read_text(), "an old picture under a new command"
+    assert not page.exists() or "baseline 'h100'" not in page.read_text(), "an old page under a new command"
 
 
-def test_a_picture_and_the_numbers_beside_it_are_of_the_same_host(
-    reports: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The notebook asks for the records of all profiles; the files beside it must not prefer another host's."""
+def test_the_page_and_its_files_of_numbers_are_of_the_same_host(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notebook loads the records of all profiles. The files of numbers must select the same hosts."""
     for host, day in ((B, "2027-01-01"), (HERE.id, "2026-01-01")):
         started = f"{day}T00:00:00+00:00"
         put(reports, "h200", [taken(t, n, TRIALS, host=host, started_at=started) for t in TRIALS for n in PASSES])

@@ -1,4 +1,4 @@
-"""CPU against GPU: the same code on both, the fastest of each, linear scaling over threads, prices, and the claims."""
+"""Tests of study 06_cpu_vs_gpu: baseline and fastest mode of each processor, scaling over threads, prices, claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STUDY = "06_cpu_vs_gpu"
 LARGE: dict[str, Any] = {"model": "googlenet", "image_px": 224, "batch": 32}
 SMALL: dict[str, Any] = {"model": "resnet50", "batch": 64}
 INFER: dict[str, Any] = {"workload": "infer", "model": "resnet50", "batch": 256}
-RATES = {  # images/s: the GPU trains 20 times as fast, the CPU gains 2 times by BF16 and nothing by a fused optimiser
+RATES = {  # images/s: the GPU trains 20 times as fast; BF16 doubles the CPU's speed, and a fused optimiser does not
     Trial(**LARGE): 100.0,
     Trial(**LARGE, **CAPTURED): 300.0,
     Trial(device="cpu", **LARGE): 5.0,
@@ -54,7 +54,7 @@ def rows(of: StudyRecords) -> pd.DataFrame:
 
 
 def priced(cost: Cost | None, boards: int = 1) -> pd.DataFrame:
-    """The baseline of GoogLeNet at these prices, by device."""
+    """Return the cost per million images of GoogLeNet's baseline at these prices, by device."""
     results = of_records(STUDY, records())
     device = results.profile.device.model_copy(update={"count": boards})
     profile = results.profile.model_copy(update={"cost": cost, "device": device})
@@ -62,23 +62,23 @@ def priced(cost: Cost | None, boards: int = 1) -> pd.DataFrame:
     return estimate(frame, "cost_per_million_images", by=["device"]).set_index("device")["value"]
 
 
-def test_rows_name_what_both_processors_have_alike_and_how_each_ran() -> None:
-    found = rows(of_records(STUDY, records()))
-    assert list(found["setting"].unique())[-1] == "inference, 32 px, batch 256", "training first"
-    assert found["configuration"].iloc[0] == "baseline, FP32"
-    assert {"CUDA graph, BF16", "OpenVINO, FP32", "baseline, FP32, 4 threads"} <= set(found["configuration"])
+def test_rows_name_the_setting_of_both_processors_and_the_configuration_of_each() -> None:
+    frame = rows(of_records(STUDY, records()))
+    assert list(frame["setting"].unique())[-1] == "inference, 32 px, batch 256", "training first"
+    assert frame["configuration"].iloc[0] == "baseline, FP32"
+    assert {"CUDA graph, BF16", "OpenVINO, FP32", "baseline, FP32, 4 threads"} <= set(frame["configuration"])
 
 
-def test_baseline_is_over_baseline_and_the_fastest_over_the_fastest() -> None:
+def test_ratios_are_between_baselines_and_between_the_fastest_modes() -> None:
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records())))
     by = ["model", "setting", "side", "device"]
     gains = ratio(sides, "images_per_s", over={"device": "cpu"}, by=by).set_index(["model", "side"])["value"].to_dict()
     assert gains["googlenet", "baseline"] == pytest.approx(20)
     assert gains["googlenet", "optimised"] == pytest.approx(30)
-    assert ("resnet50", "optimised") not in gains, "nothing but the baseline was planned on the GPU"
+    assert ("resnet50", "optimised") not in gains, "only the baseline was planned on the GPU"
 
 
-def test_the_fastest_may_have_other_threads_or_be_the_baseline_and_a_failed_one_keeps_its_reason() -> None:
+def test_the_fastest_mode_may_be_the_baseline_or_have_other_threads() -> None:
     sides = cpu_vs_gpu.sides(rows(of_records(STUDY, records()))).query("side == 'optimised' and device == 'cpu'")
     chosen = sides.drop_duplicates(["model", "setting"]).set_index(["model", "workload"])
     assert chosen.loc[("resnet50", "train"), "configuration"] == "baseline, FP32, 4 threads"
@@ -90,7 +90,7 @@ def test_the_fastest_may_have_other_threads_or_be_the_baseline_and_a_failed_one_
     assert set(sides["configuration"]) == {"baseline, FP32"}
 
 
-def test_no_records_have_no_sides() -> None:
+def test_no_records_give_no_sides() -> None:
     assert cpu_vs_gpu.sides(rows(of_records(STUDY, []))).empty
 
 
@@ -101,7 +101,7 @@ def test_linear_scaling_begins_at_the_fewest_threads_of_each_workload() -> None:
     assert (ideal["value"] / ideal["value"].iloc[0]).tolist() == pytest.approx([1, 2, 4])
 
 
-def test_prices_give_the_cost_of_a_million_images_and_a_board_pays_its_share() -> None:
+def test_prices_give_the_cost_of_a_million_images_per_share_of_the_boards() -> None:
     cost, share = priced(PRICES), priced(PRICES, boards=4)
     assert cost["cuda"] == pytest.approx(1e6 / 100 * 3.6 / 3600, rel=0.01)
     assert cost["cpu"] == pytest.approx(2 * cost["cuda"]), "a tenth of the price, a twentieth of the speed"
@@ -111,15 +111,15 @@ def test_prices_give_the_cost_of_a_million_images_and_a_board_pays_its_share() -
     assert listed.values.tolist() == [["CPU", 0.36, "EUR", "another list"], ["GPU", 3.6, "EUR", "a list"]]
 
 
-def test_the_numbers_for_other_programs_have_the_cost_in_its_currency(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exported_numbers_have_the_cost_in_its_currency(monkeypatch: pytest.MonkeyPatch) -> None:
     results = of_records(STUDY, records())
     profile = results.profile.model_copy(update={"cost": PRICES})
     monkeypatch.setattr(exchange, "load_profile", lambda name: profile)
-    found = exchange.numbers(Results([replace(results, profile=profile)]))
-    assert set(found.loc[found["metric"] == "cost_per_million_images", "unit"]) == {"EUR"}
+    numbers = exchange.numbers(Results([replace(results, profile=profile)]))
+    assert set(numbers.loc[numbers["metric"] == "cost_per_million_images", "unit"]) == {"EUR"}
 
 
-def test_a_processor_without_a_price_has_none_and_the_reason_names_the_fields_to_add() -> None:
+def test_without_a_price_the_reason_names_the_fields_to_add() -> None:
     assert list(priced(PRICES.model_copy(update={"cpu_per_hour": None})).index) == ["cuda"]
     assert cpu_vs_gpu.prices(load_profile("h200"), ("cpu", "cuda")).empty, "no price without a source"
     reasons = Results([of_records(STUDY, records())]).reasons()
@@ -130,7 +130,7 @@ def test_a_processor_without_a_price_has_none_and_the_reason_names_the_fields_to
         Cost.model_validate({"per_hour": {"value": 1.0}, "currency": "EUR"})
 
 
-def test_the_printed_ratio_is_of_one_gpu() -> None:
+def test_the_printed_ratio_is_of_a_single_gpu() -> None:
     printed = published.speed_ups(STUDY, "device")
     assert printed[["model", "image_px", "device", "value"]].values.tolist() == [["googlenet", 224, "cuda", 5.3]]
 
@@ -138,24 +138,24 @@ def test_the_printed_ratio_is_of_one_gpu() -> None:
 def judged(results: StudyRecords) -> dict[str, Finding]:
     profile = results.profile.name
     seen = Evidence(profile=profile, profiles=(profile,), available=frozenset({STUDY}), load=lambda *_: results)
-    return {found.claim.id: found for found in judge_all(load_papers(), seen, STUDY)}
+    return {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}
 
 
 def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
-    found = judged(of_records(STUDY, records()))
-    assert {name: one.verdict for name, one in found.items()} == {
+    findings = judged(of_records(STUDY, records()))
+    assert {name: finding.verdict for name, finding in findings.items()} == {
         "dell_p100-cpu": "replicated",
         "dell_p100-day": "not replicated",  # 12 days on the GPU of these records
         "wisconsin-cpu": "replicated",
     }
-    cases = [case for test in found["wisconsin-cpu"].tests for case in test.cases]
-    assert len(cases) == 2, "training and inference; a sweep of threads has no GPU beside it"
-    (case,) = found["dell_p100-cpu"].tests[0].cases
+    cases = [case for test in findings["wisconsin-cpu"].tests for case in test.cases]
+    assert len(cases) == 2, "training and inference; sweeps of threads have no GPU counterpart"
+    (case,) = findings["dell_p100-cpu"].tests[0].cases
     assert case.effect is not None and case.effect.point == pytest.approx(20)
     assert "5.30x" in case.published
 
 
 def test_without_a_gpu_the_claims_are_not_testable() -> None:
     on_cpu = {trial: rate for trial, rate in RATES.items() if trial.device == "cpu"}
-    found = judged(of_records(STUDY, records(on_cpu), hw="cpu"))
-    assert {one.verdict for one in found.values()} == {"not testable here"}
+    findings = judged(of_records(STUDY, records(on_cpu), hw="cpu"))
+    assert {finding.verdict for finding in findings.values()} == {"not testable here"}

@@ -1,4 +1,4 @@
-"""Frameworks: trials that pair up, the fastest mode of each, cold and warm starts, the paper's table, the claims."""
+"""Tests of study 11_frameworks: its trials, the fastest modes, cold and warm starts, the paper's table and claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.made_records import NOISE, PASSES, blocks, failed, of_records
 
 STUDY = "11_frameworks"
 ONE_S = {"resnet50": 8000.0, "vgg16": 5000.0, "googlenet": 1500.0, "inception_v3": 600.0, "inception_bn": 1200.0}
-SPEED = {  # over eager PyTorch
+SPEED = {  # relative to eager PyTorch
     ("torch", "eager"): 1.0,
     ("torch", "compile"): 2.0,
     ("torch", "compile+graph"): 8.0,
@@ -40,7 +40,7 @@ HEAD = "ResNet-50, 32 px, batch 256"
 
 
 class Lab:
-    """As much of an open study as the trials need."""
+    """The part of an open study that the trials need."""
 
     def __init__(self, hw: str, scale: str = "quick") -> None:
         self.profile = load_profile(hw)
@@ -71,8 +71,8 @@ def record(trial: Trial, number: int, jax: bool = True) -> Record:
     precision = 2 if trial.precision == "bf16" else 1
     rate = ONE_S[trial.model] * SPEED[trial.framework, trial.engine] * precision
     made = blocks(STUDY, trial, number, rate * NOISE[number - 1] * trial.devices * EFFICIENCY[trial.devices])
-    found = {"compiled": int(number == 1), "from the cache": int(number > 1)}
-    caching = {"compiled_regions": found} if "compile" in trial.engine else {}
+    regions = {"compiled": int(number == 1), "from the cache": int(number > 1)}
+    caching = {"compiled_regions": regions} if "compile" in trial.engine else {}
     return made.model_copy(update={"facts": made.facts | caching})
 
 
@@ -84,16 +84,16 @@ def compared(jax: bool = True) -> pd.DataFrame:
     return frameworks.side_by_side(Results([made(jax=jax)]).frame())
 
 
-# ---- which trials ---------------------------------------------------------------------------------------------------
+# ---- the trials -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hw", ["cpu", "h200", "h200_x4", "p100_16gb"])
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_profile_has_trials_that_differ_and_a_native_one_beside_each(hw: str, scale: str) -> None:
+def test_every_profile_has_distinct_trials_each_with_a_native_counterpart(hw: str, scale: str) -> None:
     trials = planned(hw, scale)
     assert len({trial.key for trial in trials}) == len(trials) > 0
     assert {trial.device for trial in trials} == {load_profile(hw).device.kind}
-    absent = {"keras-torch"} if (hw, scale) == ("cpu", "smoke") else set()  # half a minute is not enough for all
+    absent = {"keras-torch"} if (hw, scale) == ("cpu", "smoke") else set()  # half a minute is too short for all
     assert {trial.framework for trial in trials} == set(FRAMEWORKS) - absent
 
     def cell(trial: Trial) -> tuple[Any, ...]:
@@ -105,12 +105,12 @@ def test_every_profile_has_trials_that_differ_and_a_native_one_beside_each(hw: s
     assert all(cell(trial) in native or trial.engine == "xla" for trial in usual)
 
 
-def test_nothing_compiles_at_the_smallest_scale() -> None:
+def test_no_trial_compiles_at_scale_smoke() -> None:
     for hw in ("cpu", "h200"):
         assert {trial.engine for trial in planned(hw, "smoke")} <= {"eager", "graph"}
 
 
-def test_table_2_is_run_with_the_papers_batch_on_as_many_devices_as_there_are() -> None:
+def test_table_2_is_repeated_with_the_papers_batch_on_the_available_devices() -> None:
     on_four = [t for t in planned("h200_x4", "full") if (t.model, t.image_px, t.batch) == ("googlenet", 224, 128)]
     assert {trial.devices for trial in on_four} == {1, 2, 4}
     assert {trial.framework for trial in on_four} == set(FRAMEWORKS) and {t.precision for t in on_four} == {"fp32"}
@@ -120,16 +120,16 @@ def test_table_2_is_run_with_the_papers_batch_on_as_many_devices_as_there_are() 
     assert {(t.model, t.batch, t.devices, t.device) for t in on_cpu} == {("googlenet", 128, 1, "cpu")}
 
 
-# ---- what is compared -----------------------------------------------------------------------------------------------
+# ---- comparisons ----------------------------------------------------------------------------------------------------
 
 
-def test_only_settings_of_several_frameworks_on_one_device_are_compared() -> None:
+def test_only_settings_of_several_frameworks_on_a_single_device_are_compared() -> None:
     timed = compared()
     assert set(timed["setting"]) == {HEAD, "GoogLeNet, 224 px, batch 64", "ResNet-50, 224 px, batch 64"}
     assert set(timed["devices"]) == {1} and "compiled + CUDA graph, BF16" in set(timed["way"])
 
 
-def test_each_framework_is_judged_by_its_fastest_mode() -> None:
+def test_each_framework_is_represented_by_its_fastest_mode() -> None:
     best = frameworks.fastest(compared())
     ways = best[best["setting"] == HEAD].drop_duplicates("framework").set_index("framework")["way"]
     assert ways.to_dict() == {
@@ -140,10 +140,10 @@ def test_each_framework_is_judged_by_its_fastest_mode() -> None:
     }
     over = ratio(best, "images_per_s", over={"framework": "keras-jax"}, by=["setting", "framework"])
     lead = over[(over["setting"] == HEAD) & (over["framework"] == "torch")]
-    assert lead["value"].item() == pytest.approx(8 / 2.4), "the optimised PyTorch, not the compiled one, is compared"
+    assert lead["value"].item() == pytest.approx(8 / 2.4), "PyTorch's fastest mode is the compiled CUDA graph"
 
 
-def test_a_framework_that_cannot_run_is_one_row_with_its_reason() -> None:
+def test_a_framework_that_cannot_run_has_a_single_row_with_its_reason() -> None:
     timed = compared(jax=False)
     best = frameworks.fastest(timed).query("framework == 'keras-jax' and setting == @HEAD")
     assert best["way"].isna().all() and best["key_hash"].nunique() == 1
@@ -154,13 +154,13 @@ def test_a_framework_that_cannot_run_is_one_row_with_its_reason() -> None:
     assert frameworks.ALL_MODES not in set(others["mode"]), "these have results"
 
 
-def test_one_mode_that_fails_keeps_its_name() -> None:
+def test_a_single_failing_mode_keeps_its_name() -> None:
     eager = frameworks.absent_once(compared()).query("framework == 'keras-jax' and engine == 'eager'")
     assert set(eager["mode"]) == {"eager"}
     assert set(eager["reason"]) == {"JAX's operators one by one are not meant for training"}
 
 
-def test_a_start_is_warm_where_the_compiler_found_its_step_on_the_disk() -> None:
+def test_a_start_is_warm_if_the_compiled_step_comes_from_the_disk() -> None:
     results = Results([made()])
     started = frameworks.starts(frameworks.side_by_side(results.frame()), results.facts("compiled_regions"))
     compiled = started[started["mode"] == "compiled"]
@@ -169,7 +169,7 @@ def test_a_start_is_warm_where_the_compiler_found_its_step_on_the_disk() -> None
     assert set(started[started["engine"] == "eager"]["start"]) == {"no cache"}
 
 
-def test_no_records_are_no_rows() -> None:
+def test_no_records_give_no_rows() -> None:
     results = Results([of_records(STUDY, [])])
     timed = frameworks.side_by_side(results.frame())
     assert frameworks.fastest(timed).empty and frameworks.absent_once(timed).empty
@@ -179,7 +179,7 @@ def test_no_records_are_no_rows() -> None:
 # ---- the papers -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_table_2_takes_its_samples_at_the_measured_images_per_second() -> None:
+def test_the_time_of_a_run_of_table_2_follows_from_the_measured_throughput() -> None:
     rows = frameworks.table_2(Lab("h200_x4"), Results([made()]).frame())
     caffe = rows[rows["training"] == "NV-Caffe GoogLeNet"]
     for devices, seconds in ((1, 512_000 / 1500), (4, 512_000 / (1500 * 4 * 0.8))):
@@ -189,7 +189,7 @@ def test_a_run_of_table_2_takes_its_samples_at_the_measured_images_per_second() 
     assert set(caffe[caffe["devices"] == 4]["printed"]) == {"3.8x"}
 
 
-def test_a_training_of_table_2_that_is_not_repeated_has_its_reason() -> None:
+def test_a_training_of_table_2_that_is_not_repeated_has_a_reason() -> None:
     rows = frameworks.table_2(Lab("h200"), Results([of_records(STUDY, [])]).frame())
     reasons = {(row["training"], row["devices"]): row["reason"] for row in rows.to_dict("records")}
     assert reasons["MXNet GoogLeNet", 1] == "GoogLeNet is built for 32 or 224 px, not for 256"
@@ -200,7 +200,7 @@ def test_a_training_of_table_2_that_is_not_repeated_has_its_reason() -> None:
     assert len(rows) == len(grids.runs())
 
 
-def test_the_speed_ups_of_the_runs_are_those_of_the_claims() -> None:
+def test_the_speed_ups_of_the_runs_equal_those_of_the_claims() -> None:
     (paper,) = [paper for paper in load_papers() if paper.id == grids.PAPER]
     printed = {
         (str(level.select["model"]), test.over["devices"]): level.value
@@ -214,18 +214,18 @@ def test_the_speed_ups_of_the_runs_are_those_of_the_claims() -> None:
 
 
 def verdicts(results: StudyRecords, *others: StudyRecords) -> dict[str, Finding]:
-    known = {records.study.id: records for records in (*others, results)}
+    by_study = {records.study.id: records for records in (*others, results)}
     nothing = of_records("03_multi_gpu", [], results.profile.name)
     seen = Evidence(
         results.profile.name,
         (results.profile.name,),
         frozenset({STUDY, "03_multi_gpu"}),
-        lambda _, study: known.get(study, nothing),
+        lambda _, study: by_study.get(study, nothing),
     )
     return {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}
 
 
-def test_claims_on_scaling_take_the_records_of_either_study_and_compare_within_each() -> None:
+def test_claims_on_scaling_use_records_of_either_study_and_compare_within_each() -> None:
     judged = verdicts(made())
     assert set(judged) == {"dell_p100-speedup4", "dell_v100-scaling"}
     four = judged["dell_p100-speedup4"]

@@ -1,4 +1,4 @@
-"""The rules of the WGAN study: its baseline, one row per configuration, and the images of its generator."""
+"""Tests of the WGAN study: its baseline, a single row per configuration, and the images of its generator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def frame(*changes: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([{**LOOP, **change} for change in changes], columns=list(LOOP))
 
 
-def test_the_baseline_is_the_papers_loop_and_nothing_else() -> None:
+def test_only_the_papers_loop_is_the_baseline() -> None:
     others = [
         {"mode": "CUDA graph", "engine": "graph"},
         {"precision": "bf16"},
@@ -42,7 +42,7 @@ def test_the_baseline_is_the_papers_loop_and_nothing_else() -> None:
     assert gan.trainings(frame()).empty
 
 
-def test_a_configuration_is_swept_once_however_often_it_was_traced() -> None:
+def test_a_configuration_traced_several_times_appears_once_in_the_sweep() -> None:
     later, longer = {"steps_before": 300}, {"steps_before": 300, "traced_iterations": 200}
     drawing = {"samples": 32, "traced_iterations": 0, "steps_before": 1500}
     rows = gan.swept(frame(later, {}, longer, drawing, {"precision": "bf16"}))

@@ -1,4 +1,4 @@
-"""What a training step consists of and what bounds it, by tables made by hand."""
+"""Tests of study 09_profile on made-up tables: the parts of a training step, and what limits the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAN = float("nan")
 
 
 def run(**fields: Any) -> dict[str, Any]:
-    """A row of results: of a training on a GPU with counters, unless `fields` say otherwise."""
+    """Return a row of results. By default it is of a training on a GPU with counters."""
     trial = {"workload": "train", "mode": "baseline", "model": "resnet50", "image_px": 32, "batch": 64}
     trial |= {"device": "cuda", "devices": 1, "precision": "fp32", "learning_rate": Trial().learning_rate, **ASKED}
     measured = {"steps_before": 0, "host": "a", "pass_number": 1, "record": "r", "step_s": 0.01, "arithmetic_s": NAN}
@@ -33,7 +33,7 @@ def run(**fields: Any) -> dict[str, Any]:
 
 
 def passes(*waiting: float, **fields: Any) -> pd.DataFrame:
-    """A row per pass, with these shares of waiting."""
+    """Return a row per pass, with these shares of waiting."""
     return pd.DataFrame([run(pass_number=n, waiting_share=w, **fields) for n, w in enumerate(waiting, 1)])
 
 
@@ -46,11 +46,11 @@ WITHOUT_COUNTERS = dict.fromkeys(("dram_activity", *profile.PIPES), NAN)
         (profile.LAUNCH, passes(0.5, 0.51, 0.52)),
         (profile.OVERHEAD, passes(0.5, 0.51, 0.52, device="cpu")),
         (profile.INCONCLUSIVE, passes(0.1, 0.25, 0.3)),
-        (profile.LAUNCH, passes(0.3)),  # a single pass has no interval that could hold the threshold
+        (profile.LAUNCH, passes(0.3)),  # a single pass has no interval that could contain the threshold
         (profile.MEMORY, passes(0.05, 0.05, dram_activity=0.7, fp32_activity=0.6)),
         (profile.COMPUTE, passes(0.05, 0.05, dram_activity=0.3, tensor_activity=0.6)),
         (profile.NO_UNIT, passes(0.05, 0.05, dram_activity=0.5, fp32_activity=0.5)),
-        (profile.LAUNCH, passes(0.5, 0.51, dram_activity=0.7)),  # waiting comes first
+        (profile.LAUNCH, passes(0.5, 0.51, dram_activity=0.7)),  # waiting takes precedence
         (profile.COMPUTE, passes(0.05, 0.05, arithmetic_s=0.004, traffic_s=0.002, **WITHOUT_COUNTERS)),
         (profile.MEMORY, passes(0.05, 0.05, arithmetic_s=0.002, traffic_s=0.004, **WITHOUT_COUNTERS)),
         (profile.UNKNOWN, passes(0.05, 0.05, arithmetic_s=0.002, traffic_s=0.002, **WITHOUT_COUNTERS)),
@@ -58,17 +58,17 @@ WITHOUT_COUNTERS = dict.fromkeys(("dram_activity", *profile.PIPES), NAN)
         (profile.UNKNOWN, passes(NAN, NAN)),
     ],
 )
-def test_each_word_of_the_rule_is_reached_by_what_it_says(word: str, frame: pd.DataFrame) -> None:
+def test_each_verdict_of_the_rule_follows_from_its_conditions(word: str, frame: pd.DataFrame) -> None:
     assert profile.bounds(frame, ["model"])["bound_by"].tolist() == [word]
 
 
-def test_a_unit_is_set_against_the_time_in_which_kernels_run() -> None:
-    found = profile.bounds(passes(0.1, 0.1, compute_utilisation=0.5, fp32_activity=0.4), ["model"])
-    assert found["busiest"].tolist() == [pytest.approx(0.8)]
-    assert found["bound_by"].tolist() == [profile.COMPUTE]
+def test_the_activity_of_a_unit_is_relative_to_the_time_of_kernels() -> None:
+    limits = profile.bounds(passes(0.1, 0.1, compute_utilisation=0.5, fp32_activity=0.4), ["model"])
+    assert limits["busiest"].tolist() == [pytest.approx(0.8)]
+    assert limits["bound_by"].tolist() == [profile.COMPUTE]
 
 
-def test_a_step_without_a_trace_is_bound_by_nothing_that_is_known() -> None:
+def test_a_step_without_a_trace_has_no_known_limit() -> None:
     untraced = profile.bounds(passes(NAN, compute_utilisation=NAN), ["model"])
     assert untraced["bound_by"].isna().all()
     assert profile.bounds(passes(0.5).iloc[:0], ["model"]).empty
@@ -78,18 +78,18 @@ def test_parts_add_up_to_the_timed_step_and_waiting_is_named_by_the_device() -> 
     kernels = pd.DataFrame(
         {"record": "r", "kernel_class": ["convolution", "batch_norm", "collective"], "seconds": [0.6, 0.2, 0.2]}
     )
-    found = profile.parts(pd.DataFrame([run(waiting_share=0.08)]), kernels).set_index("part")["step_s"]
-    assert found.sum() == pytest.approx(0.01)
-    assert found["convolution"] == pytest.approx(0.6 * 0.9 * 0.01)
-    assert found[profile.OTHER] == pytest.approx((0.2 * 0.9 + 0.02) * 0.01), "and what is neither busy nor waiting"
-    assert found[profile.WAITING["cuda"]] == pytest.approx(0.0008)
+    parts = profile.parts(pd.DataFrame([run(waiting_share=0.08)]), kernels).set_index("part")["step_s"]
+    assert parts.sum() == pytest.approx(0.01)
+    assert parts["convolution"] == pytest.approx(0.6 * 0.9 * 0.01)
+    assert parts[profile.OTHER] == pytest.approx((0.2 * 0.9 + 0.02) * 0.01), "plus time neither busy nor waiting"
+    assert parts[profile.WAITING["cuda"]] == pytest.approx(0.0008)
     on_cpu = profile.parts(pd.DataFrame([run(device="cpu", waiting_share=0.1)]), kernels)
     assert profile.WAITING["cpu"] in on_cpu["part"].tolist()
     lacking = profile.parts(pd.DataFrame([run(record="another")]), kernels).set_index("part")["step_s"]
-    assert lacking.dropna().index.tolist() == [profile.WAITING["cuda"]], "no kernels of this record are known"
+    assert lacking.dropna().index.tolist() == [profile.WAITING["cuda"]], "this record has no kernels"
 
 
-def test_a_figure_shows_three_configurations_of_a_network_that_was_optimised() -> None:
+def test_the_figure_shows_at_most_three_configurations_of_an_optimised_network() -> None:
     rows = [run(batch=batch, step_s=0.01 * batch) for batch in (4, 8, 64, 256)]
     rows += [run(batch=4, mode=mode, step_s=seconds) for mode, seconds in (("CUDA graph", 0.002), ("compiled", 0.001))]
     rows.append(run(model="vgg16", batch=4))
@@ -101,7 +101,7 @@ def test_a_figure_shows_three_configurations_of_a_network_that_was_optimised() -
     assert alone["model"].tolist() == ["resnet50", "vgg16"], "without optimised modes every network is shown"
 
 
-def test_where_a_figure_has_no_room_larger_batches_are_left_out() -> None:
+def test_larger_batches_are_left_out_if_the_figure_lacks_room() -> None:
     models = ("alexnet", "resnet18", "resnet50", "vgg16")
     rows = [run(model=name, batch=batch) for name in models for batch in (4, 64)]
     rows += [run(model=name, batch=4, mode="CUDA graph", step_s=0.001) for name in models]
@@ -109,11 +109,11 @@ def test_where_a_figure_has_no_room_larger_batches_are_left_out() -> None:
     assert len(shown) == profile.MOST_ROWS and set(shown["batch"]) == {4}
 
 
-def test_trainings_are_those_on_one_device_at_the_usual_rate_with_the_usual_sample() -> None:
+def test_trainings_are_on_a_single_device_with_the_default_rate_and_sample() -> None:
     rows = [run(), run(image_px=224), run(learning_rate=0.1), run(devices=2)]
     rows += [run(steps_before=300), run(traced_iterations=5), run(traced_iterations=0)]
-    found = profile.trainings(pd.DataFrame(rows))
-    assert found["network"].tolist() == ["ResNet-50, 224 px", "ResNet-50, 32 px"]
+    kept = profile.trainings(pd.DataFrame(rows))
+    assert kept["network"].tolist() == ["ResNet-50, 224 px", "ResNet-50, 32 px"]
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +126,17 @@ def results() -> Results:
     return Results([of_records(STUDY, records)])
 
 
-def test_work_is_set_against_the_measured_peaks_in_their_precision_only(results: Results) -> None:
+def test_work_is_compared_only_with_measured_peaks_of_its_precision(results: Results) -> None:
     steps = results.frame().merge(profile.work(results), on="record").query("model == 'vgg16'")
     fp32, bf16 = (steps[steps["precision"] == precision] for precision in ("fp32", "bf16"))
-    slower = 40 / 50  # of the made kernels' rate over the made peak
+    slower = 40 / 50  # rate of the made-up kernels over the made-up peak
     assert (fp32["arithmetic_s"] / kernel_s(Trial(model="vgg16", batch=64, image_px=224))).tolist() == pytest.approx(
         [slower] * len(PASSES), rel=0.05
     )
     assert (fp32["traffic_s"] > 0).all() and bf16[["arithmetic_s", "traffic_s"]].isna().all(axis=None)
 
 
-def test_few_and_many_traced_steps_are_those_of_the_same_configuration(results: Results) -> None:
+def test_samples_of_few_and_many_traced_steps_have_the_same_configuration(results: Results) -> None:
     samples = profile.samples(results.frame(), results.kernels())
     assert set(samples["model"]) == {"resnet18"}
     counts = samples.groupby("sample")["traced_iterations"].unique()
@@ -146,13 +146,13 @@ def test_few_and_many_traced_steps_are_those_of_the_same_configuration(results: 
 
 
 def planned(lab: OpenStudy) -> list[Trial]:
-    found = grids.plain(lab) + grids.tuned(lab) + grids.rated(lab) + grids.shared(lab)
-    return grids.traced(lab, found) + grids.sampled(lab)
+    trials = grids.plain(lab) + grids.tuned(lab) + grids.rated(lab) + grids.shared(lab)
+    return grids.traced(lab, trials) + grids.sampled(lab)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
 @pytest.mark.parametrize("hw", ["h200", "h200_x8"])
-def test_trials_are_each_once_and_traced_and_share_out_their_batches(hw: str, scale: str) -> None:
+def test_trials_are_distinct_and_traced_and_shared_batches_are_divisible(hw: str, scale: str) -> None:
     lab = open_study(STUDY, hw=hw, scale=scale, mode="plan")
     trials, shared = planned(lab), grids.shared(lab)
     assert len({trial.key for trial in trials}) == len(trials) > 0
@@ -161,11 +161,11 @@ def test_trials_are_each_once_and_traced_and_share_out_their_batches(hw: str, sc
     assert all(trial.batch % trial.devices == 0 and trial.processes == 1 for trial in shared)
 
 
-def test_what_claims_select_is_among_the_trials_of_quick_on_several_gpus() -> None:
+def test_the_trials_at_quick_on_several_gpus_include_those_of_the_claims() -> None:
     trials = planned(open_study(STUDY, hw="h200_x8", mode="plan"))
     records = of_records(STUDY, [traced(trial, n) for n in PASSES for trial in trials], hw="h200_x8")
     seen = Evidence("h200_x8", ("h200_x8",), frozenset({STUDY}), lambda *_: records)
     judged = {finding.claim.id: finding for finding in judge_all(load_papers(), seen, STUDY)}
     untested = {name for name, finding in judged.items() if finding.verdict == "not testable here"}
-    assert untested == {"nyu-algorithm"}, "half of it compares devices"
+    assert untested == {"nyu-algorithm"}, "half of this claim compares devices"
     assert len(judged["nyu-learning-rate"].cases) == 1

@@ -1,4 +1,4 @@
-"""The fastest mode stands for a precision; printed losses are recomputed; layers that multiply bytes are counted."""
+"""Tests of study 08_quantization: the fastest mode of each precision, printed losses, and layers in bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.studies.quantization import fastest, layers_in_bytes, printed_loss
 # precision, mode, images/s of each run
 MEASURED = [
     ("fp32", "baseline", (100.0, 100.0)),
-    ("fp32", "compiled", (140.0, 60.0)),  # the same arithmetic mean, a smaller geometric one
+    ("fp32", "compiled", (140.0, 60.0)),  # the same arithmetic mean and a smaller geometric mean
     ("bf16", "CUDA graph", (800.0, 820.0)),
     ("int8", "CUDA graph", (900.0, 910.0)),
 ]
@@ -41,15 +41,15 @@ def test_the_fastest_mode_of_each_precision_has_the_largest_geometric_mean() -> 
 
 
 def test_each_size_has_its_own_fastest_mode() -> None:
-    other = [("fp32", "compiled", (300.0,)), ("fp32", "baseline", (200.0,))]
-    chosen = fastest(pd.concat([rows(MEASURED), rows(other, batch=256)]))
+    larger = [("fp32", "compiled", (300.0,)), ("fp32", "baseline", (200.0,))]
+    chosen = fastest(pd.concat([rows(MEASURED), rows(larger, batch=256)]))
     assert chosen.query("precision == 'fp32'").groupby("batch")["mode"].unique().map(list).to_dict() == {
         64: ["baseline"],
         256: ["compiled"],
     }
 
 
-def test_a_precision_that_only_failed_stays_and_a_failed_mode_beside_a_result_goes() -> None:
+def test_only_a_precision_without_results_keeps_its_failed_modes() -> None:
     nan = float("nan")
     failed = rows([("int8", "CUDA graph", (nan,)), ("fp32", "compiled", (nan,)), ("fp32", "baseline", (50.0,))])
     chosen = fastest(failed)
@@ -60,15 +60,15 @@ def test_a_precision_that_only_failed_stays_and_a_failed_mode_beside_a_result_go
     assert fastest(failed.iloc[:0]).empty
 
 
-def test_the_loss_that_a_paper_printed_is_recomputed_from_its_accuracies() -> None:
+def test_a_papers_loss_is_recomputed_from_its_accuracies() -> None:
     lost = printed_loss("08_quantization", "top1").set_index("model")
     assert lost["value"]["googlenet"] == pytest.approx(0.0018)
-    assert lost["value"]["resnet50"] == pytest.approx(0.0006)  # the paper prints 0.07 points for it
+    assert lost["value"]["resnet50"] == pytest.approx(0.0006)  # the paper prints 0.07 points
     assert set(lost["label"]) == {"Dell V100 paper"}
     assert printed_loss("01_training", "top1").empty
 
 
-def test_layers_that_multiply_bytes_are_counted_per_kind() -> None:
+def test_layers_that_compute_in_bytes_are_counted_per_kind() -> None:
     about = {"model": "resnet50", "image_px": 32, "mode": "OpenVINO"}
     layers = pd.DataFrame(
         [

@@ -1,4 +1,4 @@
-"""Rules of the training study, its bounds, and the same configurations on other machines."""
+"""Tests of the training study: its counters, bounds, peaks, and the same configurations on other machines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BY = ["model", "batch"]
 
 @pytest.fixture
 def frames(monkeypatch: pytest.MonkeyPatch) -> dict[str, pd.DataFrame]:
-    """The committed records of the study, by device file."""
+    """Return the frame of the study's committed records, by device file."""
     monkeypatch.setenv("LABKIT_REPORTS", str(committed_reports()))
     return {hw: labkit.load(hw, "training").frame() for hw in ("h200", "cpu")}
 
 
-def test_a_gpu_is_busy_by_two_counters_and_a_cpu_by_one(frames: dict[str, pd.DataFrame]) -> None:
+def test_a_gpu_has_two_counters_of_utilisation_and_a_cpu_one(frames: dict[str, pd.DataFrame]) -> None:
     for hw, counters in (("h200", ["utilisation", "SM activity"]), ("cpu", ["CPU utilisation"])):
         shares = training.busy(frames[hw].query("workload == 'train'"), BY)
         assert list(shares["counter"].unique()) == counters
@@ -30,7 +30,7 @@ def test_a_gpu_is_busy_by_two_counters_and_a_cpu_by_one(frames: dict[str, pd.Dat
     assert training.busy(frames["cpu"].iloc[:0], BY).empty
 
 
-def test_polled_utilisation_stands_above_the_printed_one(frames: dict[str, pd.DataFrame]) -> None:
+def test_polled_utilisation_is_listed_above_the_printed_values(frames: dict[str, pd.DataFrame]) -> None:
     beside = training.polled(frames["h200"], labkit.load("h200", "training").readings(), "resnet50")
     assert beside["device"].tolist()[:2] == ["NVIDIA H200, batch 64", "NVIDIA H200, batch 256"]
     assert beside["device"].str.endswith("(Wisconsin paper)").sum() == 4
@@ -39,7 +39,7 @@ def test_polled_utilisation_stands_above_the_printed_one(frames: dict[str, pd.Da
     assert len(without) == 4
 
 
-def test_the_loss_of_the_last_block_is_that_of_the_last_by_number() -> None:
+def test_the_last_loss_is_that_of_the_highest_block_number_with_a_loss() -> None:
     rows = [(1, 2.0), (0, 3.0), (2, None)]
     blocks = pd.DataFrame([{"record": "a", "block": number, "loss": loss} for number, loss in rows])
     ends = training.losses(blocks.assign(model="vgg16", batch=64, steps=2), classes=10).iloc[0]
@@ -47,7 +47,7 @@ def test_the_loss_of_the_last_block_is_that_of_the_last_by_number() -> None:
     assert ends["guessing"] == pytest.approx(math.log(10))
 
 
-def test_the_bound_is_throughput_over_the_share_that_was_reached(frames: dict[str, pd.DataFrame]) -> None:
+def test_the_bound_is_throughput_over_the_roofline_fraction(frames: dict[str, pd.DataFrame]) -> None:
     trained = frames["h200"].query("workload == 'train'")
     bounds = rooflines.measured(trained, BY).set_index(BY)["value"]
     means = trained.groupby(BY)[["images_per_s", "roofline_fraction"]].mean()
@@ -56,14 +56,14 @@ def test_the_bound_is_throughput_over_the_share_that_was_reached(frames: dict[st
     assert rooflines.measured(trained.assign(precision="bf16"), BY).empty
 
 
-def test_peaks_have_the_vendors_beside_them_where_it_states_any(frames: dict[str, pd.DataFrame]) -> None:
+def test_measured_peaks_are_listed_with_the_vendors_nominal_peaks(frames: dict[str, pd.DataFrame]) -> None:
     gpu, cpu = (rooflines.peaks(frames[hw], load_profile(hw)) for hw in ("h200", "cpu"))
     assert (gpu["measured"] < gpu["nominal"]).all()
     assert cpu["measured"].notna().all() and cpu["nominal"].isna().all()
     assert rooflines.peaks(frames["cpu"].iloc[:0], load_profile("cpu"))["measured"].isna().all()
 
 
-def test_machines_are_compared_where_several_ran_a_configuration(frames: dict[str, pd.DataFrame]) -> None:
+def test_configurations_that_several_machines_ran_are_compared(frames: dict[str, pd.DataFrame]) -> None:
     trained = frames["h200"].query("workload == 'train'")
     same = machines.same_configurations(trained, "h200")
     assert set(same["machine"]) == {machines.HERE, machines.ELSEWHERE}

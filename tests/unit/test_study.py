@@ -1,4 +1,4 @@
-"""What a notebook holds: trials carry the identity of the images that they name."""
+"""Tests of an open study: its data sets, devices, CPU and nodes, and the checks of its plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.test_reuters_file import sound, write
 
 @pytest.fixture
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStudy:
-    """A study on this machine's own profile, as a plan opens it: its images are known."""
+    """Return a study of profile cpu, opened in mode plan, so that its data sets are known."""
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path / "reports"))
     return open_study("02_batch_size", hw="cpu", scale="smoke", mode="plan", host=HOST)
@@ -36,17 +36,22 @@ def test_trials_that_name_the_digits_carry_their_checksum_and_classes(planned: O
     assert own.data_checksum != digits.data_checksum and named == own
 
 
-def test_a_gpus_profile_has_both_devices_and_a_cpus_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     by_name = {hw: open_study("06_cpu_vs_gpu", hw=hw, mode="render", host=HOST) for hw in ("h200", "cpu")}
     assert {hw: lab.devices for hw, lab in by_name.items()} == {"h200": ("cuda", "cpu"), "cpu": ("cpu",)}
     lab = by_name["h200"]
-    assert [one.device for one in lab.trials(device=list(lab.devices))] == ["cuda", "cpu"]
-    sizes = {one.device: one.size for device in lab.devices for one in lab.ceilings(device) if one.workload == "matmul"}
-    assert sizes["cuda"] > sizes["cpu"], "each side its own ceilings"
+    assert [trial.device for trial in lab.trials(device=list(lab.devices))] == ["cuda", "cpu"]
+    sizes = {
+        trial.device: trial.size
+        for device in lab.devices
+        for trial in lab.ceilings(device)
+        if trial.workload == "matmul"
+    }
+    assert sizes["cuda"] > sizes["cpu"], "each device has its own ceilings"
 
 
-def test_the_cpu_is_this_machines_where_it_measures_and_the_recorded_hosts_elsewhere(
+def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_rendering(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
@@ -60,7 +65,7 @@ def test_the_cpu_is_this_machines_where_it_measures_and_the_recorded_hosts_elsew
     assert here.cpu == (2, ()) and here.thread_counts("powers") == [1, 2]
 
 
-def test_the_nodes_are_those_of_the_job_and_the_recorded_ones_elsewhere(
+def test_the_nodes_are_those_of_the_job_when_measuring_and_the_recorded_when_rendering(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
@@ -73,7 +78,7 @@ def test_the_nodes_are_those_of_the_job_and_the_recorded_ones_elsewhere(
     for trial in (Trial(devices=2), Trial(devices=4, nodes=2)):
         store.append(blocks("03_multi_gpu", trial, 1, 100.0, host=recorded.id))
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
-    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, "what would be measured now"
+    assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 1, "nodes of a new measurement"
     monkeypatch.setattr(study, "nodes_here", lambda: SlurmNodes(4))
     assert open_study("03_multi_gpu", hw="h200", mode="plan", host=HOST).nodes == 4
     assert open_study("03_multi_gpu", hw="h200", mode="render", host=HOST).nodes == 2
@@ -90,10 +95,10 @@ def test_a_data_set_is_opened_once(planned: OpenStudy, monkeypatch: pytest.Monke
     for _ in range(3):
         planned.trials(data="digits")
         planned.trials(data=NO_DATA)
-    assert opened == ["digits"], "the report's own images are not needed for that"
+    assert opened == ["digits"], "these trials do not need the report's images"
 
 
-def test_trials_that_name_reuters_are_on_the_users_file_or_on_what_is_shaped_like_it(
+def test_trials_on_reuters_use_the_users_file_or_synthetic_data_of_its_shape(
     planned: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shaped,) = planned.trials(model="mlp512", data="reuters")
@@ -108,7 +113,7 @@ def test_trials_that_name_reuters_are_on_the_users_file_or_on_what_is_shaped_lik
     assert own.data_checksum == again.documents.checksum != shaped.data_checksum  # type: ignore[union-attr]
 
 
-def test_where_nothing_can_be_measured_no_data_set_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_without_the_hardware_opens_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
     lab = open_study("02_batch_size", hw="h200", mode="render", host=HOST)
     (trial,) = lab.trials(data="digits")
@@ -116,7 +121,7 @@ def test_where_nothing_can_be_measured_no_data_set_is_opened(tmp_path: Path, mon
     assert lab.documents is None and lab.trials(data="reuters")[0].data_checksum == ""
 
 
-def test_the_checks_count_planned_configurations_without_records_whatever_their_images_are(
+def test_the_checks_count_planned_configurations_without_records_on_any_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Traces are taken in pieces, within limits, and cost nothing but themselves; what a step's memory holds is counted."""
+"""Tests of taking traces in pieces and within limits, of the sections of a step, and of the memory of a step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.faulty.campaign import trial as workload_trial
 
 
 class Pieces:
-    """An analysis that only counts, and keeps the names of ranges."""
+    """An analysis that counts steps and keeps the names of labkit's ranges."""
 
     def __init__(self, *, fails_at: int = 0) -> None:
         self.steps: list[int] = []
@@ -47,13 +47,13 @@ class Pieces:
         if len(self.steps) + 1 == self._fails_at:
             raise UntracedError("the file says nothing")
         rows = json.loads(path.read_text())["traceEvents"]
-        found = [row for row in rows if row.get("cat") == "user_annotation" and row["name"].startswith("labkit")]
-        self.ranges.append([row["name"] for row in sorted(found, key=lambda row: (row["ts"], -row["dur"]))])
+        ranges = [row for row in rows if row.get("cat") == "user_annotation" and row["name"].startswith("labkit")]
+        self.ranges.append([row["name"] for row in sorted(ranges, key=lambda row: (row["ts"], -row["dur"]))])
         self.steps.append(steps)
 
 
 class SlowClock(HostClock):
-    """A second a step, whatever it does."""
+    """A clock on which every step takes `second_s`."""
 
     def __init__(self, second_s: float = 1.0) -> None:
         self._now_s, self._second_s = 0.0, second_s
@@ -79,30 +79,30 @@ def small_step() -> None:
     ("asked_for", "pieces"),
     [(5, [5]), (48, [FIRST_STEPS, MOST_STEPS, MOST_STEPS, 3])],
 )
-def test_a_trace_is_taken_in_pieces_of_which_each_is_forgotten(asked_for: int, pieces: list[int]) -> None:
+def test_a_trace_is_taken_in_pieces(asked_for: int, pieces: list[int]) -> None:
     seen, taken, shares = Pieces(), [], []
 
     def step() -> None:
         taken.append(1)
         small_step()
 
-    found = take_trace(step, HostClock(), seen, asked_for=asked_for, on_gpu=False, on_share=shares.append)
+    trace = take_trace(step, HostClock(), seen, asked_for=asked_for, on_gpu=False, on_share=shares.append)
     assert seen.steps == pieces
-    assert len(taken) == asked_for + len(pieces), "each piece has a step that warms the profiler up"
-    assert [names.count(STEP) for names in seen.ranges] == pieces, "and is none of its events"
-    assert (found.steps, found.notes) == (asked_for, [])
+    assert len(taken) == asked_for + len(pieces), "each piece has a step that warms up the profiler"
+    assert [names.count(STEP) for names in seen.ranges] == pieces, "the warm-up step is not in the trace"
+    assert (trace.steps, trace.notes) == (asked_for, [])
     assert shares == sorted(shares) and shares[-1] == 1
 
 
-def test_the_time_limit_ends_a_trace_and_says_so() -> None:
+def test_the_time_limit_ends_a_trace_with_a_note() -> None:
     seen = Pieces()
-    found = take_trace(small_step, SlowClock(), seen, asked_for=100, limit_s=40, on_gpu=False)
-    assert found.steps == sum(seen.steps) < 100
-    assert 40 <= found.elapsed_s <= 41, "no piece begins that there is no time for, but one of a step"
-    assert found.notes == [f"{found.steps} of 100 steps were traced, then 40 s were over"]
+    trace = take_trace(small_step, SlowClock(), seen, asked_for=100, limit_s=40, on_gpu=False)
+    assert trace.steps == sum(seen.steps) < 100
+    assert 40 <= trace.elapsed_s <= 41, "pieces start only if time is left, and may exceed it by a step"
+    assert trace.notes == [f"{trace.steps} of 100 steps were traced, then 40 s were over"]
 
 
-def test_an_analysis_that_takes_too_long_ends_a_trace_too() -> None:
+def test_a_slow_analysis_also_ends_a_trace() -> None:
     clock = SlowClock()
 
     class Slow(Pieces):
@@ -110,30 +110,30 @@ def test_an_analysis_that_takes_too_long_ends_a_trace_too() -> None:
             super().add(path, steps=steps)
             clock.time_block(lambda: None, 35)
 
-    found = take_trace(small_step, clock, Slow(), asked_for=100, limit_s=40, on_gpu=False)
-    assert (found.steps, found.analysed_s) == (25, 70)
-    assert found.elapsed_s < 40
-    assert found.notes == ["25 of 100 steps were traced, then 40 s were over"]
+    trace = take_trace(small_step, clock, Slow(), asked_for=100, limit_s=40, on_gpu=False)
+    assert (trace.steps, trace.analysed_s) == (25, 70)
+    assert trace.elapsed_s < 40
+    assert trace.notes == ["25 of 100 steps were traced, then 40 s were over"]
 
 
 def test_a_step_longer_than_the_limit_is_traced_once() -> None:
     seen = Pieces()
-    found = take_trace(small_step, SlowClock(50), seen, asked_for=5, limit_s=30, step_s=45, on_gpu=False)
-    assert (found.steps, seen.steps, found.asked_for) == (1, [1], 5)
+    trace = take_trace(small_step, SlowClock(50), seen, asked_for=5, limit_s=30, step_s=45, on_gpu=False)
+    assert (trace.steps, seen.steps, trace.asked_for) == (1, [1], 5)
 
 
-def test_what_is_done_between_pieces_is_in_none_of_them() -> None:
+def test_work_between_pieces_is_in_no_piece() -> None:
     events: list[str] = []
 
     def step() -> None:
-        assert not gc.isenabled(), "Python's collector stays out of traced steps"
+        assert not gc.isenabled(), "Python's garbage collector is off during traced steps"
         events.append("step")
         small_step()
 
     take_trace(
         step, HostClock(), Pieces(), asked_for=7, on_gpu=False, after_piece=lambda: events.append("losses are read")
     )
-    assert [one for one, last in zip(events, ["", *events], strict=False) if one != last] == [
+    assert [event for event, last in zip(events, ["", *events], strict=False) if event != last] == [
         *("step", "losses are read"),
         *("step", "losses are read"),
     ]
@@ -141,7 +141,7 @@ def test_what_is_done_between_pieces_is_in_none_of_them() -> None:
 
 
 @pytest.mark.parametrize("fails_in", [1, 9])
-def test_a_step_that_fails_leaves_no_profiler_and_no_quiet_collector_behind(fails_in: int) -> None:
+def test_a_failing_step_stops_the_profiler_and_enables_the_garbage_collector(fails_in: int) -> None:
     taken = []
 
     def step() -> None:
@@ -156,9 +156,7 @@ def test_a_step_that_fails_leaves_no_profiler_and_no_quiet_collector_behind(fail
 
 
 @pytest.mark.parametrize("method", ["start", "step", "stop", "export_chrome_trace"])
-def test_a_profiler_that_fails_is_a_reason_and_no_failure_of_the_trial(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_profiler_raises_untraced_error(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no room for its buffers")
 
@@ -166,11 +164,11 @@ def test_a_profiler_that_fails_is_a_reason_and_no_failure_of_the_trial(
         broken.setattr(torch.profiler.profile, method, fails)
         take_trace(small_step, HostClock(), Pieces(), asked_for=2, on_gpu=False)
     if method == "stop":
-        torch.autograd._disable_profiler()  # which nothing but itself could stop
+        torch.autograd._disable_profiler()  # the test replaced `stop`, so nothing else stops the profiler
     assert not torch.autograd._profiler_enabled()
 
 
-def test_what_a_build_of_pytorch_cannot_trace_it_says_before_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_of_pytorch_without_cuda_traces_is_refused_before_any_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
     with pytest.raises(UntracedError, match="traces no CUDA activity"):
         take_trace(lambda: pytest.fail("it took a step"), HostClock(), Pieces(), asked_for=2, on_gpu=True)
@@ -181,8 +179,8 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
         return json.load(packed)["traceEvents"]
 
 
-def test_a_piece_that_says_nothing_ends_the_trace_and_costs_none_before_it(tmp_path: Path) -> None:
-    """The last piece is kept where that is asked for, also when the analysis could make nothing of it."""
+def test_a_piece_without_events_ends_the_trace_and_keeps_earlier_pieces(tmp_path: Path) -> None:
+    """With `keep`, the last piece is saved even if its analysis fails."""
     file = tmp_path / "traces" / "host" / "0a1b2c3d-pass1.json.gz"
     trace = partial(take_trace, small_step, HostClock(), asked_for=7, on_gpu=False)
     for fails_at, kept_steps in ((3, 2), (2, 2), (1, 5)):
@@ -190,15 +188,15 @@ def test_a_piece_that_says_nothing_ends_the_trace_and_costs_none_before_it(tmp_p
             with pytest.raises(UntracedError, match="says nothing"):
                 trace(Pieces(fails_at=1), keep=file)
         else:
-            found = trace(Pieces(fails_at=fails_at), keep=file)
+            taken = trace(Pieces(fails_at=fails_at), keep=file)
             notes = ["after 5 of 7 steps the trace ended: the file says nothing"]
-            assert (found.steps, found.notes) == ((5, notes) if fails_at == 2 else (7, []))
+            assert (taken.steps, taken.notes) == ((5, notes) if fails_at == 2 else (7, []))
         assert [path.name for path in file.parent.iterdir()] == [file.name]
         steps = [row for row in rows_of(file) if (row.get("name"), row.get("cat")) == (STEP, "user_annotation")]
         assert len(steps) == kept_steps
     (tmp_path / "full").write_text("no folder")
-    found = trace(Pieces(), keep=tmp_path / "full" / "x.json.gz")
-    assert found.steps == 7 and "could not be kept" in found.notes[0]
+    taken = trace(Pieces(), keep=tmp_path / "full" / "x.json.gz")
+    assert taken.steps == 7 and "could not be kept" in taken.notes[0]
 
 
 # ---- sections -------------------------------------------------------------------------------------------------------
@@ -219,7 +217,7 @@ def training(data: DataSet, **fields: Any) -> Any:
 
 
 def sections_of(step: Callable[[], object]) -> list[str]:
-    """Of one step, in the order in which the host entered them."""
+    """Return the sections of a step, in the order in which the host entered them."""
     seen = Pieces()
     with sections.marked():
         take_trace(step, HostClock(), seen, asked_for=1, on_gpu=False)
@@ -228,12 +226,12 @@ def sections_of(step: Callable[[], object]) -> list[str]:
     return [name.removeprefix(SECTION) for name in names[1:]]
 
 
-def test_the_names_of_sections_are_those_of_the_record() -> None:
+def test_the_names_of_sections_equal_those_of_the_record() -> None:
     assert get_args(sections.Name) == SECTIONS
 
 
 @pytest.mark.parametrize("fields", [{}, {"optimizer": "sgd_fused", "precision": "bf16"}], ids=str)
-def test_a_step_marks_its_sections_only_where_somebody_traces(data: DataSet, fields: dict[str, Any]) -> None:
+def test_a_step_marks_its_sections_only_while_it_is_traced(data: DataSet, fields: dict[str, Any]) -> None:
     workload = training(data, **fields)
     assert sections_of(workload.step) == ["load", "optimiser", "forward", "loss", "backward", "optimiser"]
     seen = Pieces()
@@ -241,7 +239,7 @@ def test_a_step_marks_its_sections_only_where_somebody_traces(data: DataSet, fie
     assert seen.ranges == [[STEP]]
 
 
-def test_marks_break_no_compiled_graph_and_stand_around_it() -> None:
+def test_marks_surround_a_compiled_graph_without_breaking_it() -> None:
     model = nn.Linear(4, 3)
     compiled = loss_function(model, partial(torch.compile, fullgraph=True, backend="eager"))
     images, labels = torch.ones(2, 4), torch.tensor([0, 2])
@@ -255,7 +253,7 @@ def test_marks_break_no_compiled_graph_and_stand_around_it() -> None:
 
 
 class Small:
-    """100 numbers, 200 hidden units, 10 classes, in batches of 7; the ReLU writes over what it reads."""
+    """A network of 100 inputs, 200 hidden units with in-place ReLU and 10 classes, in batches of 7."""
 
     def __init__(self, hidden: int = 200) -> None:
         self.model = nn.Sequential(nn.Linear(100, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 10))
@@ -283,41 +281,41 @@ class Small:
 
 WEIGHTS = 4 * (100 * 200 + 200 + 200 * 10 + 10)
 INPUTS = 4 * 7 * 100 + 8 * 7
-# The hidden units after ReLU, which the second layer reads too; the log-probabilities and the loss's total weight.
+# The hidden units after ReLU, which the second layer also reads; the log-probabilities; and the loss's total weight.
 ACTIVATIONS = 4 * 7 * 200 + 4 * 7 * 10 + 4
 
 
-def test_memory_of_a_step_is_what_it_holds() -> None:
+def test_the_memory_of_a_step_is_counted_by_kind() -> None:
     small = Small()
-    found = memory_of_step(small.step, HostClock(), small.held, on_gpu=False)
-    assert (found.weights, found.gradients, found.optimiser) == (WEIGHTS, WEIGHTS, WEIGHTS)
-    assert (found.inputs, found.activations) == (INPUTS, ACTIVATIONS)
-    # The peak is at the end of the backward pass: the gradient of the hidden units is there beside all gradients but
-    # the last bias's, or with it.
+    memory = memory_of_step(small.step, HostClock(), small.held, on_gpu=False)
+    assert (memory.weights, memory.gradients, memory.optimiser) == (WEIGHTS, WEIGHTS, WEIGHTS)
+    assert (memory.inputs, memory.activations) == (INPUTS, ACTIVATIONS)
+    # The peak is at the end of the backward pass: it holds the gradient of the hidden units and all gradients, possibly
+    # except that of the last bias.
     least = 3 * WEIGHTS + INPUTS + 4 * 7 * 200 - 4 * 200
-    assert found.peak is not None and least <= found.peak <= least + ACTIVATIONS + 4 * 7 * 200
-    assert found.allocated_bytes is not None and found.allocated_bytes > WEIGHTS + INPUTS + ACTIVATIONS
-    assert found.allocations is not None and found.allocations >= 4 + 2 + 3
-    # Gradients come as activations go: at most both are there, at least the gradients.
-    assert found.workspace is not None
-    most = found.peak - 3 * WEIGHTS - INPUTS
-    assert max(0, most - ACTIVATIONS) <= found.workspace <= most
+    assert memory.peak is not None and least <= memory.peak <= least + ACTIVATIONS + 4 * 7 * 200
+    assert memory.allocated_bytes is not None and memory.allocated_bytes > WEIGHTS + INPUTS + ACTIVATIONS
+    assert memory.allocations is not None and memory.allocations >= 4 + 2 + 3
+    # Gradients appear as activations are freed. The peak holds at least the gradients and at most both.
+    assert memory.workspace is not None
+    most = memory.peak - 3 * WEIGHTS - INPUTS
+    assert max(0, most - ACTIVATIONS) <= memory.workspace <= most
 
 
-def test_the_memory_of_a_step_is_the_same_whatever_the_process_did_before() -> None:
-    found = []
+def test_the_memory_of_a_step_does_not_depend_on_earlier_steps_of_the_process() -> None:
+    memories = []
     for _ in range(4):
-        large = Small(hidden=20_000)  # 8 MB of gradients, which are freed between two profilers
+        large = Small(hidden=20_000)  # 8 MB of gradients, freed between two profilers
         for _ in range(2):
             large.step()
-        found.append(memory_of_step(large.step, HostClock(), large.held, on_gpu=False))
+        memories.append(memory_of_step(large.step, HostClock(), large.held, on_gpu=False))
         del large
-    peaks = [one.peak for one in found]
+    peaks = [memory.peak for memory in memories]
     assert None not in peaks and len(set(peaks)) == 1, peaks
-    assert found[0].peak is not None and found[0].peak >= 3 * found[0].weights
+    assert memories[0].peak is not None and memories[0].peak >= 3 * memories[0].weights
 
 
-def test_what_is_saved_is_counted_while_it_lives() -> None:
+def test_saved_tensors_are_counted_while_they_live() -> None:
     small = Small()
 
     def twice() -> None:
@@ -327,7 +325,7 @@ def test_what_is_saved_is_counted_while_it_lives() -> None:
     assert memory_of_step(twice, HostClock(), small.held, on_gpu=False).activations == ACTIVATIONS
 
 
-def test_the_peak_is_of_what_is_there_at_once() -> None:
+def test_the_peak_counts_simultaneous_allocations() -> None:
     kept = torch.zeros(250)
 
     def step() -> None:
@@ -337,36 +335,36 @@ def test_the_peak_is_of_what_is_there_at_once() -> None:
         del second, third
 
     held = Held(weights=[kept], gradients=[], optimiser=[], inputs=[])
-    found = memory_of_step(step, HostClock(), lambda: held, on_gpu=False)
-    assert (found.peak, found.allocations, found.allocated_bytes) == (4 * 1500, 3, 4 * 2250)
-    assert (found.activations, found.workspace) == (0, 4 * 1250)
+    memory = memory_of_step(step, HostClock(), lambda: held, on_gpu=False)
+    assert (memory.peak, memory.allocations, memory.allocated_bytes) == (4 * 1500, 3, 4 * 2250)
+    assert (memory.activations, memory.workspace) == (0, 4 * 1250)
 
 
-def test_what_cannot_be_told_is_missing_with_its_reason() -> None:
+def test_unknown_memory_is_missing_with_its_reason() -> None:
     small = Small()
-    found = memory_of_step(
+    memory = memory_of_step(
         small.step, HostClock(), lambda: small.held(saves_unseen="it is compiled", peak_unseen="it is replayed"),
         on_gpu=False,
     )  # fmt: skip
-    assert found.weights == WEIGHTS
-    assert (found.activations, found.peak, found.allocations, found.workspace) == (None, None, None, None)
-    assert "it is compiled" in found.method and "it is replayed" in found.method
+    assert memory.weights == WEIGHTS
+    assert (memory.activations, memory.peak, memory.allocations, memory.workspace) == (None, None, None, None)
+    assert "it is compiled" in memory.method and "it is replayed" in memory.method
 
 
-def test_a_training_says_what_it_holds(data: DataSet) -> None:
+def test_the_memory_of_a_training_step_is_counted(data: DataSet) -> None:
     workload = training(data)
-    found = memory_of_step(workload.step, HostClock(), workload.held, on_gpu=False)
-    assert found.weights == found.gradients == found.optimiser == workload.facts["parameter_bytes"]
-    assert found.inputs == 2 * 3 * 32 * 32 * 4 + 2 * 8
-    assert found.activations is not None and found.activations > 2 * 64 * 16 * 16 * 4
-    assert found.peak is not None and found.peak > 2 * found.weights
+    memory = memory_of_step(workload.step, HostClock(), workload.held, on_gpu=False)
+    assert memory.weights == memory.gradients == memory.optimiser == workload.facts["parameter_bytes"]
+    assert memory.inputs == 2 * 3 * 32 * 32 * 4 + 2 * 8
+    assert memory.activations is not None and memory.activations > 2 * 64 * 16 * 16 * 4
+    assert memory.peak is not None and memory.peak > 2 * memory.weights
 
 
 # ---- after the timed blocks -----------------------------------------------------------------------------------------
 
 
 class Falling:
-    """A training whose loss is one over the step."""
+    """A training whose loss is 1 over the number of the step."""
 
     images_per_step = flop_per_step = bytes_per_step = None
 
@@ -374,7 +372,7 @@ class Falling:
         self.steps, self._unread, self.facts = 0, list[float](), dict[str, Any]()
 
     def check(self) -> None:
-        """It trains."""
+        """Pass the gate."""
 
     def step(self) -> None:
         self.steps += 1
@@ -387,7 +385,7 @@ class Falling:
 
 
 class Told:
-    """Where progress goes."""
+    """A stand-in for the connection to the runner, which keeps the progress of each phase."""
 
     def __init__(self) -> None:
         self.shares: dict[str, list[float]] = {}
@@ -412,7 +410,7 @@ def after_blocks(workload: Any, trial: Trial, told: Told, *, steps: int = 50) ->
 
 
 @pytest.mark.parametrize(("traced", "until"), [(0, 300), (5, 299)])
-def test_steps_go_on_until_a_trace_may_begin_and_their_losses_are_kept(traced: int, until: int) -> None:
+def test_steps_before_a_trace_are_taken_and_their_losses_kept(traced: int, until: int) -> None:
     workload, told = Falling(), Told()
     trial = Trial(workload="tests.falling", device="cpu", steps_before=300, traced_iterations=traced)
     blocks, facts = after_blocks(workload, trial, told)
@@ -430,7 +428,7 @@ def test_steps_go_on_until_a_trace_may_begin_and_their_losses_are_kept(traced: i
         assert (blocks.trace, workload.steps) == (None, 300)
 
 
-def test_steps_that_were_taken_already_are_not_taken_again() -> None:
+def test_timed_steps_count_as_steps_before_a_trace() -> None:
     workload = Falling()
     trial = Trial(workload="tests.falling", device="cpu", steps_before=30, traced_iterations=5)
     blocks, facts = after_blocks(workload, trial, Told())
@@ -441,7 +439,7 @@ def test_steps_that_were_taken_already_are_not_taken_again() -> None:
 
 @pytest.fixture(scope="module")
 def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Record]]]:
-    """One pass of trials that are traced and one that is not, in processes of their own, and where its report is."""
+    """Run a pass of traced trials and an untraced trial in a worker process. Yield the report and records by name."""
     folder = tmp_path_factory.mktemp("traced")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in apart(folder, shared_cache).items():
@@ -457,14 +455,14 @@ def made(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "without operators": replace(workload_trial("ok"), traced_iterations=2),
         }
         run(list(wanted.values()), folder / "cpu", limit_s=120)
-        found = {one.key: one for one in records(folder / "cpu")}
-    yield folder / "cpu", {name: found[one.key] for name, one in wanted.items()}
+        by_key = {item.key: item for item in records(folder / "cpu")}
+    yield folder / "cpu", {name: by_key[item.key] for name, item in wanted.items()}
 
 
 def test_a_trial_is_traced_after_everything_timed(made: tuple[Path, dict[str, Record]]) -> None:
-    _, found = made
-    assert {name: (one.status, one.reason) for name, one in found.items()} == dict.fromkeys(found, ("ok", None))
-    record = found["traced"]
+    _, by_name = made
+    assert {name: (item.status, item.reason) for name, item in by_name.items()} == dict.fromkeys(by_name, ("ok", None))
+    record = by_name["traced"]
     assert record.blocks is not None
     trace = record.blocks.trace
     assert isinstance(trace, Traced)
@@ -479,14 +477,14 @@ def test_a_trial_is_traced_after_everything_timed(made: tuple[Path, dict[str, Re
     assert record.telemetry is not None and record.telemetry.windows["after"].start_s > record.phases_s["timed"]
 
 
-def test_a_trial_that_is_not_traced_knows_nothing_of_it(made: tuple[Path, dict[str, Record]]) -> None:
+def test_an_untraced_trial_has_no_facts_or_phases_of_a_trace(made: tuple[Path, dict[str, Record]]) -> None:
     record = made[1]["plain"]
     assert record.blocks is not None and record.blocks.trace is None
     assert not {"later_loss", "trace_file", "nsight"} & set(record.facts)
     assert not {"trace", "traced_steps", "steps_before"} & set(record.phases_s)
 
 
-def test_what_cannot_be_traced_says_why_and_is_no_failure(made: tuple[Path, dict[str, Record]]) -> None:
+def test_a_trial_that_cannot_be_traced_succeeds_with_a_reason(made: tuple[Path, dict[str, Record]]) -> None:
     record = made[1]["without operators"]
     assert record.blocks is not None
     assert isinstance(record.blocks.trace, Untraced)
@@ -497,15 +495,15 @@ def test_what_cannot_be_traced_says_why_and_is_no_failure(made: tuple[Path, dict
     assert facts == {}
 
 
-def test_a_kept_trace_stands_where_the_record_says(made: tuple[Path, dict[str, Record]]) -> None:
-    report, found = made
-    record = found["traced"]
+def test_a_kept_trace_is_at_the_path_in_the_record(made: tuple[Path, dict[str, Record]]) -> None:
+    report, by_name = made
+    record = by_name["traced"]
     name = record.facts["trace_file"]
     assert name == f"traces/{record.host}/{record.study}/{short_hash(record.key)}-pass1.json.gz"
     assert any(row.get("cat") == "cpu_op" for row in rows_of(report / name))
-    silent = found["without operators"]
-    assert (report / silent.facts["trace_file"]).is_file(), "one that says nothing is the one that somebody will open"
-    assert "trace_file" not in found["plain"].facts
+    silent = by_name["without operators"]
+    assert (report / silent.facts["trace_file"]).is_file(), "a trace without events is kept for inspection"
+    assert "trace_file" not in by_name["plain"].facts
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
-"""Telemetry through the real sampling process, beside devices that do not exist and whose truth is known.
+"""Tests of telemetry through the real sampling process, with fake devices whose true readings are known.
 
-What a generation lacks is missing and never nought; what a driver does not answer is a gap; and whatever happens to the
-sampling process happens to the telemetry alone. The devices: `tests/fake_nvml`.
+A sensor that a generation lacks is missing and never 0. A reading that the driver does not answer is a gap. A failing
+sampling process costs only telemetry. `tests/fake_nvml` makes the devices.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tests.processes import eventually
 
 FAKE_NVML = ROOT / "tests" / "fake_nvml"
 BLOCK_S = 0.1
-SECOND_S = 1.1  # a little more: what is read once a second has been read once more
+SECOND_S = 1.1  # a little more than the longest period of 1 s, so that each sensor is read again
 PCIE = {"pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"}
 GPM = {sensor.metric for sensor in GPM_SENSORS} - PCIE
 NVLINK = {"nvlink_received_bytes", "nvlink_sent_bytes"}
@@ -62,26 +62,26 @@ COUNTED = NVLINK | {"pcie_received_bytes", "pcie_sent_bytes"}
 
 def has_ended(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # an orphan that nobody has buried yet
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # an orphan that is not reaped yet
     except psutil.NoSuchProcess:
         return True
 
 
-# ---- the fake is like the real module -------------------------------------------------------------------------------
+# ---- the fake module against the real one ---------------------------------------------------------------------------
 
 
 def names_that_labkit_asks_of_nvml() -> set[str]:
-    """Attributes and words of the two modules that begin as NVML's names do."""
-    found: set[str] = set()
+    """Return the attributes and strings of labkit's two NVML modules that look like names of NVML."""
+    names: set[str] = set()
     for path in (ROOT / "labkit" / "hardware" / "host.py", ROOT / "labkit" / "telemetry" / "nvml.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
             if isinstance(name, str) and re.fullmatch(r"(nvml[A-Z]|NVML_|NVMLError|c_nvml)\w*", name):
-                found.add(name)
-    return found - {"nvmlReturn"}  # a field of structures
+                names.add(name)
+    return names - {"nvmlReturn"}  # a field of a structure
 
 
-def test_the_fake_has_every_name_that_labkit_asks_of_nvml() -> None:
+def test_the_fake_has_every_nvml_name_that_labkit_uses() -> None:
     asked = names_that_labkit_asks_of_nvml()
     assert {"nvmlInit", "nvmlGpmSampleGet", "NVML_FI_DEV_POWER_INSTANT", "NVMLError", "c_nvmlGpmMetricsGet_t"} <= asked
     assert {name for name in asked if not hasattr(real, name)} == set()
@@ -95,13 +95,16 @@ FUNCTIONS = sorted(name for name in vars(fake) if re.match(r"nvml[A-Z]", name))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_fake_function_has_the_signature_of_the_real_one(name: str) -> None:
     ours, theirs = (
-        [(one.name, one.kind, one.default) for one in inspect.signature(getattr(module, name)).parameters.values()]
+        [
+            (parameter.name, parameter.kind, parameter.default)
+            for parameter in inspect.signature(getattr(module, name)).parameters.values()
+        ]
         for module in (fake, real)
     )
     assert ours == theirs
 
 
-def test_the_driver_of_the_fake_answers_nothing_before_it_is_opened_as_the_real_one(monkeypatch) -> None:
+def test_the_fake_like_the_real_module_fails_before_nvml_init(monkeypatch) -> None:
     monkeypatch.setenv("FAKE_NVML", '{"chips": ["hopper"]}')
     for module in (fake, real):
         with pytest.raises(module.NVMLError) as caught:
@@ -109,12 +112,12 @@ def test_the_driver_of_the_fake_answers_nothing_before_it_is_opened_as_the_real_
         assert caught.value.value == module.NVML_ERROR_UNINITIALIZED
 
 
-# ---- a trial beside made-up devices ---------------------------------------------------------------------------------
+# ---- a trial with fake devices --------------------------------------------------------------------------------------
 
 
 @dataclass
 class Sampled:
-    """A trial and what was seen of it."""
+    """A trial with its fake devices, marks and telemetry."""
 
     devices: list[fake.Device]
     marks: Marks
@@ -129,7 +132,7 @@ class Sampled:
 
 
 def marks_of(start_s: float, blocks: int, *, energy: list[tuple[int, int]], idle_s: float = 0.3) -> Marks:
-    """A trial of so many blocks from that moment on, with an idle time before it and after it."""
+    """Return the marks of a trial with `blocks` blocks from `start_s` on, with idle time before and after."""
     spans = [(start_s + n * BLOCK_S, start_s + (n + 1) * BLOCK_S) for n in range(blocks)]
     end_s = spans[-1][1]
     windows = {"idle_before": (start_s - idle_s, start_s), "timed": (start_s, end_s), "after": (end_s, end_s + 0.2)}
@@ -139,7 +142,7 @@ def marks_of(start_s: float, blocks: int, *, energy: list[tuple[int, int]], idle
 def sampled(
     folder: Path, blocks: int, energy: list[tuple[int, int]], *, after_s: float = 0, **settings: Any
 ) -> Sampled:
-    """Sample a trial that begins so long after the machine's epoch."""
+    """Sample a trial that starts `after_s` after the epoch of the fake machine."""
     for lead_s in (1.5, 4.0, 10.0):  # a slow machine needs longer to start a process
         start_s = time.monotonic() + lead_s
         told = json.dumps({**settings, "epoch_s": start_s - after_s})
@@ -161,7 +164,7 @@ GENERATIONS = {"gpu0": "kepler", "gpu1": "pascal", "gpu2": "volta", "gpu3": "hop
 
 @pytest.fixture(scope="module")
 def generations(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
-    """Four generations in one machine, each half of the time busy; a window begins and ends in a steady load."""
+    """Sample four generations in a machine, each busy half of the time. Windows start and end under steady load."""
     load = {"period_s": 1.5, "share": 0.5}
     folder, chips = tmp_path_factory.mktemp("generations"), list(GENERATIONS.values())
     return sampled(folder, 60, [(0, 30), (30, 60)], after_s=0.35, chips=chips, load=load)
@@ -170,9 +173,7 @@ def generations(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
 @pytest.mark.parametrize(
     ("source", "method"), zip(GENERATIONS, ["trapezoid", "trapezoid", "counter", "counter"], strict=True)
 )
-def test_the_energy_is_the_devices_own_by_the_method_of_its_generation(
-    generations: Sampled, source: str, method: str
-) -> None:
+def test_the_energy_of_each_generation_is_right_by_its_method(generations: Sampled, source: str, method: str) -> None:
     telemetry, marks = generations.telemetry, generations.marks
     assert telemetry.status == "ok"
     assert telemetry.energy_method[source] == {"trapezoid": "trapezoid over polled power"}.get(method, method)
@@ -187,7 +188,7 @@ def test_the_energy_is_the_devices_own_by_the_method_of_its_generation(
 
 
 def periods(chip: str) -> dict[str, float]:
-    """How often each metric of a chip is planned to be read."""
+    """Return the planned reading period of each metric of a chip."""
     script = (
         "import json, pynvml; from labkit.telemetry import nvml; pynvml.nvmlInit()\n"
         "print(json.dumps({name: c.period_s for c in nvml.channels(pynvml, 0) for name in c.metrics}))"
@@ -201,15 +202,15 @@ def periods(chip: str) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def test_no_sensor_is_planned_to_be_read_more_often_than_it_renews() -> None:
-    renewed = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS)}  # of PCIe, that of GPM
+def test_no_sensor_is_read_more_often_than_it_renews() -> None:
+    renewed = {sensor.metric: sensor.period_s for sensor in (*GPU_SENSORS, *GPM_SENSORS)}  # for PCIe, the period of GPM
     assert periods("hopper") == renewed
     slow_pcie = {sensor.metric: sensor.period_s for sensor in GPU_SENSORS if sensor.metric in PCIE}
     assert periods("volta") == renewed | slow_pcie
     assert periods("kepler") == renewed | slow_pcie | {"power_w": 0.02}
 
 
-def test_gpm_is_there_from_hopper_on_and_missing_with_its_reason_before(generations: Sampled) -> None:
+def test_gpm_exists_from_hopper_on_and_is_missing_with_a_reason_before(generations: Sampled) -> None:
     missing = generations.telemetry.missing
     for source, chip in GENERATIONS.items():
         metrics = generations.metrics(source)
@@ -219,10 +220,10 @@ def test_gpm_is_there_from_hopper_on_and_missing_with_its_reason_before(generati
         else:
             assert not GPM & set(metrics)
             assert {name for name, reason in missing[source].items() if "comes with Hopper" in reason} == GPM
-        assert set(metrics) >= PCIE, "which every generation measures, one way or the other"
+        assert set(metrics) >= PCIE, "every generation measures PCIe in some way"
 
 
-def test_bytes_that_a_device_counts_are_a_rate_beside_gpms_and_missing_where_there_is_no_nvlink(
+def test_counted_bytes_give_a_rate_beside_that_of_gpm_and_are_missing_without_nvlink(
     generations: Sampled,
 ) -> None:
     start_s, end_s = generations.marks.windows["timed"]
@@ -240,18 +241,18 @@ def test_bytes_that_a_device_counts_are_a_rate_beside_gpms_and_missing_where_the
             assert counted.mean * (end_s - start_s) == pytest.approx(while_busy * 2**20 * busy_s, rel=0.05)
             assert counted.n >= 20
             gpms = metrics.get(f"{name}_per_s")
-            assert (gpms is not None) == (chip == "hopper"), "which stays as it is"
+            assert (gpms is not None) == (chip == "hopper"), "GPM's rate is kept beside the counters'"
     assert gpms is not None and gpms.high == pytest.approx(300 * 2**20)
 
 
-def test_a_counter_that_starts_again_in_a_window_says_nothing_of_it(generations: Sampled) -> None:
+def test_a_counter_that_wraps_in_a_window_has_no_rate_there(generations: Sampled) -> None:
     metrics = generations.metrics("gpu3")
-    assert ("gpu3", "pcie_received_bytes") in generations.recording.series, "it was read, and wrapped"
+    assert ("gpu3", "pcie_received_bytes") in generations.recording.series, "the counter was read and wrapped"
     assert rate_name("pcie_received_bytes") not in metrics
     assert metrics[rate_name("pcie_sent_bytes")].mean > 0
 
 
-def test_what_a_device_lacks_is_missing_with_the_drivers_reason_and_nowhere_nought(generations: Sampled) -> None:
+def test_a_lacking_sensor_is_missing_with_the_drivers_reason_and_never_0(generations: Sampled) -> None:
     missing = generations.telemetry.missing
     for source, chip in GENERATIONS.items():
         lacks_counter = chip in ("kepler", "pascal")
@@ -265,7 +266,7 @@ def test_what_a_device_lacks_is_missing_with_the_drivers_reason_and_nowhere_noug
             assert not set(metrics) & set(missing.get(source, {}))
 
 
-def test_readings_stand_in_si_units_and_shares(generations: Sampled) -> None:
+def test_readings_are_in_si_units_and_shares(generations: Sampled) -> None:
     for source, device in zip(GENERATIONS, generations.devices, strict=True):
         metrics, chip = generations.metrics(source), device.chip
         busy = device.load(*generations.marks.windows["timed"])
@@ -279,13 +280,13 @@ def test_readings_stand_in_si_units_and_shares(generations: Sampled) -> None:
         assert 0 < metrics["pcie_sent_bytes_per_s"].high <= (100 * 2**20 if chip.has_gpm else 1_000_000 * 1024)
     hopper = generations.metrics("gpu3")
     assert hopper["sm_activity"].mean == pytest.approx(0.9 * busy, abs=0.12)
-    assert hopper["fp16_activity"].high == 0, "a nought that the device itself tells stays"
+    assert hopper["fp16_activity"].high == 0, "a 0 that the device reports is kept"
     host = generations.metrics("host")
     assert 0 <= host["cpu_utilisation"].low <= host["cpu_utilisation"].high <= 1
     assert host["host_memory_bytes"].mean > 2**20
 
 
-def test_windows_are_as_long_as_they_were_and_count_from_the_first_block(generations: Sampled) -> None:
+def test_windows_have_their_lengths_and_count_from_the_first_block(generations: Sampled) -> None:
     windows = generations.telemetry.windows
     places = {name: (window.start_s, window.length_s) for name, window in windows.items()}
     assert places["idle_before"] == pytest.approx((-0.3, 0.3))
@@ -300,19 +301,19 @@ def test_windows_are_as_long_as_they_were_and_count_from_the_first_block(generat
 def test_polling_once_a_second_is_kept_beside_the_mean(generations: Sampled) -> None:
     for source in GENERATIONS:
         polled = generations.telemetry.polled[source]
-        assert {name: one.n for name, one in polled.items()} == dict.fromkeys(
+        assert {name: statistic.n for name, statistic in polled.items()} == dict.fromkeys(
             ("power_smi_w", "utilisation", "temperature_c", "memory_bytes"), 6
         )
     for source, device in zip(GENERATIONS, generations.devices, strict=True):
         seen = generations.telemetry.polled[source]["power_smi_w"]
         whole_swing_w = device.chip.busy_w - device.chip.idle_w
         if device.chip.smi_averages_s:
-            assert seen.high - seen.low < 0.6 * whole_swing_w, "nvidia-smi shows a mean over a second here"
+            assert seen.high - seen.low < 0.6 * whole_swing_w, "nvidia-smi shows a mean over 1 s on this device"
         else:
             assert seen.high - seen.low == whole_swing_w
 
 
-# ---- a driver in trouble --------------------------------------------------------------------------------------------
+# ---- failures of the driver -----------------------------------------------------------------------------------------
 
 TROUBLES: list[dict[str, Any]] = [
     {"index": 0, "function": "nvmlDeviceGetFieldValues", "from_s": 1, "to_s": 2.2, "error": "NVML_ERROR_TIMEOUT"},
@@ -331,7 +332,7 @@ THROTTLES: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
-    """Devices that are always busy, and to each of which something else happens."""
+    """Sample devices that are always busy, each with another failure."""
     return sampled(
         tmp_path_factory.mktemp("troubled"),
         34,
@@ -344,27 +345,27 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
     )
 
 
-def gaps(one: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
-    """From, to and reason of a source's only gap in each metric."""
-    found: dict[str, tuple[float, float, str]] = {}
-    for gap in one.telemetry.gaps:
+def gaps(sampled_trial: Sampled, source: str) -> dict[str, tuple[float, float, str]]:
+    """Return the start, end and reason of a source's only gap in each metric."""
+    by_metric: dict[str, tuple[float, float, str]] = {}
+    for gap in sampled_trial.telemetry.gaps:
         if gap.source == source:
             for metric in gap.metrics:
-                assert metric not in found, "one trouble, one gap"
-                found[metric] = (gap.start_s, gap.start_s + gap.length_s, gap.reason)
-    return found
+                assert metric not in by_metric, "a failure makes a single gap per metric"
+                by_metric[metric] = (gap.start_s, gap.start_s + gap.length_s, gap.reason)
+    return by_metric
 
 
-def test_a_reading_that_fails_for_a_while_is_a_gap_and_no_nought(troubled: Sampled) -> None:
+def test_a_reading_that_fails_for_a_while_is_a_gap_and_not_0(troubled: Sampled) -> None:
     assert troubled.telemetry.status == "ok"
-    found = gaps(troubled, "gpu0")
-    assert set(found) == {"power_w"} | COUNTED, "the other sensors, which ask otherwise, went on"
-    start, end, reason = found["power_w"]
+    failed = gaps(troubled, "gpu0")
+    assert set(failed) == {"power_w"} | COUNTED, "sensors read by other functions went on"
+    start, end, reason = failed["power_w"]
     assert 0.5 < start <= 1.0 < 2.2 <= end < 2.9
     assert reason == "Timeout"
     power = troubled.metrics("gpu0")["power_w"]
     assert power.low == power.mean == power.high == 500
-    longest_s = max(there - here for here, there, _ in found.values())
+    longest_s = max(there - here for here, there, _ in failed.values())
     assert troubled.telemetry.windows["timed"].gap_s["gpu0"] == pytest.approx(longest_s)
     readings = troubled.recording.series["gpu0", "power_w"]
     zero = troubled.marks.blocks[0][0]
@@ -373,20 +374,20 @@ def test_a_reading_that_fails_for_a_while_is_a_gap_and_no_nought(troubled: Sampl
 
 
 @pytest.mark.parametrize("source", ["gpu1", "gpu2"])
-def test_a_gpu_that_is_lost_and_comes_back_left_a_gap_in_everything(troubled: Sampled, source: str) -> None:
-    found = gaps(troubled, source)
-    assert {reason for _, _, reason in found.values()} == {"GPU is lost"}
+def test_a_gpu_that_is_lost_and_returns_has_a_gap_in_every_metric(troubled: Sampled, source: str) -> None:
+    failed = gaps(troubled, source)
+    assert {reason for _, _, reason in failed.values()} == {"GPU is lost"}
     read = {metric for of, metric in troubled.recording.series if of == source}
-    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(found) <= read | {"memory_clock_hz"} | PCIE
-    start, end, _ = found["power_w"]
-    assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "it is opened anew, which a second's patience allows"
+    assert {"power_w", "utilisation", "sm_clock_hz", "throttle"} <= set(failed) <= read | {"memory_clock_hz"} | PCIE
+    start, end, _ = failed["power_w"]
+    assert 0.5 < start <= 1.0 < 1.8 <= end < 3.3, "the GPU is opened again after at most about 1 s"
     assert troubled.recording.series[source, "power_w"].times_s[-1] > troubled.marks.blocks[0][0] + end
     chip = troubled.devices[int(source[-1])].chip
     power = troubled.metrics(source)["power_w"]
     assert (power.low, power.mean, power.high) == pytest.approx((chip.busy_w,) * 3)
 
 
-def test_energy_over_a_loss_is_the_counters_and_without_one_unknown(troubled: Sampled) -> None:
+def test_energy_over_a_loss_comes_from_the_counter_or_is_unknown(troubled: Sampled) -> None:
     (window,) = troubled.telemetry.energy
     methods = troubled.telemetry.energy_method
     assert methods["gpu1"] == "counter"
@@ -395,32 +396,32 @@ def test_energy_over_a_loss_is_the_counters_and_without_one_unknown(troubled: Sa
     assert window.energy_j["gpu2"] is None
 
 
-def test_a_counter_that_goes_back_is_left_for_the_trapezoid_and_that_is_said(troubled: Sampled) -> None:
+def test_a_counter_that_goes_back_is_replaced_by_the_trapezoid_and_named(troubled: Sampled) -> None:
     (window,) = troubled.telemetry.energy
     assert troubled.telemetry.energy_method["gpu3"] == "trapezoid over polled power, because the counter went back"
     assert window.energy_j["gpu3"] == pytest.approx(3.4 * 250, rel=0.03)
 
 
-def test_what_could_be_read_and_then_is_not_supported_any_more_is_a_gap_and_not_missing(troubled: Sampled) -> None:
+def test_a_sensor_that_stops_being_supported_has_a_gap_and_is_not_missing(troubled: Sampled) -> None:
     missing = troubled.telemetry.missing["gpu5"]
-    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", "it never could be"
+    assert missing["temperature_c"] == "the driver says: Insufficient Permissions", "never readable"
     assert "temperature_c" not in troubled.metrics("gpu5")
     assert not {"sm_clock_hz", "memory_clock_hz"} & set(missing)
-    found = gaps(troubled, "gpu5")
-    assert set(found) == {"sm_clock_hz", "memory_clock_hz"}
-    start, end, reason = found["sm_clock_hz"]
-    assert start <= 1.0 < 3.2 < end, "it is open to the end"
+    failed = gaps(troubled, "gpu5")
+    assert set(failed) == {"sm_clock_hz", "memory_clock_hz"}
+    start, end, reason = failed["sm_clock_hz"]
+    assert start <= 1.0 < 3.2 < end, "the gap lasts to the end"
     assert reason == "the driver says: Not Supported"
 
 
-def test_pcie_that_the_driver_does_not_measure_is_missing_and_stops_nothing(troubled: Sampled) -> None:
+def test_pcie_that_the_driver_does_not_measure_is_only_missing(troubled: Sampled) -> None:
     missing = troubled.telemetry.missing["gpu6"]
     assert {missing.get(metric) for metric in PCIE} == {"the driver says: Not Supported"}
     assert not PCIE & set(troubled.metrics("gpu6"))
     assert gaps(troubled, "gpu6") == {}
 
 
-def test_a_gpm_metric_that_this_board_lacks_is_missing_by_itself(troubled: Sampled) -> None:
+def test_only_the_gpm_metrics_that_a_board_lacks_are_missing(troubled: Sampled) -> None:
     nvlink = {"nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"}
     for source in ("gpu0", "gpu4"):
         missing = troubled.telemetry.missing[source]
@@ -434,45 +435,45 @@ def test_a_gpm_metric_that_this_board_lacks_is_missing_by_itself(troubled: Sampl
 def test_blocks_that_were_throttled_or_below_clock_are_flagged(troubled: Sampled) -> None:
     for why in ("throttled: power cap", "throttled: thermal (software)", "below clock"):
         (blocks,) = [blocks for source, blocks in troubled.of(why).items() if source == "gpu4"]
-        assert set(range(14, 18)) <= set(blocks) <= set(range(7, 25)), "those from 1.05 s to 2.05 s, or beside them"
-    assert {one.source for one in troubled.telemetry.flagged} == {"gpu2", "gpu4"}, (
-        "idling, a clock that the user chose, and one a few per cent lower are no throttling"
+        assert set(range(14, 18)) <= set(blocks) <= set(range(7, 25)), "blocks from 1.05 s to 2.05 s, or next to them"
+    assert {flag.source for flag in troubled.telemetry.flagged} == {"gpu2", "gpu4"}, (
+        "idling, a user-defined clock and a slightly lower clock are not throttling"
     )
 
 
-def test_an_old_driver_tells_of_throttling_under_its_own_name(troubled: Sampled) -> None:
+def test_throttling_is_read_from_an_old_driver_by_its_old_function(troubled: Sampled) -> None:
     (blocks,) = troubled.of("throttled: thermal (hardware)").values()
     assert set(range(28, 30)) <= set(blocks) <= set(range(22, 34))
     assert "gpu2" not in troubled.of("below clock")
 
 
-# ---- what is cut from a recording, without a process ----------------------------------------------------------------
+# ---- windows cut from a recording, without a process ----------------------------------------------------------------
 
 
 def recording_of(**by_metric: list[tuple[float, float]]) -> Recording:
-    """Readings of gpu0 by metric."""
-    found = {("gpu0", name): Series(name, *zip(*rows, strict=True)) for name, rows in by_metric.items()}
-    return Recording(found)
+    """Return a recording of gpu0 with these readings by metric."""
+    series = {("gpu0", name): Series(name, *zip(*rows, strict=True)) for name, rows in by_metric.items()}
+    return Recording(series)
 
 
-def test_a_block_is_throttled_by_what_stood_when_it_began_and_by_what_came_within_it() -> None:
+def test_a_block_is_throttled_by_reasons_at_its_start_or_within_it() -> None:
     marks = marks_of(0.0, 10, energy=[])
     reasons = [(-0.05, 0), (0.25, 0x40), (0.55, 0x08), (0.65, 0x01)]
-    found = {one.why: one.blocks for one in flagged_blocks(recording_of(throttle=reasons), marks)}
-    assert found == {"throttled: thermal (hardware)": [2, 3, 4, 5], "throttled: hardware slowdown": [5, 6]}
+    by_reason = {flag.why: flag.blocks for flag in flagged_blocks(recording_of(throttle=reasons), marks)}
+    assert by_reason == {"throttled: thermal (hardware)": [2, 3, 4, 5], "throttled: hardware slowdown": [5, 6]}
 
 
-def test_a_block_is_below_clock_beside_the_highest_clock_at_work_and_not_beside_the_idle_one() -> None:
+def test_a_block_is_below_clock_relative_to_the_highest_clock_under_load() -> None:
     marks = marks_of(0.0, 10, energy=[])
     clocks = [(-0.25, 2000.0), *((n / 10 + 0.05, 940.0 if n == 6 else 1000.0) for n in range(10))]
-    (found,) = flagged_blocks(recording_of(sm_clock_hz=clocks), marks)
-    assert found.why == "below clock"
-    assert 6 in found.blocks
-    assert set(found.blocks) <= {5, 6, 7}
+    (flag,) = flagged_blocks(recording_of(sm_clock_hz=clocks), marks)
+    assert flag.why == "below clock"
+    assert 6 in flag.blocks
+    assert set(flag.blocks) <= {5, 6, 7}
     assert flagged_blocks(recording_of(sm_clock_hz=[(at, max(clock, 960)) for at, clock in clocks[1:]]), marks) == []
 
 
-def test_the_method_that_is_named_is_the_weakest_of_the_windows() -> None:
+def test_the_named_method_is_the_weakest_of_all_windows() -> None:
     marks = marks_of(0.0, 90, energy=[(0, 30), (30, 60), (60, 90)])
     level = [(n / 10, 100.0) for n in range(-5, 95)]
     counted = [(float(n), 100.0 * n) for n in range(-1, 11)]
@@ -482,21 +483,21 @@ def test_the_method_that_is_named_is_the_weakest_of_the_windows() -> None:
         (level, counted[:8], "trapezoid over polled power, because the counter was not read around it", []),
         (hole, [(0.0, 5.0)], "none: the power was not read during more than a tenth of the window", [0]),
     ):
-        found = summarise(recording_of(power_w=power, energy_j=energy_j), marks)
-        assert found.energy_method == {"gpu0": method}
-        assert [n for n, window in enumerate(found.energy) if window.energy_j["gpu0"] is None] == unknown
+        telemetry = summarise(recording_of(power_w=power, energy_j=energy_j), marks)
+        assert telemetry.energy_method == {"gpu0": method}
+        assert [n for n, window in enumerate(telemetry.energy) if window.energy_j["gpu0"] is None] == unknown
 
 
-def test_a_counter_becomes_a_rate_and_cores_become_one_distribution() -> None:
-    found = Recording(
+def test_a_counter_becomes_a_rate_and_cores_become_a_single_distribution() -> None:
+    recording = Recording(
         {
             ("host", "disk_read_bytes"): Series("disk_read_bytes", [-1, 0, 1, 2], [0, 100, 300, 500]),
             ("core0", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.25]),
             ("core1", "cpu_utilisation"): Series("cpu_utilisation", [0, 1], [0.5, 0.75]),
         }
     )
-    timed = summarise(found, marks_of(0.0, 10, energy=[])).windows["timed"]
-    assert set(timed.sources) == {"host"}, "the series have the cores"
+    timed = summarise(recording, marks_of(0.0, 10, energy=[])).windows["timed"]
+    assert set(timed.sources) == {"host"}, "only the series hold single cores"
     assert timed.sources["host"]["disk_read_bytes_per_s"].mean == pytest.approx(200)
     cores = timed.sources["host"]["cpu_core_utilisation"]
     assert (cores.low, cores.mean, cores.high, cores.n) == (0.25, 0.5, 0.75, 2)
@@ -507,10 +508,10 @@ def test_a_counter_becomes_a_rate_and_cores_become_one_distribution() -> None:
     late=st.lists(st.floats(0, 0.5), min_size=80, max_size=80),
     blocks=st.integers(8, 60),
 )
-def test_what_devices_exchange_is_known_to_a_twentieth_wherever_the_readings_fall(
+def test_exchanged_bytes_are_known_to_5_percent_at_any_phase_of_the_readings(
     first_s: float, late: list[float], blocks: int
 ) -> None:
-    """A steady load from before the window to its end, and none after; readings come late by half a period at most."""
+    """The load is steady from before the window to its end, then 0. Readings are at most half a period late."""
     marks = marks_of(0.0, blocks, energy=[])
     end_s = blocks * BLOCK_S
     times = [first_s + (n - 1 + by) * EXCHANGED_PERIOD_S for n, by in enumerate(late)]
@@ -520,8 +521,8 @@ def test_what_devices_exchange_is_known_to_a_twentieth_wherever_the_readings_fal
         .windows["timed"]
         .sources.values()
     )
-    found = source[rate_name("nvlink_sent_bytes")]
-    assert found.mean * end_s == pytest.approx(1e9 * end_s, rel=0.05)
+    rate = source[rate_name("nvlink_sent_bytes")]
+    assert rate.mean * end_s == pytest.approx(1e9 * end_s, rel=0.05)
 
 
 RESULT = Blocks(
@@ -538,7 +539,7 @@ RESULT = Blocks(
 )
 
 
-def test_marks_of_a_result_stand_on_the_monotonic_clock() -> None:
+def test_marks_of_a_result_are_on_the_monotonic_clock() -> None:
     result = RESULT.model_copy(update={"warmup_at_s": -3.0, "warmup_end_s": -0.1})
     marks = Marks.of(result, {"idle_before": (95.0, 96.0)})
     end = pytest.approx(101.3)
@@ -552,7 +553,7 @@ def test_marks_of_a_result_stand_on_the_monotonic_clock() -> None:
 
 
 class Script:
-    """Readings as they are told, an exception raised; a second passes with each call."""
+    """A sensor that returns or raises the given results in turn. Each call takes 1 s."""
 
     def __init__(self, *results: Any) -> None:
         self.results, self.now_s = list(results), 0.0
@@ -585,7 +586,7 @@ def test_a_channel_tries_a_failed_reading_once_more() -> None:
     assert (report.gaps, report.missing, channel.open_gap(9)) == ([], [], None)
 
 
-def test_what_fails_twice_is_a_gap_from_the_last_reading_to_the_next() -> None:
+def test_two_failures_make_a_gap_from_the_last_reading_to_the_next() -> None:
     script = Script((1.0,), FAILS, FAILS, FAILS, LACKS, (2.0,), FAILS, FAILS)
     report, channel = script.played()
     assert [(at, value) for _, _, at, value in report.readings] == [(0, 1.0), (3, 2.0)]
@@ -593,28 +594,28 @@ def test_what_fails_twice_is_a_gap_from_the_last_reading_to_the_next() -> None:
     assert channel.open_gap(9.0) == ("gpu0", ["power_w"], 3.0, 9.0, "it did not answer")
 
 
-def test_what_was_never_there_is_said_once_for_each_metric_and_never_asked_again() -> None:
+def test_a_sensor_that_was_never_there_is_reported_once_and_not_read_again() -> None:
     report, channel = Script(LACKS, (1.0, 2.0)).played("utilisation", "memory_utilisation")
     assert report.missing == [("gpu0", "utilisation", "it has none"), ("gpu0", "memory_utilisation", "it has none")]
     assert channel.gone
     assert report.readings == report.gaps == []
 
 
-def test_a_call_without_any_value_is_no_reading_and_ends_no_gap() -> None:
+def test_a_call_without_a_value_is_not_a_reading_and_ends_no_gap() -> None:
     report, channel = Script((None,), LACKS).played()
-    assert channel.gone, "nothing was read before it said that it has none"
+    assert channel.gone, "the sensor had no reading before it was missing"
     report, _ = Script((1.0,), FAILS, (None,), (None,), (2.0,)).played()
     assert report.gaps == [("gpu0", ["power_w"], 0.0, 3.0, "it did not answer")]
 
 
-def test_a_metric_that_alone_is_lacking_is_said_once_and_the_others_are_read() -> None:
+def test_a_single_missing_metric_is_reported_once_and_the_others_are_read() -> None:
     report, _ = Script((1.0, LACKS), (2.0, LACKS)).played("sm_activity", "occupancy")
     assert report.missing == [("gpu0", "occupancy", "it has none")]
     assert [(metric, value) for _, metric, _, value in report.readings] == [("sm_activity", 1.0), ("sm_activity", 2.0)]
 
 
 @pytest.mark.parametrize("period_s", [0.02, 0.25, 2.0])
-def test_sensors_are_read_at_multiples_of_their_periods_whenever_they_began(period_s: float) -> None:
+def test_sensors_are_read_at_multiples_of_their_periods_from_any_start(period_s: float) -> None:
     for began_s in (0.013, 987_654.321, 3e7 + 0.777):
         script = Script(*[(1.0,)] * 50)
         channel = Channel("gpu0", ["power_w"], period_s, script.read)
@@ -623,17 +624,17 @@ def test_sensors_are_read_at_multiples_of_their_periods_whenever_they_began(peri
             channel.sample(script.now, Report())
             assert channel.due_s / period_s == pytest.approx(round(channel.due_s / period_s), abs=1e-6)
             assert 0.499 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s
-            script.now_s = channel.due_s + 2e-5  # it wakes a little late
+            script.now_s = channel.due_s + 2e-5  # the process wakes a little late
         assert channel.due_s - script.now_s == pytest.approx(-2e-5, abs=1e-6)
         script.now_s += 0.3 * period_s
         channel.sample(script.now, Report())
-        assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), "late, and back in step"
+        assert channel.due_s - script.now_s == pytest.approx(0.7 * period_s, abs=1e-4), "back at a multiple"
         script.now_s += 7.2 * period_s
         channel.sample(script.now, Report())
-        assert 0.5 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s, "and no burst makes up for it"
+        assert 0.5 * period_s <= channel.due_s - script.now_s <= 1.5 * period_s, "missed readings are not made up for"
 
 
-def test_what_tells_something_from_its_second_call_on_is_called_again_soon() -> None:
+def test_a_sensor_without_a_first_value_is_read_again_soon() -> None:
     script = Script((None,), (1.0,))
     channel = Channel("core0", ["cpu_utilisation"], 2.0, script.read)
     script.now_s = 1001.7
@@ -644,22 +645,22 @@ def test_what_tells_something_from_its_second_call_on_is_called_again_soon() -> 
     assert channel.due_s == 1004.0
 
 
-def test_gpm_whose_figures_fail_is_a_gap_until_they_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_gpm_metrics_make_a_gap_until_they_return(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = {"function": "nvmlGpmMetricsGet", "error": "NVML_ERROR_TIMEOUT"}
     sound, faulty, once = (
         json.dumps({"chips": ["hopper"], "faults": faults}) for faults in ([], [fault], [{**fault, "times": 1}])
     )
     monkeypatch.setenv("FAKE_NVML", sound)
     fake.nvmlInit()
-    (channel,) = [one for one in nvml.channels(fake, 0) if "sm_activity" in one.metrics]
+    (channel,) = [candidate for candidate in nvml.channels(fake, 0) if "sm_activity" in candidate.metrics]
     report = Report()
-    for second, told in enumerate([sound, sound, faulty, faulty, sound, sound, once, sound]):
-        monkeypatch.setenv("FAKE_NVML", told)
+    for second, settings in enumerate([sound, sound, faulty, faulty, sound, sound, once, sound]):
+        monkeypatch.setenv("FAKE_NVML", settings)
         channel.sample(lambda at=float(second): at, report)
     fake.nvmlShutdown()
     assert [(start, end) for _, _, start, end, _ in report.gaps] == [(1.0, 4.0), (5.0, 7.0)]
     activity = [(at, value) for _, metric, at, value in report.readings if metric == "sm_activity"]
-    assert activity == [(at, pytest.approx(0.9)) for at in (1.0, 4.0, 5.0, 7.0)], "none of the moment between two tries"
+    assert activity == [(at, pytest.approx(0.9)) for at in (1.0, 4.0, 5.0, 7.0)], "no reading is from between two tries"
 
 
 # ---- the machine itself ---------------------------------------------------------------------------------------------
@@ -673,10 +674,12 @@ def rapl_zone(folder: Path, zone: str, name: str, microjoules: int, largest: int
 
 
 def rapl(folder: Path) -> dict[str, Channel]:
-    return {one.source: one for one in machine_module.channels(folder) if one.source.startswith("rapl:")}
+    return {
+        channel.source: channel for channel in machine_module.channels(folder) if channel.source.startswith("rapl:")
+    }
 
 
-def test_a_rapl_counter_that_starts_again_goes_on_and_one_that_fails_has_a_gap(tmp_path: Path) -> None:
+def test_a_rapl_counter_continues_over_a_wrap_and_has_a_gap_where_it_fails(tmp_path: Path) -> None:
     counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 999_000)
     (channel,) = rapl(tmp_path).values()
     report = Report()
@@ -685,23 +688,23 @@ def test_a_rapl_counter_that_starts_again_goes_on_and_one_that_fails_has_a_gap(t
         channel.sample(lambda at=float(second): at, report)
     joules = [value for _, _, _, value in report.readings]
     assert joules == pytest.approx([0.999, 0.9999, 1.0004, 1.9, 2.0003])
-    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(2.0, 4.0)], "what fails for a moment is a gap"
+    assert [(start, end) for _, _, start, end, _ in report.gaps] == [(2.0, 4.0)], "a failed reading is a gap"
 
 
-def test_packages_and_what_is_within_them_have_names_of_their_own(tmp_path: Path) -> None:
+def test_rapl_packages_and_their_zones_have_distinct_names(tmp_path: Path) -> None:
     for zone, name in (("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "dram"), ("intel-rapl:1", "psys")):
         rapl_zone(tmp_path, zone, name, 5)
     (tmp_path / "intel-rapl").mkdir()
     assert set(rapl(tmp_path)) == {"rapl:package-0", "rapl:package-0/dram", "rapl:psys"}
 
 
-def test_rapl_that_may_not_be_read_is_missing_with_the_way_to_open_it(tmp_path: Path, monkeypatch) -> None:
+def test_rapl_without_permission_is_missing_with_the_command_to_allow_it(tmp_path: Path, monkeypatch) -> None:
     counter = rapl_zone(tmp_path, "intel-rapl:0", "package-0", 5)
     read_text = Path.read_text
 
     def forbidden(path: Path, *arguments: Any, **named: Any) -> str:
         if path == counter:
-            raise PermissionError(13, "Permission denied", str(path))  # the superuser, too, may run this test
+            raise PermissionError(13, "Permission denied", str(path))  # explicit, because root may run this test
         return read_text(path, *arguments, **named)
 
     (channel,) = rapl(tmp_path).values()
@@ -723,8 +726,8 @@ def test_a_machine_without_rapl_says_so(tmp_path: Path) -> None:
 
 
 def played(metric: str, infiniband: Path) -> Report:
-    """One reading of the channel that has the metric, on a machine with these adapters."""
-    (channel,) = [one for one in machine_module.channels(infiniband=infiniband) if metric in one.metrics]
+    """Return the report of a reading of the channel with this metric, on a machine with these adapters."""
+    (channel,) = [channel for channel in machine_module.channels(infiniband=infiniband) if metric in channel.metrics]
     report = Report()
     channel.sample(lambda: 0.0, report)
     return report
@@ -734,7 +737,7 @@ def values_of(report: Report) -> dict[str, float]:
     return {metric: value for _, metric, _, value in report.readings}
 
 
-def test_loopback_is_in_the_total_and_counted_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_is_counted_in_the_total_and_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent, received = {"lo": 700, "eth0": 20, "lowpan0": 3}, {"lo": 700, "eth0": 50, "lowpan0": 0}
     interfaces = {name: SimpleNamespace(bytes_sent=sent[name], bytes_recv=received[name]) for name in sent}
     total = SimpleNamespace(bytes_sent=sum(sent.values()), bytes_recv=sum(received.values()))
@@ -749,13 +752,13 @@ def test_loopback_is_in_the_total_and_counted_apart(tmp_path: Path, monkeypatch:
     assert (metric, reason) == ("loopback_sent_bytes", "the operating system shows no loopback interface")
 
 
-def test_this_machines_total_holds_what_goes_over_loopback(tmp_path: Path) -> None:
+def test_the_total_of_this_machine_includes_loopback(tmp_path: Path) -> None:
     before = values_of(played("network_sent_bytes", tmp_path)) | values_of(played("loopback_sent_bytes", tmp_path))
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
-        other, _ = server.accept()
-        with other:
-            one.sendall(bytes(2**16))
-            assert len(other.recv(2**16, socket.MSG_WAITALL)) == 2**16
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            client.sendall(bytes(2**16))
+            assert len(accepted.recv(2**16, socket.MSG_WAITALL)) == 2**16
     after = values_of(played("network_sent_bytes", tmp_path)) | values_of(played("loopback_sent_bytes", tmp_path))
     assert {name: after[name] - before[name] >= 2**16 for name in after} == {
         "network_sent_bytes": True,
@@ -772,13 +775,13 @@ def adapter(folder: Path, port: str, received: str, sent: str) -> Path:
     return counters
 
 
-def test_infinibands_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
+def test_infiniband_ports_count_words_of_four_bytes(tmp_path: Path) -> None:
     adapter(tmp_path, "mlx5_0/ports/1", "10", "20")
     counters = adapter(tmp_path, "mlx5_1/ports/2", "100", "5000000000")
-    found = values_of(played("infiniband_sent_bytes", tmp_path))
-    assert found == {"infiniband_received_bytes": 440, "infiniband_sent_bytes": 20_000_000_080}
+    values = values_of(played("infiniband_sent_bytes", tmp_path))
+    assert values == {"infiniband_received_bytes": 440, "infiniband_sent_bytes": 20_000_000_080}
     (counters / "port_rcv_data").write_text("")
-    assert not played("infiniband_sent_bytes", tmp_path).readings, "half of the ports are no total"
+    assert not played("infiniband_sent_bytes", tmp_path).readings, "without all ports there is no total"
     (counters / "port_rcv_data").unlink()
     assert {reason for *_, reason in played("infiniband_sent_bytes", tmp_path).missing} == {
         "an InfiniBand port of this machine shows no data counters"
@@ -804,18 +807,18 @@ ENVIRONMENT = {
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices that do not exist, for processes started from here."""
+    """Give processes that the test starts two fake devices."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
 
-def test_the_sampler_is_small_says_what_is_missing_once_and_ends_when_its_stdin_closes(devices: None) -> None:
+def test_the_sampler_imports_little_reports_missing_sensors_once_and_ends_with_stdin(devices: None) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "labkit.telemetry.sampler", "--gpu", "0", "--gpu", "1"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         events = [json.loads(process.stdout.readline()) for _ in range(6)]
         process.stdin.close()
-        told = process.stderr.read().decode()
+        log = process.stderr.read().decode()
     assert process.returncode == 0
     assert [event["event"] for event in events] == ["hello", *["sampled"] * 5]
     assert [event["at_s"] for event in events] == sorted(event["at_s"] for event in events)
@@ -823,7 +826,7 @@ def test_the_sampler_is_small_says_what_is_missing_once_and_ends_when_its_stdin_
     assert ("gpu1", "energy_j") in missing
     assert len(missing) == len(set(missing))
     assert all(event["readings"] for event in events[1:])
-    imported = {line.rpartition("|")[2].strip() for line in told.splitlines() if "|" in line}
+    imported = {line.rpartition("|")[2].strip() for line in log.splitlines() if "|" in line}
     assert {"labkit.telemetry.machine", "psutil", "pynvml"} <= imported
     tops = {name.partition(".")[0] for name in imported}
     assert not tops & {"numpy", "pandas", "pyarrow", "scipy", "torch", "pydantic", "matplotlib", "IPython"}
@@ -841,7 +844,7 @@ time.sleep(600)
 """
 
 
-def test_the_sampler_of_a_process_that_was_killed_ends_by_itself(devices: None, tmp_path: Path) -> None:
+def test_the_sampler_ends_after_its_parent_is_killed(devices: None, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "log")], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -858,7 +861,7 @@ def process(devices: None, tmp_path: Path) -> Iterator[TelemetryProcess]:
 
 
 def trial_from_now(process: TelemetryProcess, meanwhile: Callable[[], object] = lambda: None) -> observed.Telemetry:
-    """The telemetry of a trial of five blocks, in the midst of which something happens."""
+    """Return the telemetry of a trial of five blocks, and call `meanwhile` in the middle of the trial."""
     marks = marks_of(time.monotonic(), 5, energy=[(0, 5)], idle_s=0.0)
     time.sleep(0.3)
     meanwhile()
@@ -873,17 +876,17 @@ def kill(process: TelemetryProcess) -> None:
     assert eventually(lambda: process.pid is None)
 
 
-def test_a_sampler_killed_in_mid_trial_loses_that_trials_telemetry_and_no_other(process: TelemetryProcess) -> None:
+def test_a_sampler_killed_in_mid_trial_loses_only_that_trials_telemetry(process: TelemetryProcess) -> None:
     before = process.pid
     assert trial_from_now(process).status == "ok"
     lost = trial_from_now(process, lambda: kill(process))
     assert lost.status == "lost"
-    told = re.fullmatch(
+    match = re.fullmatch(
         r"the telemetry process was killed by signal SIGKILL in mid-trial, (\S+) s after it began", lost.reason or ""
     )
-    assert told, lost.reason
-    assert 0.0 <= float(told[1]) <= 0.5
-    assert (lost.windows, lost.energy) == ({}, []), "half a trial is no trial"
+    assert match, lost.reason
+    assert 0.0 <= float(match[1]) <= 0.5
+    assert (lost.windows, lost.energy) == ({}, []), "telemetry of a part of a trial is not kept"
     while_dead = trial_from_now(process)
     assert (while_dead.status, while_dead.reason) == ("lost", "the telemetry process was killed by signal SIGKILL")
     process.revive()
@@ -892,11 +895,11 @@ def test_a_sampler_killed_in_mid_trial_loses_that_trials_telemetry_and_no_other(
     time.sleep(1.0)
     kill(process)
     again, _ = process.cut(marks)
-    assert again.status == "ok", "a sampler that died after a trial has told of all of it"
+    assert again.status == "ok", "a sampler that died after a trial has reported all of it"
     assert again.windows["timed"].sources["gpu0"]["power_w"].mean == 500
 
 
-def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryProcess) -> None:
+def test_a_stopped_sampler_leaves_a_gap(process: TelemetryProcess) -> None:
     marks = marks_of(time.monotonic() - 0.1, 25, energy=[(0, 25)], idle_s=0.0)
     pid = process.pid
     assert pid is not None
@@ -911,7 +914,7 @@ def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryPr
     for source in ("gpu0", "host"):
         assert 1.0 < timed.gap_s[source] < timed.length_s
     assert timed.sources["gpu0"]["power_w"].mean == 500
-    assert telemetry.energy_method["gpu0"] == "counter", "which counted on"
+    assert telemetry.energy_method["gpu0"] == "counter", "the counter went on counting"
     os.kill(pid, signal.SIGSTOP)
     time.sleep(0.6)
     frozen = trial_from_now(process)
@@ -921,7 +924,7 @@ def test_a_sampler_that_stood_still_left_a_gap_that_is_told(process: TelemetryPr
 
 
 def broken_python(folder: Path) -> Path:
-    """A folder in which psutil, which the sampler needs, counts its imports and fails."""
+    """Make a folder with a psutil that counts its imports and fails. The sampler needs psutil."""
     folder.mkdir()
     (folder / "psutil.py").write_text(
         f"open({str(folder / 'tries')!r}, 'a').write('x')\nraise ImportError('psutil was built for another Python')\n"
@@ -929,7 +932,7 @@ def broken_python(folder: Path) -> Path:
     return folder
 
 
-def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path: Path, monkeypatch) -> None:
+def test_a_sampler_that_dies_at_once_is_restarted_only_a_few_times(tmp_path: Path, monkeypatch) -> None:
     folder = broken_python(tmp_path / "broken")
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
     with TelemetryProcess([], log=tmp_path / "telemetry.log") as process:
@@ -944,7 +947,7 @@ def test_a_sampler_that_dies_at_once_is_started_a_few_times_and_no_more(tmp_path
     assert "built for another Python" in (tmp_path / "telemetry.log").read_text()
 
 
-def test_a_device_that_is_not_there_says_so_and_of_one_alone_nothing_is_read_of_what_devices_say_to_each_other(
+def test_an_absent_device_is_missing_and_a_single_device_has_no_traffic_counters(
     devices: None, tmp_path: Path, generations: Sampled
 ) -> None:
     with TelemetryProcess([0, 5], log=tmp_path / "telemetry.log", one_device=True) as process:
@@ -960,12 +963,12 @@ def test_a_device_that_is_not_there_says_so_and_of_one_alone_nothing_is_read_of_
     assert between_devices <= {metric for _, metric in generations.recording.series}
 
 
-# ---- the runner's side of it ----------------------------------------------------------------------------------------
+# ---- the runner's side of telemetry ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def started_watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[watch_module.Watch]:
-    """Telemetry beside the H200 of a profile."""
+    """Yield a watch on the fake H200 of a profile."""
     gpu = Gpu(name="NVIDIA H200", uuid_hash="", memory_bytes=2**37, compute_capability="9.0")
     profile = tiny_profile().model_copy(update={"device": Device(kind="cuda", pattern="H200")})
     store = Store(tmp_path_factory.mktemp("watched"))
@@ -980,13 +983,13 @@ def started_watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[watch_mo
 
 @pytest.fixture
 def watch(started_watch: watch_module.Watch, devices: None) -> Iterator[watch_module.Watch]:
-    """The same process for all tests, alive at the start of each."""
+    """Yield the shared watch, with its process alive."""
     started_watch.begin_pass()
     yield started_watch
 
 
 @pytest.mark.parametrize("one_device", [True, False])
-def test_a_watch_tells_its_process_whether_devices_have_anything_to_say_to_each_other(
+def test_a_watch_tells_its_process_whether_there_is_a_single_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_device: bool
 ) -> None:
     told = []
@@ -1009,17 +1012,15 @@ def blocks_until_now() -> Blocks:
     return RESULT.model_copy(update={"began_s": time.monotonic() - 0.25, "host_s": [0.1, 0.1], "at_s": [0.0, 0.1]})
 
 
-def test_a_trial_on_the_cpu_of_a_gpus_host_gets_nothing_of_the_gpu(watch: watch_module.Watch) -> None:
+def test_a_trial_on_the_cpu_of_a_gpu_host_has_no_telemetry_of_the_gpu(watch: watch_module.Watch) -> None:
     telemetry = ended(watch, blocks_until_now(), Trial(device="cpu", energy_windows=1))
     assert telemetry is not None and telemetry.status == "ok"
-    told = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.polled)
-    assert "host" in told and not [source for source in told if source.startswith("gpu")]
+    sources = {source for window in telemetry.windows.values() for source in window.sources} | set(telemetry.polled)
+    assert "host" in sources and not [source for source in sources if source.startswith("gpu")]
     assert not [source for source in telemetry.energy_method if source.startswith("gpu")]
 
 
-def test_a_fault_in_telemetry_itself_costs_the_telemetry_and_not_the_trial(
-    watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_telemetry_costs_only_telemetry(watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of its own")
 
@@ -1029,14 +1030,14 @@ def test_a_fault_in_telemetry_itself_costs_the_telemetry_and_not_the_trial(
     assert "ZeroDivisionError: of its own" in (telemetry.reason or "")
 
 
-def test_a_device_that_the_trial_does_not_use_is_not_in_its_telemetry() -> None:
+def test_an_unused_device_is_not_in_the_telemetry_of_a_trial() -> None:
     recording = Recording(
         {("gpu0", "power_w"): Series("power_w", [0], [1]), ("gpu1", "power_w"): Series("power_w", [0], [1])}
     )
     assert recording.of_gpus(["gpu0"]).sources() == ["gpu0"]
 
 
-def test_series_that_cannot_be_kept_cost_no_telemetry(
+def test_telemetry_is_kept_although_its_series_cannot_be_written(
     watch: watch_module.Watch, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -1048,7 +1049,7 @@ def test_series_that_cannot_be_kept_cost_no_telemetry(
     assert "could not be kept" in capsys.readouterr().err
 
 
-def test_after_a_trial_without_a_result_the_sampler_is_there_again(watch: watch_module.Watch) -> None:
+def test_the_sampler_is_restarted_after_a_trial_without_a_result(watch: watch_module.Watch) -> None:
     kill(watch._process)
     assert ended(watch, None) is None
     assert watch._process.pid is not None
@@ -1082,33 +1083,33 @@ def test_a_record_carries_telemetry_and_its_series_are_kept(tmp_path: Path) -> N
     for before, after in pairwise(ordered):
         assert before.start_s + before.length_s <= after.start_s + 1e-6
     shares = [telemetry.mean(window, "host", "cpu_utilisation") for window in telemetry.windows]
-    assert any(share is not None for share in shares), "a window of 0.2 s may have no reading where others compute"
-    assert telemetry.energy == [], "which nobody asked for"
+    assert any(share is not None for share in shares), "on a busy machine a window of 0.2 s may have no reading"
+    assert telemetry.energy == [], "the trial has no energy windows"
     rows = SeriesStore(tmp_path / "cpu", HOST.id, STUDY).read()
     assert set(rows["key"]) == {short_hash(record.key)}
-    assert "host" in set(rows["source"]), "a core tells its first share after seconds, so a short trial may have none"
+    assert "host" in set(rows["source"]), "a core has its first share after seconds"
 
 
-def test_each_core_has_a_source_of_its_own() -> None:
+def test_each_core_is_a_separate_source() -> None:
     sources = {channel.source for channel in machine_module.channels()}
     assert {f"core{number}" for number in range(psutil.cpu_count() or 1)} <= sources
 
 
 def kill_the_sampler() -> None:
-    """The last that was started, found by its command line among this process's children."""
-    children = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    samplers = [one for one in children if "labkit.telemetry.sampler" in one.cmdline()]
-    max(samplers, key=lambda one: one.create_time()).kill()
+    """Kill the sampler started last, found by its command line among this process's children."""
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    samplers = [child for child in children if "labkit.telemetry.sampler" in child.cmdline()]
+    max(samplers, key=lambda child: child.create_time()).kill()
 
 
-def test_a_sampler_killed_during_a_trial_costs_no_trial_and_the_third_one_has_telemetry_again(
+def test_a_sampler_killed_during_a_trial_costs_no_trial_and_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     show, killed = Progress.show, []
 
     def shown(progress: Progress, what: str, remaining_s: float) -> None:
         if not killed and "preparing" in what:
-            time.sleep(0.25)  # the trial has begun, and the sampler has spoken since
+            time.sleep(0.25)  # the trial has begun, and the sampler has sent readings since
             kill_the_sampler()
             killed.append(what)
         show(progress, what, remaining_s)
@@ -1117,7 +1118,7 @@ def test_a_sampler_killed_during_a_trial_costs_no_trial_and_the_third_one_has_te
     outcome = run(sound(3), tmp_path / "cpu")
     assert killed and outcome.failed == 0
     first, second, third = records(tmp_path / "cpu")
-    assert [one.status for one in (first, second, third)] == ["ok"] * 3
+    assert [record.status for record in (first, second, third)] == ["ok"] * 3
     assert lost(first)
     assert "SIGKILL in mid-trial" in (first.telemetry.reason or "")  # type: ignore[union-attr]
     why = (third.telemetry.reason or "") if third.telemetry else "no telemetry"
@@ -1131,7 +1132,7 @@ def lost(record: Record) -> bool:
     return record.telemetry.status == "lost"
 
 
-def test_a_machine_on_which_nothing_can_be_sampled_measures_all_the_same(tmp_path: Path, monkeypatch) -> None:
+def test_trials_are_measured_although_nothing_can_be_sampled(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("labkit.telemetry.process.sys", SimpleNamespace(executable="/no such python"))
     run(sound(1), tmp_path / "cpu")
     (record,) = records(tmp_path / "cpu")

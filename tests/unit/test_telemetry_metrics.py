@@ -1,4 +1,4 @@
-"""What the table tells of telemetry: sums and means of devices, energy per image, and no value where one is missing."""
+"""Tests of metrics from telemetry: sums and means over devices, energy per image, and missing values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.made_telemetry import (
 
 
 def interval(records: StudyRecords, metric: str, trial: Trial = R50) -> Interval | None:
-    """The mean of a metric over the passes of a trial, whatever device the profile has."""
+    """Return the mean of a metric over the passes of a trial with its interval, for any device of the profile."""
     frame = Results([records]).frame()
     same = frame[(frame["workload"] == trial.workload) & (frame["model"].fillna(trial.model) == trial.model)]
     return interval_of(same[metric].dropna(), metric)
@@ -42,7 +42,7 @@ def value(records: StudyRecords, metric: str, trial: Trial = R50) -> float | Non
     return mean.point if mean else None
 
 
-def test_energy_per_image_is_the_joules_of_all_windows_over_their_images() -> None:
+def test_energy_per_image_is_the_energy_of_all_windows_over_their_images() -> None:
     long, short = (
         EnergyWindow(start_s=0.0, length_s=6.0, images=3000, energy_j={"gpu0": 900.0}),
         EnergyWindow(start_s=6.0, length_s=5.0, images=1000, energy_j={"gpu0": 700.0}),
@@ -88,20 +88,20 @@ def test_efficiency_is_images_per_second_over_watts() -> None:
     assert value(of(hopper), "images_per_s_per_w") == pytest.approx(100 * 10 * 10 / 5 / 400)
 
 
-def test_packages_of_the_processor_count_once_and_their_memory_is_within_them() -> None:
+def test_rapl_packages_are_summed_without_their_memory_zones() -> None:
     records = of(with_rapl, "cpu")
     assert value(records, "power_w") == pytest.approx(500 / 5)
     assert value(records, "energy_per_image_j") == pytest.approx(0.5)
     assert value(records, "net_energy_per_image_j") == pytest.approx(0.5 - 20 * 5 / 1000)
 
 
-def test_a_package_that_was_not_read_leaves_no_power_and_no_energy() -> None:
+def test_without_a_reading_of_every_package_there_is_no_power_or_energy() -> None:
     cpu = on(R50, "cpu")
     records = shown(made(cpu, 1, told({}, {"rapl:package-0": 100.0, "rapl:package-1": None})), hw="cpu")
     assert value(records, "power_w") is None and value(records, "energy_per_image_j") is None
 
 
-def test_the_platforms_meter_is_not_added_to_the_packages_within_it() -> None:
+def test_the_platform_meter_is_not_added_to_the_packages() -> None:
     records = shown(made(on(R50, "cpu"), 1, told({}, {"rapl:package-0": 100.0, "rapl:psys": 150.0})), hw="cpu")
     assert value(records, "power_w") == pytest.approx(20.0)
 
@@ -114,7 +114,7 @@ def test_power_of_several_gpus_is_summed_and_their_utilisation_averaged() -> Non
     assert value(records, "energy_per_image_j") == pytest.approx(3.0)
 
 
-def test_extremes_are_of_all_devices_and_readings() -> None:
+def test_extremes_are_over_all_devices_and_readings() -> None:
     timed = Results([of(two_gpus, "h200_x2", passes=1)]).readings().query("window == 'timed' and model == 'resnet50'")
     lowest, highest = (timed.set_index("metric")[end] for end in ("lowest", "highest"))
     assert (lowest["power_w"], highest["power_w"]) == pytest.approx((540, 660))
@@ -122,22 +122,22 @@ def test_extremes_are_of_all_devices_and_readings() -> None:
 
 
 @pytest.mark.parametrize("metric", ["power_w", "sm_activity"])
-def test_a_board_that_was_not_read_leaves_no_sum_and_no_mean(metric: str) -> None:
+def test_without_a_reading_of_every_board_there_is_no_sum_or_mean(metric: str) -> None:
     half = told({"gpu0": board(R50), "gpu1": read(utilisation=0.5)}, {}, missing={"gpu1": {metric: "lost"}})
     records = shown(made(R50, 1, half), hw="h200_x2")
     assert value(records, metric) is None
-    assert value(records, "utilisation") is not None, "which both tell"
+    assert value(records, "utilisation") is not None, "both boards have this metric"
 
 
-def test_of_several_nodes_only_the_first_is_watched_so_there_are_no_sums() -> None:
+def test_a_trial_over_nodes_has_no_sums_because_only_the_first_node_is_sampled() -> None:
     over_nodes = replace(R50, devices=4, nodes=2)
     records = shown(made(over_nodes, 1, two_gpus(over_nodes)), hw="h200_x2")
     for metric in ("power_w", "energy_per_image_j", "images_per_s_per_w"):
         assert value(records, metric) is None
-    assert value(records, "utilisation") == pytest.approx(0.7), "the first node's devices, as the record says"
+    assert value(records, "utilisation") == pytest.approx(0.7), "the mean of the first node's devices"
 
 
-def test_a_pass_whose_telemetry_was_lost_is_left_out_of_the_mean_with_its_reason() -> None:
+def test_a_pass_with_lost_telemetry_is_left_out_of_the_mean_with_a_reason() -> None:
     power = interval(of(lost_once), "power_w")
     assert power is not None and (power.point, power.n) == (pytest.approx(400), 2)
     reasons = Results([of(lost_once)]).reasons().query("workload == 'train' and pass_number == 2")

@@ -1,4 +1,4 @@
-"""A trial's threads are its own: set for it, never more than may run at once, and forgotten afterwards."""
+"""Tests of the threads of a trial (set, limited, reset afterwards) and of the CPU limits of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ON_CPU = Trial(device="cpu")
 
 @pytest.fixture
 def four(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that may run four threads at once."""
+    """Let this process use four threads."""
     monkeypatch.setattr(threads_module, "usable_threads", lambda: 4)
 
 
@@ -36,7 +36,7 @@ def four(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], 8, []),
     ],
 )
-def test_a_sweep_of_threads_fits_the_cores_there_are(asked: object, cores: int, counts: list[int]) -> None:
+def test_a_sweep_of_threads_fits_the_cores_of_the_machine(asked: object, cores: int, counts: list[int]) -> None:
     assert thread_counts(asked, cores) == counts
 
 
@@ -50,12 +50,12 @@ def test_a_sweep_of_threads_fits_the_cores_there_are(asked: object, cores: int, 
         (["all"], "at least 1"),
     ],
 )
-def test_a_sweep_that_is_none_is_the_users_mistake(asked: object, said: str) -> None:
+def test_an_invalid_sweep_of_threads_is_a_user_error(asked: object, said: str) -> None:
     with pytest.raises(UserError, match=said):
         thread_counts(asked, 8)
 
 
-def test_a_trial_has_its_threads_and_the_next_one_pytorchs_own(four: None) -> None:
+def test_a_trial_sets_its_threads_and_restores_pytorchs_default(four: None) -> None:
     import torch
 
     before = torch.get_num_threads()
@@ -64,13 +64,13 @@ def test_a_trial_has_its_threads_and_the_next_one_pytorchs_own(four: None) -> No
             assert torch.get_num_threads() == asked
         assert torch.get_num_threads() == before
     with threads_of(ON_CPU):
-        assert torch.get_num_threads() == before, "0 leaves it to PyTorch"
+        assert torch.get_num_threads() == before, "0 keeps PyTorch's default"
     with pytest.raises(ZeroDivisionError), threads_of(replace(ON_CPU, threads=2)):
         raise ZeroDivisionError
-    assert torch.get_num_threads() == before, "a trial that failed too"
+    assert torch.get_num_threads() == before, "threads are restored after a failed trial too"
 
 
-def test_more_threads_than_may_run_are_refused_with_the_number(four: None) -> None:
+def test_more_threads_than_allowed_are_refused_with_the_number(four: None) -> None:
     with (
         pytest.raises(Unsupported, match="asks for 5 threads, and this process may run 4"),
         threads_of(replace(ON_CPU, threads=5)),
@@ -78,7 +78,7 @@ def test_more_threads_than_may_run_are_refused_with_the_number(four: None) -> No
         pass
 
 
-def test_another_framework_is_not_told_and_so_refused(four: None) -> None:
+def test_threads_are_refused_for_another_framework(four: None) -> None:
     with (
         pytest.raises(Unsupported, match="not of keras-jax"),
         threads_of(replace(ON_CPU, threads=2, framework="keras-jax")),
@@ -86,14 +86,14 @@ def test_another_framework_is_not_told_and_so_refused(four: None) -> None:
         pass
 
 
-def test_too_many_threads_are_a_row_with_a_reason_and_the_pass_goes_on(tmp_path: Path) -> None:
+def test_too_many_threads_give_an_unsupported_record_and_the_pass_goes_on(tmp_path: Path) -> None:
     run([replace(trial(), threads=1_000_000), trial(size=1)], tmp_path)
-    found = {record.status: record.reason for record in records(tmp_path)}
-    assert set(found) == {"ok", "unsupported"}
-    assert found["unsupported"] is not None and "1000000 threads" in found["unsupported"]
+    reasons = {record.status: record.reason for record in records(tmp_path)}
+    assert set(reasons) == {"ok", "unsupported"}
+    assert reasons["unsupported"] is not None and "1000000 threads" in reasons["unsupported"]
 
 
-# ---- how many threads may run ---------------------------------------------------------------------------------------
+# ---- the number of usable threads -----------------------------------------------------------------------------------
 
 
 def own(folder: Path, lines: str) -> Path:
@@ -107,7 +107,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_a_control_group_of_version_2_limits_and_so_does_any_above_it(tmp_path: Path) -> None:
+def test_the_tightest_limit_of_nested_control_groups_v2_counts(tmp_path: Path) -> None:
     write(tmp_path / "cg/a/b/cpu.max", "800000 100000\n")
     write(tmp_path / "cg/a/cpu.max", "250000 100000\n")
     write(tmp_path / "cg/cpu.max", "max 100000\n")
@@ -115,7 +115,7 @@ def test_a_control_group_of_version_2_limits_and_so_does_any_above_it(tmp_path: 
     assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\n")) is None
 
 
-def test_a_control_group_of_version_1_limits(tmp_path: Path) -> None:
+def test_a_control_group_v1_limits_threads(tmp_path: Path) -> None:
     for name, value in (("quota", "150000"), ("period", "100000")):
         write(tmp_path / f"cg/cpu/job/cpu.cfs_{name}_us", value)
     lines = own(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n")
@@ -124,14 +124,14 @@ def test_a_control_group_of_version_1_limits(tmp_path: Path) -> None:
     assert cpu_limits.cpu_quota(tmp_path / "cg", lines) is None
 
 
-def test_what_cannot_be_read_limits_nothing(tmp_path: Path) -> None:
+def test_an_unreadable_limit_is_ignored(tmp_path: Path) -> None:
     assert cpu_limits.cpu_quota(tmp_path, tmp_path / "none") is None
     write(tmp_path / "cg/cpu.max", "nonsense")
     assert cpu_limits.cpu_quota(tmp_path / "cg", own(tmp_path, "0::/\nodd\n")) is None
 
 
 @pytest.mark.parametrize(("quota", "threads"), [(None, 8), (2.5, 2), (0.5, 1), (100.0, 8)])
-def test_a_process_runs_on_its_processors_within_its_quota(
+def test_usable_threads_are_the_allowed_processors_within_the_quota(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int
 ) -> None:
     monkeypatch.setattr(cpu_limits.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)

@@ -1,4 +1,4 @@
-"""What kernels, operators and calls do, by names that real programs on GPUs from Kepler to Blackwell had."""
+"""Tests of the classes of kernels, operators and calls, with names from real programs on Kepler to Blackwell GPUs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("kind", "algorithm", "name"), NAMES, ids=[short_name(name) for _, _, name in NAMES])
-def test_a_kernel_is_known_by_its_name_and_a_convolution_by_how_it_is_done(
-    kind: str, algorithm: str, name: str
-) -> None:
-    known = of_kernel(name)
-    assert (known.kind, known.algorithm) == (kind, algorithm or None)
+def test_the_name_of_a_kernel_gives_its_class_and_algorithm(kind: str, algorithm: str, name: str) -> None:
+    kernel = of_kernel(name)
+    assert (kernel.kind, kernel.algorithm) == (kind, algorithm or None)
 
 
 @pytest.mark.parametrize(
     "name", ["triton__0d1d2d3d", "at::cuda::(anonymous namespace)::spin_kernel(long)", "my_kernel"]
 )
-def test_of_a_name_that_says_nothing_nothing_is_known(name: str) -> None:
+def test_an_unknown_kernel_name_has_no_class(name: str) -> None:
     assert of_kernel(name).kind is None
 
 
-def test_a_kernel_of_pooling_backwards_and_a_broadcast_are_told_apart_from_others() -> None:
+def test_max_pooling_backward_and_broadcasts_are_recognised() -> None:
     backwards = [name for _, _, name in NAMES if of_kernel(name).max_pool_backward]
     assert [short_name(name).split("<")[0] for name in backwards] == [
         "max_pool_backward_nhwc",
@@ -77,7 +75,7 @@ def test_a_kernel_of_pooling_backwards_and_a_broadcast_are_told_apart_from_other
         ("aten::cholesky", None),
     ],
 )
-def test_an_operator_is_known_by_its_name(name: str, kind: str | None) -> None:
+def test_the_name_of_an_operator_gives_its_class(name: str, kind: str | None) -> None:
     assert of_operator(name).kind == kind
     assert of_operator(name).algorithm == ("library" if kind == "convolution" else None)
 
@@ -116,7 +114,7 @@ def test_an_operator_is_known_by_its_name(name: str, kind: str | None) -> None:
         ("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "other"),
     ],
 )
-def test_a_call_is_known_by_its_name(name: str, kind: str) -> None:
+def test_the_name_of_a_call_gives_its_class(name: str, kind: str) -> None:
     assert class_of_call(name) == kind
 
 
@@ -151,11 +149,11 @@ def test_a_call_is_known_by_its_name(name: str, kind: str) -> None:
         ("_update", "_update"),
     ],
 )
-def test_a_name_is_cut_to_what_tells_kernels_apart(name: str, short: str) -> None:
+def test_a_short_name_keeps_what_distinguishes_kernels(name: str, short: str) -> None:
     assert short_name(name) == short
 
 
-def test_no_name_is_longer_than_a_table_bears_and_different_kernels_keep_different_names() -> None:
+def test_short_names_fit_a_table_and_stay_distinct() -> None:
     names = [name for _, _, name in NAMES]
     assert max(len(short_name(name)) for name in names) <= LONGEST
     assert len({short_name(name) for name in names}) == len(names)

@@ -1,4 +1,4 @@
-"""A trace's file is read as far as it goes, packed or not, in bounded memory; what is no trace is refused."""
+"""Tests of reading trace files: packed, truncated and broken files, bounded memory, and refusal of other files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SOME = [
 
 
 def again(events: Events) -> list[Event]:
-    """Columns as single events."""
+    """Return the columns as a list of events."""
     kinds = list(CATEGORIES)
     return [
         Event(events.names[name], kinds[code], began, ended, stream, device, number, size)
@@ -61,7 +61,7 @@ def again(events: Events) -> list[Event]:
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "packed_without_saying_so.json"])
-def test_a_file_gives_its_events_timed_from_the_first(name: str, tmp_path: Path) -> None:
+def test_times_of_events_count_from_the_first_event(name: str, tmp_path: Path) -> None:
     file = written(SOME, tmp_path / name)
     if name.startswith("packed"):
         file.write_bytes(gzip.compress(file.read_bytes()))
@@ -70,13 +70,13 @@ def test_a_file_gives_its_events_timed_from_the_first(name: str, tmp_path: Path)
     assert events.notes == ()
 
 
-def test_rows_without_a_head_are_a_trace_too(tmp_path: Path) -> None:
+def test_a_bare_list_of_rows_is_a_trace_too(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     file.write_text(json.dumps(rows(SOME)))
     assert again(read_trace(file)) == SOME
 
 
-def test_names_of_old_and_new_versions_are_one_kind(tmp_path: Path) -> None:
+def test_old_and_new_names_of_a_category_are_the_same_kind(tmp_path: Path) -> None:
     file = tmp_path / "old.json"
     row = {"ph": "X", "name": "gemm", "ts": 5, "dur": 1, "tid": "stream 7", "args": {"external id": 3}}
     file.write_text(json.dumps({"traceEvents": [{**row, "cat": "Kernel"}, {**row, "cat": "kernel"}]}))
@@ -85,7 +85,7 @@ def test_names_of_old_and_new_versions_are_one_kind(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_file_cut_anywhere_gives_all_whole_rows_before_the_cut(data: st.DataObject) -> None:
+def test_a_truncated_file_gives_all_whole_rows_before_the_cut(data: st.DataObject) -> None:
     whole = text(SOME * 3)
     cut = data.draw(st.integers(whole.index('"traceEvents": [') + 16, whole.rindex('"traceName"') - 10))
     chunk = data.draw(st.sampled_from([64, 1000, 1 << 20]))
@@ -97,7 +97,7 @@ def test_a_file_cut_anywhere_gives_all_whole_rows_before_the_cut(data: st.DataOb
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "cut.json"
             file.write_bytes(gzip.compress(whole[:cut].encode()) if packed else whole[:cut].encode())
-            # How many events end before the cut: each row of an event holds its category once, and ends with a brace.
+            # Count the events that end before the cut: each row of an event has `"ph": "X"` and ends with a brace.
             ended = [at for at in range(len(whole)) if whole.startswith("\n    }", at) and at + 6 <= cut]
             bounds = [whole.rfind("\n    {", 0, at) for at in ended]
             expected = sum('"ph": "X"' in whole[begin:end] for begin, end in zip(bounds, ended, strict=True))
@@ -113,7 +113,7 @@ def test_a_file_cut_anywhere_gives_all_whole_rows_before_the_cut(data: st.DataOb
                 )
 
 
-def test_a_packed_file_cut_in_its_packing_is_read_until_there(tmp_path: Path) -> None:
+def test_a_truncated_packed_file_is_read_up_to_the_cut(tmp_path: Path) -> None:
     file = tmp_path / "cut.json.gz"
     file.write_bytes(gzip.compress(text(SOME * 2_000).encode())[:-2_000])
     events = read_trace(file)
@@ -140,7 +140,7 @@ def test_broken_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     [{"name": 3}, {"args": "x"}, {"dur": -3}, {"dur": 1e400}, {"ts": math.nan}, {"dur": "long"}],
     ids=lambda other: json.dumps(other),
 )
-def test_a_row_that_no_profiler_writes_is_left_out_wherever_it_stands(other: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_row_is_left_out_in_any_place(other: dict[str, Any], tmp_path: Path) -> None:
     broken = {"ph": "X", "cat": "kernel", "name": "a", "ts": 1, "dur": 1, "tid": 7, **other}
     for place, file in enumerate((tmp_path / "first.json", tmp_path / "last.json")):
         good = rows(SOME)
@@ -151,7 +151,7 @@ def test_a_row_that_no_profiler_writes_is_left_out_wherever_it_stands(other: dic
 
 
 @pytest.mark.parametrize("broken", ["[" * 100_000, '{"ph": "X", "ts": ' + "9" * 6_000 + "}"])
-def test_what_python_can_t_decode_ends_the_file_and_is_said(broken: str, tmp_path: Path) -> None:
+def test_a_row_that_python_cannot_decode_ends_the_file_with_a_note(broken: str, tmp_path: Path) -> None:
     file = tmp_path / "deep.json"
     file.write_text('{"traceEvents": [' + ", ".join([*map(json.dumps, rows(SOME)), broken]) + "]}")
     events = read_trace(file)
@@ -170,7 +170,7 @@ def test_what_python_can_t_decode_ends_the_file_and_is_said(broken: str, tmp_pat
         (b'{"traceEv', "has no traceEvents"),
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
     file = tmp_path / "given.json"
     file.write_bytes(content)
     with pytest.raises(UserError, match=rf"given\.json {says}.*export_chrome_trace") as refused:
@@ -178,15 +178,15 @@ def test_what_is_no_trace_is_refused_in_one_sentence(content: bytes, says: str, 
     assert str(refused.value).count(". ") == 0
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.json can't be read: No such file"):
         read_trace(tmp_path / "nowhere.json")
     with pytest.raises(UserError, match="can't be read: Is a directory"):
         read_trace(tmp_path)
 
 
-def test_a_row_is_forgotten_once_it_is_read(tmp_path: Path) -> None:
-    """Twenty thousand events with long arguments take the memory of their numbers, not of their text."""
+def test_rows_do_not_stay_in_memory(tmp_path: Path) -> None:
+    """20,000 events with long arguments take the memory of their numbers, not of their text."""
     import tracemalloc
 
     file = tmp_path / "long.json"

@@ -1,6 +1,6 @@
-"""What a trace means in metrics: of a GPU whose host the profiler slowed, and of a CPU whose operators it slowed too.
+"""Tests of metrics from traces, on a GPU whose host the profiler slows, and on a CPU whose operators it slows too.
 
-The trial takes a step of 64 images in 10 ms when nobody looks; five of its steps were traced, each in 20 ms.
+The trial takes 10 ms per step of 64 images without the profiler. Five of its steps were traced, in 20 ms each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.unit.made_records import blocks, of_records
 
 TRIAL = Trial(model="alexnet", traced_iterations=5)
 STUDY = "profile"
-FLOP = 67 * 10**9  # of a step: a thousandth of what an H200 does in a second in FP32, by its data sheet
+FLOP = 67 * 10**9  # of a step: 1/1000 of the nominal FP32 FLOP/s of an H200
 
 
 def total(seconds: float, count: int = 5) -> Total:
@@ -32,7 +32,7 @@ def section(launch_s: float, clean_up_s: float) -> Section:
 
 
 def trace(**other: Any) -> Traced:
-    """Five steps of 20 ms: 6 ms of kernels and 1 ms of copies each, 10 ms of waiting for launches, 3 ms of others."""
+    """Return a trace of five steps of 20 ms: kernels 6 ms, copies 1 ms, launch gaps 10 ms and queue gaps 3 ms each."""
     values: dict[str, Any] = {
         "of": "kernels",
         "rules": ALGORITHMS_HOLD_SINCE,
@@ -92,7 +92,7 @@ EXPECTED = {
     "launch_api_share": 0.6,
     "cleanup_api_share": 0.2,
     "memory_api_share": 0.1,
-    "backward_launch_api_share": 0.75,  # of 80 ms of calls in the backward pass and the optimiser's step
+    "backward_launch_api_share": 0.75,  # of 80 ms of calls in the backward pass and the optimiser
     "backward_cleanup_api_share": 0.25,
     "backward_memory_api_share": 0.0,
     "kernel_overlap_share": 0.05,
@@ -103,23 +103,23 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_metric_of_a_gpu_s_trace(name: str) -> None:
+def test_a_metric_of_a_trace_of_a_gpu(name: str) -> None:
     assert metric(name, trace()) == pytest.approx(EXPECTED[name])
 
 
-def test_all_metrics_of_a_trace_are_tried_here() -> None:
-    exchange = {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}  # of several devices: test_traffic.py
+def test_every_metric_of_a_trace_has_an_expected_value() -> None:
+    exchange = {"exchange_s", "exposed_exchange_s", "hidden_exchange_share"}  # of several devices, see test_traffic.py
     assert set(EXPECTED) - {"step_s"} == traced.METRICS - exchange
 
 
-def test_busy_and_idle_are_a_whole_step() -> None:
-    found = trace()
-    made = record(found)
-    launch, queued = traced.idle_shares(made, found) or (0.0, 0.0)
-    assert launch + queued + found.active_s / 5 / 0.010 == pytest.approx(1)
+def test_busy_and_idle_shares_sum_to_1() -> None:
+    trace_ = trace()
+    made = record(trace_)
+    launch, queued = traced.idle_shares(made, trace_) or (0.0, 0.0)
+    assert launch + queued + trace_.active_s / 5 / 0.010 == pytest.approx(1)
     busier = trace(busy_s=0.06, active_s=0.07)
     assert metric("compute_utilisation", busier) == pytest.approx(1.2), (
-        "kernels that the profiler slowed are not hidden"
+        "kernels that the profiler slowed down stay visible"
     )
     assert metric("launch_gap_share", busier) == 0.0
 
@@ -127,10 +127,10 @@ def test_busy_and_idle_are_a_whole_step() -> None:
 ON_CPU: dict[str, Any] = {"of": "operators", "launch_gap_s": None, "queue_gap_s": None, "copies": {}, "copy_s": 0.0}
 
 
-def test_a_cpu_s_operators_are_slowed_too_so_their_share_is_of_the_traced_time() -> None:
-    found = trace(**ON_CPU, calls={}, sections={}, algorithms={"library": total(0.02)})
-    assert metric("compute_utilisation", found) == pytest.approx(0.3)
-    assert metric("maxpool_backward_share", found) == pytest.approx(0.25)
+def test_shares_of_operators_on_a_cpu_are_of_the_traced_time() -> None:
+    trace_ = trace(**ON_CPU, calls={}, sections={}, algorithms={"library": total(0.02)})
+    assert metric("compute_utilisation", trace_) == pytest.approx(0.3)
+    assert metric("maxpool_backward_share", trace_) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -140,22 +140,22 @@ def test_a_cpu_s_operators_are_slowed_too_so_their_share_is_of_the_traced_time()
         *("kernel_overlap_share", "copy_overlap_share", "copy_bytes", "copy_bytes_per_s"),
     ],
 )
-def test_what_only_a_gpu_has_is_missing_of_a_cpu_and_no_nought(name: str) -> None:
+def test_metrics_of_a_gpu_are_missing_and_not_0_on_a_cpu(name: str) -> None:
     assert metric(name, trace(**ON_CPU, calls={}, sections={}, algorithms={"library": total(0.02)})) is None
 
 
-def test_a_share_of_winograd_is_nought_where_convolutions_ran_without_it_and_missing_without_any() -> None:
+def test_the_share_of_winograd_is_0_without_it_and_missing_without_convolutions() -> None:
     assert metric("winograd_share", trace(algorithms={"direct": total(0.02)})) == 0.0
     assert metric("winograd_share", trace(algorithms={})) is None
 
 
-def test_winograds_share_by_rules_that_sorted_it_wrongly_is_missing_with_its_reason() -> None:
+def test_the_share_of_winograd_by_outdated_rules_is_missing_with_a_reason() -> None:
     wrongly = ALGORITHMS_HOLD_SINCE - 1
     earlier = record(trace(rules=wrongly))
     assert metric("winograd_share", trace()) is not None and metric("winograd_share", trace(rules=wrongly)) is None
-    said = traced.why_no_trace(earlier, "winograd_share")
-    assert said.startswith("kernels of these records were sorted by earlier rules") and "`FORCE=1`" in said
-    assert metric("maxpool_backward_share", trace(rules=wrongly)) == pytest.approx(0.25), "no rule of it has changed"
+    reason = traced.why_no_trace(earlier, "winograd_share")
+    assert reason.startswith("kernels of these records were sorted by earlier rules") and "`FORCE=1`" in reason
+    assert metric("maxpool_backward_share", trace(rules=wrongly)) == pytest.approx(0.25), "unchanged rules"
 
 
 def test_a_captured_step_has_no_sections() -> None:
@@ -163,21 +163,21 @@ def test_a_captured_step_has_no_sections() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(traced.METRICS))
-def test_without_a_trace_there_is_no_value_and_a_reason(name: str) -> None:
+def test_without_a_trace_a_metric_is_missing_with_a_reason(name: str) -> None:
     assert metric(name, None) is None
     assert metric(name, Untraced(reason="the driver keeps its tracing from users")) is None
     assert traced.why_no_trace(record(None)) == "no steps were traced"
     assert traced.why_no_trace(record(Untraced(reason="the driver keeps it"))) == "the driver keeps it"
 
 
-def test_the_convolution_kernel_is_said_in_words() -> None:
+def test_the_convolution_kernel_is_a_label() -> None:
     made = record(trace())
     assert Side(of_records(STUDY, [made]), TRIAL).labels("convolution_kernel") == ["sgemm"]
     assert traced.label(record(None), "convolution_kernel") is None
     assert traced.label(made.model_copy(update={"facts": {"stem": "cifar"}}), "stem") == "cifar"
 
 
-def test_an_operator_is_no_kernel() -> None:
+def test_an_operator_is_not_labelled_as_a_kernel() -> None:
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
     side = Side(of_records(STUDY, [record(trace(of="operators"), on_cpu)], hw="cpu"), on_cpu)
     assert side.labels("convolution_kernel") == []
@@ -188,12 +188,12 @@ def test_an_operator_is_no_kernel() -> None:
 def test_fp32_utilisation_is_flop_over_the_nominal_peak_and_the_timed_step() -> None:
     assert metric("fp32_utilisation", trace(), flop_per_step=FLOP) == pytest.approx(0.1)
     half = Trial(model="alexnet", precision="bf16", traced_iterations=5)
-    assert metric("fp32_utilisation", trace(), half, flop_per_step=FLOP) is None, "what it computes in is not FP32"
+    assert metric("fp32_utilisation", trace(), half, flop_per_step=FLOP) is None, "the trial does not compute in FP32"
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
     assert metric("fp32_utilisation", trace(), on_cpu, hw="cpu", flop_per_step=FLOP) is None, "no peak is known"
 
 
-def test_without_a_nominal_peak_the_measured_one_is_taken() -> None:
+def test_without_a_nominal_peak_the_measured_peak_is_used() -> None:
     on_cpu = Trial(model="alexnet", device="cpu", traced_iterations=5)
     product = Trial(workload="matmul", model="", device="cpu", data="none", size=64)
     ceiling = record(None, product, images_per_step=None, flop_per_step=10**9)  # in the same 10 ms

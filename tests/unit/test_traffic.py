@@ -1,4 +1,4 @@
-"""What counters of bytes say of a trial on several devices, and the sentence where they say nothing."""
+"""Tests of traffic between devices, from byte counters and traces, and of the reasons for missing values."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from labkit.trial import Trial
 from tests.unit.made_records import blocks, of_records, run
 
 FOUR = Trial(model="resnet50", devices=4)
-STEPS, LENGTH_S = 50, 4.0  # of `blocks`: ten of five steps
+STEPS, LENGTH_S = 50, 4.0  # of `blocks`: ten blocks of five steps
 MB = 1_000_000
 
 
 def grown(counter: str, by: float, *, n: int = 20) -> Metrics:
-    """A counter that grew by so much in the timed part."""
+    """Return the metrics of a counter that grew by `by` in the timed part."""
     rate = by / LENGTH_S
     return {rate_name(counter): Statistic(mean=rate, low=rate, high=rate, n=n)}
 
 
 def nvlink(*megabytes: float, n: int = 20) -> dict[str, Metrics]:
-    """What each device sent."""
+    """Return the metrics of devices that sent these megabytes over NVLink."""
     return {f"gpu{place}": grown("nvlink_sent_bytes", mb * MB, n=n) for place, mb in enumerate(megabytes)}
 
 
 def host(n: int = 20, **megabytes: float) -> dict[str, Metrics]:
-    """What the host's counters grew by."""
-    found: Metrics = {}
+    """Return the metrics of the host's counters that grew by these megabytes."""
+    metrics: Metrics = {}
     for counter, mb in megabytes.items():
-        found |= grown(f"{counter}_bytes", mb * MB, n=n)
-    return {"host": found}
+        metrics |= grown(f"{counter}_bytes", mb * MB, n=n)
+    return {"host": metrics}
 
 
 def busy(**shares: float) -> dict[str, Metrics]:
@@ -50,12 +50,12 @@ def told(sources: dict[str, Metrics], missing: dict[str, dict[str, str]] | None 
 
 
 def made(trial: Trial, telemetry: Telemetry | None, **fields: Any) -> Record:
-    """One pass; fields that this version of a trial may lack are put into its record."""
+    """Return the record of a pass, with `fields` set in its trial even if this version of Trial lacks them."""
     record = blocks("multi_gpu", trial, 1, 1000.0, telemetry=telemetry, devices_used=trial.devices)
     return record.model_copy(update={"trial": {**record.trial, **fields}})
 
 
-def test_a_device_sends_over_nvlink_what_all_of_them_sent_on_average() -> None:
+def test_gradient_bytes_over_nvlink_are_the_mean_over_devices() -> None:
     record = made(FOUR, told(nvlink(100, 100, 100, 300) | host(loopback_sent=7777)))
     assert traffic.value(record, "gradient_bytes") == pytest.approx(600 * MB / 4 / STEPS)
 
@@ -67,19 +67,19 @@ def test_a_device_sends_over_nvlink_what_all_of_them_sent_on_average() -> None:
         Trial(model="resnet50", devices=4, device="cpu"),
     ],
 )
-def test_ranks_of_one_machine_that_use_sockets_send_over_loopback(trial: Trial) -> None:
+def test_ranks_of_a_machine_that_use_sockets_send_over_loopback(trial: Trial) -> None:
     record = made(trial, told(nvlink(1, 1, 1, 1) | host(loopback_sent=400, network_sent=9999)))
     assert traffic.value(record, "gradient_bytes") == pytest.approx(400 * MB / 4 / STEPS)
 
 
 @pytest.mark.parametrize(("network", "megabytes"), [("ethernet", 300), ("infiniband", 40), ("any", 340)])
-def test_between_nodes_it_is_what_leaves_the_node(network: str, megabytes: float) -> None:
+def test_gradient_bytes_between_nodes_are_those_that_leave_the_node(network: str, megabytes: float) -> None:
     counters = host(network_sent=500, loopback_sent=200, infiniband_sent=40)
     record = made(FOUR, told(nvlink(1, 1) | counters), nodes=2, network=network)
     assert traffic.value(record, "gradient_bytes") == pytest.approx(megabytes * MB / STEPS)
 
 
-def test_without_infiniband_any_network_is_the_operating_systems() -> None:
+def test_without_infiniband_network_any_counts_the_operating_systems_network() -> None:
     lacking = {"host": {"infiniband_sent_bytes": "this machine has no InfiniBand"}}
     counters = told(host(network_sent=500, loopback_sent=200), lacking)
     assert traffic.value(made(FOUR, counters, nodes=2), "gradient_bytes") == pytest.approx(300 * MB / STEPS)
@@ -104,26 +104,26 @@ NO_NVLINK = {f"gpu{n}": {"nvlink_sent_bytes": "the driver says: Not Supported"} 
         (Trial(model="resnet50", devices=2, device="cpu"), told(host()), "loopback_sent_bytes of host was not read"),
     ],
 )
-def test_where_nothing_can_be_said_there_is_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
+def test_missing_gradient_bytes_have_a_reason(trial: Trial, telemetry: Telemetry | None, reason: str) -> None:
     record = made(trial, telemetry)
-    said = traffic.why_not(record, "gradient_bytes")
-    assert said is not None and reason in said
+    answer = traffic.why_not(record, "gradient_bytes")
+    assert answer is not None and reason in answer
     results = of_records("multi_gpu", [record])
     assert metric_of(results, record, "gradient_bytes") is None
     assert reason in from_telemetry.why_not(results, "gradient_bytes", trial.device, trial=trial)
 
 
-def test_training_runs_and_energy_windows_do_not_tell_their_steps() -> None:
+def test_training_runs_and_energy_windows_have_no_gradient_bytes() -> None:
     epochs = run("multi_gpu", Trial(devices=2, epochs=1), 1, [6.0], 0.1, telemetry=told(nvlink(1, 1)), devices_used=2)
     assert traffic.why_not(epochs, "gradient_bytes") == "only timed blocks of steps have this figure"
     record = made(FOUR, told(nvlink(1, 1, 1, 1)))
     assert record.blocks is not None
     twice = record.blocks.model_copy(update={"energy_blocks": [(0, 5), (5, 10)]})
-    said = traffic.why_not(record.model_copy(update={"result": twice}), "gradient_bytes")
-    assert said == "steps between energy windows are not counted"
+    answer = traffic.why_not(record.model_copy(update={"result": twice}), "gradient_bytes")
+    assert answer == "steps between energy windows are not counted"
 
 
-def test_a_claim_is_told_why_of_its_own_trial_and_no_other() -> None:
+def test_a_reason_can_be_limited_to_the_trial_of_a_claim() -> None:
     alone, together = Trial(model="resnet50"), Trial(model="resnet50", devices=2)
     records = [made(alone, told(nvlink(1))), made(together, told(nvlink(0, 0)))]
     results = of_records("multi_gpu", records)
@@ -132,7 +132,7 @@ def test_a_claim_is_told_why_of_its_own_trial_and_no_other() -> None:
     assert "several devices" in everywhere and "nothing went over" in everywhere
 
 
-def test_what_a_node_receives_beyond_what_it_sends_is_of_several_nodes() -> None:
+def test_received_minus_sent_bytes_need_several_nodes() -> None:
     telemetry = told(host(network_received=500, network_sent=420))
     assert traffic.value(made(FOUR, telemetry, nodes=2), "received_minus_sent_bytes") == pytest.approx(80 * MB)
     less = told(host(network_received=400, network_sent=420))
@@ -140,7 +140,7 @@ def test_what_a_node_receives_beyond_what_it_sends_is_of_several_nodes() -> None
     assert traffic.why_not(made(FOUR, telemetry), "received_minus_sent_bytes") == "the trial runs on one node"
 
 
-def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
+def test_the_first_device_is_compared_with_the_mean_of_the_others() -> None:
     shares = {f"gpu{n}": 0.4 for n in range(12)} | {"gpu0": 0.6, "gpu10": 0.62}
     others = (10 * 0.4 + 0.62) / 11
     record = made(Trial(devices=12), told(busy(**shares)))
@@ -157,7 +157,7 @@ def test_the_first_device_is_held_against_the_mean_of_the_others() -> None:
         (Trial(devices=2), busy(gpu0=0.5, gpu1=0.0), "the other devices did nothing"),
     ],
 )
-def test_a_first_device_without_others_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
+def test_without_other_devices_the_first_has_no_ratio(trial: Trial, sources: dict[str, Metrics], reason: str) -> None:
     assert traffic.why_not(made(trial, told(sources)), "first_device_utilisation_ratio") == reason
 
 
@@ -181,11 +181,11 @@ def of_five_steps(exchange_s: float, exposed_exchange_s: float) -> Traced:
     )
 
 
-def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
+def test_exchange_times_of_a_trace_are_per_step() -> None:
     record = traced(of_five_steps(0.01, 0.004))
     results = of_records("multi_gpu", [record])
-    found = {name: metric_of(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
-    assert found == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
+    times = {name: metric_of(results, record, name) for name in ("exchange_s", "exposed_exchange_s")}
+    assert times == {"exchange_s": pytest.approx(0.002), "exposed_exchange_s": pytest.approx(0.0008)}
     assert metric_of(results, record, "hidden_exchange_share") == pytest.approx(0.6)
 
 
@@ -197,7 +197,7 @@ def test_a_trace_is_of_a_step_and_its_share_of_all() -> None:
         (of_five_steps(0.0, 0.0), "nothing of the kind ran in the traced steps"),
     ],
 )
-def test_a_share_that_no_trace_has_is_none_with_its_reason(trace: Trace | None, reason: str) -> None:
+def test_a_missing_share_of_hidden_exchange_has_a_reason(trace: Trace | None, reason: str) -> None:
     record = traced(trace)
     results = of_records("multi_gpu", [record])
     assert metric_of(results, record, "hidden_exchange_share") is None

@@ -1,4 +1,4 @@
-"""Trained weights: made once, found by what they follow from, refused when they are not whole; and what they score."""
+"""Tests of trained weights: training and files, damaged or foreign files, scoring, and folded batch norm."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def trained_here(patch: pytest.MonkeyPatch, folder: Path, **schedules: _weights.
 
 @pytest.fixture(scope="module")
 def digits(shared_cache: Path) -> DataSet:
-    """Fewer of them, and all that are scored."""
+    """Return the digits with fewer training images and the whole validation split."""
     return open_data("digits", train_images=500)
 
 
 @pytest.fixture(scope="module")
 def trained(digits: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ResNet-18 as three epochs of digits leave it, trained as a GPU would, by the plain loop.
+    """Return a folder with the weights of a ResNet-18 after three epochs of digits, trained with the baseline loop.
 
-    Sooner, many images lie so near an edge that INT8 answers them otherwise, though no worse.
+    After fewer epochs many images lie so close to a decision boundary that INT8 changes answers, though not for worse.
     """
     folder = tmp_path_factory.mktemp("weights")
     with pytest.MonkeyPatch.context() as patch:
@@ -69,31 +69,31 @@ def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return trained
 
 
-def test_weights_are_trained_once_and_say_how(here: Path, digits: DataSet) -> None:
-    network = _weights.make_network(TRAINED, digits)  # this CPU trains nothing by itself
+def test_weights_are_trained_once_with_facts_about_the_training(here: Path, digits: DataSet) -> None:
+    network = _weights.make_network(TRAINED, digits)  # from the file: a CPU does not train
     assert network.weights is not None
     facts = network.weights.facts
     assert facts["epochs"] == 3 and facts["learning_rate"] == 0.02 and facts["took_s"] > 0
-    assert facts["top1"] > 0.5, "a network that learned nothing has nothing to lose"
+    assert facts["top1"] > 0.5, "an untrained network could lose no accuracy"
     assert all(value.dtype == torch.float32 for value in network.weights.state.values() if value.is_floating_point())
     assert not network.model.training
     assert [path.name for path in here.iterdir()] == [file_name(replace(TRAINED, data_checksum=digits.checksum))]
 
 
-def test_scoring_gives_the_accuracy_that_training_saw(here: Path, digits: DataSet) -> None:
+def test_scoring_gives_the_accuracy_of_the_training(here: Path, digits: DataSet) -> None:
     workload = checked(replace(TRAINED, scored=10_000), digits)
     shares: list[float] = []
     scored = workload.score(shares.append)
-    assert scored.images == len(digits.val), "of a set that cannot be made longer, all"
+    assert scored.images == len(digits.val), "all images of a set that cannot be extended"
     assert workload.facts["weights"]["top1"] == pytest.approx(scored.share("top1"), abs=1e-6)
     assert workload.facts["weights"]["top5"] == pytest.approx(scored.share("top5"), abs=1e-6)
     assert workload.facts["weights"]["sha256"] == scored.weights_sha256
     assert shares[-1] == 1 and shares == sorted(shares)
-    assert torch.equal(next(workload._pool), workload._pool.batches[0]), "it leaves the pool at its beginning"
+    assert torch.equal(next(workload._pool), workload._pool.batches[0]), "scoring leaves the pool at its first batch"
 
 
 @pytest.mark.skipif(why_unsupported() is not None, reason=str(why_unsupported()))
-def test_int8_answers_nearly_all_images_as_fp32_does(here: Path, digits: DataSet) -> None:
+def test_int8_classifies_nearly_all_images_like_fp32(here: Path, digits: DataSet) -> None:
     scores = {
         precision: checked(replace(TRAINED, engine="openvino", precision=precision), digits).score(lambda _: None)
         for precision in ("fp32", "int8")
@@ -103,16 +103,16 @@ def test_int8_answers_nearly_all_images_as_fp32_does(here: Path, digits: DataSet
     assert float((fp32.hits("top1") != int8.hits("top1")).mean()) < 0.05
 
 
-def test_a_cpu_without_weights_says_where_they_come_from(
+def test_the_reason_on_a_cpu_without_weights_names_their_sources(
     digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(weights_files.VARIABLE, str(tmp_path))
-    said = r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
-    with pytest.raises(Unsupported, match=said):
+    message = r"no trained weights for resnet18 at 32 px on digits: a GPU trains them.*WEIGHTS="
+    with pytest.raises(Unsupported, match=message):
         build_workload(TRAINED, digits)
 
 
-def test_a_trial_refused_for_want_of_weights_is_tried_again_once_they_are_here(
+def test_a_trial_refused_for_want_of_weights_is_retried_once_they_exist(
     here: Path, digits: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = replace(TRAINED, data_checksum=digits.checksum)
@@ -136,7 +136,7 @@ def test_other_networks_and_data_have_other_files(fields: dict[str, Any]) -> Non
         assert file_name(replace(TRAINED, **same)) == file_name(TRAINED)
 
 
-def test_a_damaged_file_is_refused_in_words(here: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_of_weights_is_refused(here: Path, tmp_path: Path) -> None:
     whole = next(here.iterdir()).read_bytes()
     (tmp_path / "cut.pt").write_bytes(whole[:1000])
     with pytest.raises(LabkitError, match=r"cut\.pt"):
@@ -154,7 +154,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "code.pt")
 
 
-def test_the_folder_given_is_looked_at_before_anything_runs(here: Path, tmp_path: Path) -> None:
+def test_the_folder_of_weights_is_checked_before_anything_runs(here: Path, tmp_path: Path) -> None:
     assert check_folder(str(here)) == here
     with pytest.raises(UserError, match="not a folder"):
         check_folder(str(tmp_path / "none"))
@@ -164,7 +164,7 @@ def test_the_folder_given_is_looked_at_before_anything_runs(here: Path, tmp_path
         check_folder(str(tmp_path))
 
 
-def test_nothing_is_found_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_cache_has_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(weights_files.VARIABLE, raising=False)
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     assert weights_files.weights_folder() == tmp_path / "weights"
@@ -179,7 +179,7 @@ def test_initial_weights_are_not_scored(digits: DataSet) -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=70))
-def test_hits_come_back_as_they_were_packed(hits: list[bool]) -> None:
+def test_hits_survive_packing(hits: list[bool]) -> None:
     assert unpack(pack(np.array(hits)), len(hits)).tolist() == hits
 
 
@@ -188,26 +188,26 @@ def scored(hits: list[bool]) -> Scored:
     return Scored.of(top1, top1 | True, weights_sha256="w", images_sha256="i")
 
 
-def test_a_record_holds_scores_and_refuses_damaged_ones() -> None:
-    one = scored([True, False, True])
-    assert one.share("top1") == 2 / 3 and one.share("top5") == 1
-    values = one.model_dump(mode="json")
-    assert Scored.model_validate(values) == one
+def test_scores_survive_a_record_and_damaged_scores_are_refused() -> None:
+    original = scored([True, False, True])
+    assert original.share("top1") == 2 / 3 and original.share("top5") == 1
+    values = original.model_dump(mode="json")
+    assert Scored.model_validate(values) == original
     for wrong in ({"top1_count": 1}, {"images": 30}, {"top1_bits": "AAAA"}, {"top1_bits": "no base64!"}, {"images": 0}):
         with pytest.raises(ValueError, match=r"bits|base64|no image|Only|Invalid"):
             Scored.model_validate({**values, **wrong})
 
 
-def test_blocks_carry_scores_as_accuracies(digits: DataSet) -> None:
+def test_scores_of_blocks_give_accuracies(digits: DataSet) -> None:
     from labkit.results.from_result import value_of
 
-    one = blocks("08", TRAINED, 1, 100.0)
-    assert isinstance(one.result, Blocks) and value_of(one, "top1") is None
-    with_scores = one.model_copy(update={"result": one.result.model_copy(update={"scored": scored([True, False])})})
+    item = blocks("08", TRAINED, 1, 100.0)
+    assert isinstance(item.result, Blocks) and value_of(item, "top1") is None
+    with_scores = item.model_copy(update={"result": item.result.model_copy(update={"scored": scored([True, False])})})
     assert value_of(with_scores, "top1") == 0.5 and value_of(with_scores, "top5") == 1
 
 
-def test_a_short_last_batch_is_filled_up_and_left_out() -> None:
+def test_a_short_last_batch_is_padded_and_the_padding_is_not_scored() -> None:
     images = np.arange(7, dtype=np.uint8).repeat(3 * 32 * 32).reshape(7, 3, 32, 32)
     split = Split(images, np.array([0, 1, 2, 3, 4, 5, 0], dtype=np.int16))
     sizes = []
@@ -221,13 +221,13 @@ def test_a_short_last_batch_is_filled_up_and_left_out() -> None:
     assert top1.tolist() == [True] * 6 + [False] and top5.tolist() == [True] * 6 + [False]
 
 
-def test_of_few_classes_the_first_five_are_all() -> None:
+def test_with_fewer_than_five_classes_every_image_is_a_top5_hit() -> None:
     split = Split(np.zeros((2, 3, 32, 32), np.uint8), np.array([0, 1], dtype=np.int16))
     top1, top5 = score(lambda pixels: torch.tensor([[0.0, 1.0]] * len(pixels)), split, batch=2, on_share=lambda _: None)
     assert top1.tolist() == [False, True] and top5.all()
 
 
-def test_a_longer_validation_split_begins_with_the_sets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extended_validation_split_begins_with_the_sets_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     data = open_data("synthetic32", train_images=200, val_images=100)
     longer = scoring_split(data, 300)
@@ -241,7 +241,7 @@ def test_a_longer_validation_split_begins_with_the_sets_own(tmp_path: Path, monk
         scoring_split(other_seed, 300)
 
 
-def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -> None:
+def test_batch_norm_added_for_training_is_folded_without_changing_outputs() -> None:
     torch.manual_seed(0)
     model = build("alexnet", image_px=32, classes=10)
     names = set(model.state_dict())
@@ -258,7 +258,7 @@ def test_a_network_without_batch_norm_trains_with_it_and_is_plain_afterwards() -
         torch.testing.assert_close(model(images), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_weights_that_were_trained_with_batch_norm_fit_the_plain_network(
+def test_weights_trained_with_added_batch_norm_fit_the_original_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = open_data("digits", train_images=32, val_images=32)

@@ -1,4 +1,4 @@
-"""A trial with epochs is a whole training run, a seed a pass; what an engine prepares is timed apart. Real workers."""
+"""Tests of training runs over whole epochs and of preparations, with real worker processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from labkit.trial import Trial
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, records, run, tiny_profile, trial
 
 
-def test_an_epochs_row_holds_its_steps_images_losses_and_scores(report: Path) -> None:
+def test_the_row_of_an_epoch_holds_its_steps_images_losses_and_scores(report: Path) -> None:
     outcome = run([replace(trial("epochs"), epochs=2, seed=5, batch=4)], report)
     assert (outcome.measured, outcome.failed) == (1, 0)
     (made,) = records(report)
@@ -24,34 +24,34 @@ def test_an_epochs_row_holds_its_steps_images_losses_and_scores(report: Path) ->
     first, second = made.epochs.epochs
     assert (first.steps, second.steps) == (3, 2)
     assert (first.images, second.images) == (12, 8), "an epoch ends with the step that completes it"
-    assert (first.train_loss, second.train_loss) == (3.0, 5.0), "counted from the restart: the gate's step is undone"
-    assert (first.learning_rate, second.learning_rate) == (1 / 3, 1 / 5), "of its last step"
+    assert (first.train_loss, second.train_loss) == (3.0, 5.0), "steps count from the restart after the gate"
+    assert (first.learning_rate, second.learning_rate) == (1 / 3, 1 / 5), "the rate of the epoch's last step"
     assert (second.val_loss, second.top1, second.top5, second.val_images) == (None, 0.25, 0.5, 8)
     assert made.phases_s["timed"] == pytest.approx(first.train_s + second.train_s)
     assert made.phases_s["validation"] == pytest.approx(first.val_s + second.val_s)
     assert "warmup" not in made.phases_s and "blocks" not in made.phases_s
 
 
-def test_each_pass_of_a_training_run_has_a_seed_of_its_own(report: Path) -> None:
+def test_each_pass_of_a_training_run_has_its_own_seed(report: Path) -> None:
     timed = replace(trial("epochs"), seed=5)
     run([timed, replace(timed, epochs=1)], report, passes=2)
-    made = sorted(records(report), key=lambda one: one.pass_number)
-    trained = [(one.epochs.seed, one.facts["seed_of_build"]) for one in made if one.epochs]
+    made = sorted(records(report), key=lambda record: record.pass_number)
+    trained = [(record.epochs.seed, record.facts["seed_of_build"]) for record in made if record.epochs]
     assert trained == [(5, 5), (6, 6)]
-    assert [one.facts["seed_of_build"] for one in made if not one.epochs] == [5, 5], "of timed blocks the trial's"
-    assert {one.trial["seed"] for one in made} == {5}, "the trial stays the one that was asked for"
-    assert len({one.key for one in made}) == 2
+    assert [record.facts["seed_of_build"] for record in made if not record.epochs] == [5, 5], "the trial's seed"
+    assert {record.trial["seed"] for record in made} == {5}, "the record keeps the seed of the trial"
+    assert len({record.key for record in made}) == 2
 
 
-def test_a_workload_that_trains_no_epochs_is_unsupported_when_asked_for_some(report: Path) -> None:
+def test_epochs_of_a_workload_that_does_not_train_epochs_are_unsupported(report: Path) -> None:
     run([replace(trial("ok"), epochs=2)], report)
     (made,) = records(report)
     assert (made.status, made.result) == ("unsupported", None)
     assert "tests.faulty.ok workload does not train whole epochs" in (made.reason or "")
-    assert run([replace(trial("ok"), epochs=2)], report).measured == 0, "and not tried again"
+    assert run([replace(trial("ok"), epochs=2)], report).measured == 0, "an unsupported trial is not retried"
 
 
-def test_preparations_are_timed_apart_in_their_order_before_the_first_step(report: Path) -> None:
+def test_preparations_are_timed_separately_in_their_order_before_the_first_step(report: Path) -> None:
     run([trial("prepared"), trial("ok")], report)
     made, plain = sorted(records(report), key=lambda one: one.as_trial.workload, reverse=True)
     assert made.status == "ok", made.reason
@@ -59,23 +59,23 @@ def test_preparations_are_timed_apart_in_their_order_before_the_first_step(repor
     assert phases == ["build", "reference", "compile", "capture", "first_step"]
     assert made.facts["done"] == ["reference", "compile", "capture", "check"]
     assert all(made.phases_s[name] >= 0.01 for name in ("reference", "compile", "capture"))
-    # A captured step allocates while it is recorded, and the peak of its replays says nothing: it knows its memory.
+    # A captured step allocates at capture, so the peak of its replays means nothing: the workload states its memory.
     assert (made.facts["memory_bytes"], made.facts["memory_method"]) == (12345, "as the workload says")
     assert plain.facts["memory_bytes"] > 1_000_000
 
 
-def test_a_preparation_that_raises_costs_its_own_trial_only(report: Path) -> None:
+def test_a_preparation_that_raises_costs_only_its_own_trial(report: Path) -> None:
     run(between_sound_ones("prepares_badly"), report)
     before, failed, after = records(report)
     assert [before.status, after.status] == ["ok", "ok"]
     assert (failed.status, failed.result) == ("crashed", None)
     assert failed.reason == "RuntimeError: the compiler gave up"
-    assert "reference" in failed.phases_s, "what was done before it is known"
+    assert "reference" in failed.phases_s, "completed preparations are recorded"
     assert "compile" not in failed.phases_s and "first_step" not in failed.phases_s
     assert after.process.id != failed.process.id
 
 
-def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> None:
+def test_the_records_of_a_training_run_are_read_back_unchanged(report: Path) -> None:
     pytest.importorskip("torch")
     documents = open_documents(train_documents=94, val_documents=60)
     training = Trial(
@@ -97,14 +97,14 @@ def test_a_network_trains_and_its_record_reads_back_as_it_was(report: Path) -> N
     lines = store.path(HOST.id, STUDY).read_text(encoding="utf-8").splitlines()
     made = records(report)
     assert [parse_line(line) for line in lines] == made
-    assert [one.line() for one in made] == lines
-    runs = [one.epochs for one in made if one.epochs]
-    assert [one.seed for one in runs] == [11, 12]
-    for one in runs:
-        assert [epoch.steps for epoch in one.epochs] == [6, 6], "94 documents twice are 11.75 batches of 16"
-        losses = [epoch.train_loss for epoch in one.epochs]
+    assert [item.line() for item in made] == lines
+    runs = [item.epochs for item in made if item.epochs]
+    assert [item.seed for item in runs] == [11, 12]
+    for item in runs:
+        assert [epoch.steps for epoch in item.epochs] == [6, 6], "94 documents twice are 11.75 batches of 16"
+        losses = [epoch.train_loss for epoch in item.epochs]
         assert None not in losses and losses[1] < losses[0]  # type: ignore[operator]
-        assert all(epoch.val_images == 60 and epoch.top1 <= epoch.top5 for epoch in one.epochs)
-        assert one.epochs[0].learning_rate > one.epochs[1].learning_rate > 0
-    assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "other weights and another order"
-    assert all(one.facts["train_images"] == 94 for one in made)
+        assert all(epoch.val_images == 60 and epoch.top1 <= epoch.top5 for epoch in item.epochs)
+        assert item.epochs[0].learning_rate > item.epochs[1].learning_rate > 0
+    assert runs[0].epochs[0].train_loss != runs[1].epochs[0].train_loss, "of another seed"
+    assert all(item.facts["train_images"] == 94 for item in made)

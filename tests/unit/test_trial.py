@@ -1,4 +1,4 @@
-"""A trial's key stays what it was, so that what was measured is found again."""
+"""Tests of trials: stable keys, with which records are found again, and validation, grids and labels."""
 
 import json
 from dataclasses import dataclass, fields, replace
@@ -16,7 +16,7 @@ from labkit.trial import (
 )
 from labkit.trial_label import trial_label
 
-# Committed records hold keys like these: a change of a default, of a name or of the form makes them unfindable.
+# Committed records hold such keys. After a change of a default, a name or the format they would not be found.
 PINNED = {
     "{}": Trial(),
     '{"batch":256}': Trial(batch=256),
@@ -59,7 +59,7 @@ trials = st.builds(
 
 
 @pytest.mark.parametrize(("key", "trial"), PINNED.items(), ids=str)
-def test_the_key_is_what_it_was_when_records_were_committed(key, trial):
+def test_the_keys_of_committed_records_have_not_changed(key, trial):
     assert trial.key == key
 
 
@@ -67,7 +67,7 @@ def test_every_field_that_differs_is_in_the_key():
     others = {str: "another", int: 7, float: 0.5, bool: True}
     named = {name: words[1] for name, words in WORDS.items()} | {"device": "cpu", "framework": "keras-jax"}
     named |= {"precision": "fp16", "arrangement": "in_sequence"}
-    taken = {  # without which there is no such trial
+    taken = {  # other fields that such a trial needs
         "nodes": {"devices": 7},
         "network": {"devices": 2, "nodes": 2},
         "placement": {"devices": 2, "epochs": 1},
@@ -81,14 +81,14 @@ def test_every_field_that_differs_is_in_the_key():
 
 @settings(deadline=None)
 @given(trials, trials, st.sets(st.sampled_from([field.name for field in fields(Trial)]), max_size=2))
-def test_two_trials_have_one_key_only_if_they_are_equal(one, donor, names):
+def test_two_trials_have_the_same_key_only_if_they_are_equal(one, donor, names):
     other = replace(one, **{name: getattr(donor, name) for name in names})
     assert (one.key == other.key) == (one == other)
 
 
 @settings(deadline=None)
 @given(trials, st.randoms(use_true_random=False))
-def test_a_trial_survives_the_way_through_a_record_and_its_key_says_all(trial, random):
+def test_a_trial_can_be_restored_from_a_record_and_from_its_key(trial, random):
     items = list(json.loads(json.dumps(trial.as_dict())).items())
     random.shuffle(items)
     again = trial_from_dict(dict(items))
@@ -96,7 +96,7 @@ def test_a_trial_survives_the_way_through_a_record_and_its_key_says_all(trial, r
     assert Trial(**json.loads(trial.key)) == trial
 
 
-def test_a_whole_learning_rate_has_one_key_however_it_is_written():
+def test_an_integer_learning_rate_has_the_key_of_the_float():
     assert Trial(learning_rate=1).key == Trial(learning_rate=1.0).key == '{"learning_rate":1.0}'
 
 
@@ -118,7 +118,7 @@ def test_an_unknown_field_lists_the_valid_ones_nearest_first(make):
     assert all(field.name in str(caught.value) for field in fields(Trial))
 
 
-def test_a_record_of_a_newer_labkit_says_so():
+def test_the_trial_of_a_newer_labkit_is_refused():
     with pytest.raises(UserError, match="newer labkit"):
         trial_from_dict({**Trial().as_dict(), "a_new_field": 1})
 
@@ -143,7 +143,7 @@ def test_a_record_of_a_newer_labkit_says_so():
         ("precision", None, "a trial's precision is of type str"),
     ],
 )
-def test_a_value_that_no_trial_can_have_is_refused(field, wrong, said):
+def test_an_invalid_value_of_a_field_is_refused(field, wrong, said):
     with pytest.raises(UserError, match=said):
         Trial(**{field: wrong})
 
@@ -154,19 +154,19 @@ def test_a_trial_trains_epochs_or_times_blocks_not_both():
             Trial(**{"epochs": 1, field: 5})
 
 
-def test_a_trial_does_not_change_and_can_be_a_member_of_a_set():
+def test_a_trial_is_immutable_and_hashable():
     with pytest.raises(AttributeError):
         Trial().batch = 1
     assert len({Trial(), Trial(batch=64), Trial(batch=65)}) == 2
 
 
-def test_a_grid_is_every_combination_the_last_axis_fastest():
-    found = [(t.model, t.batch, t.precision) for t in grid(model=["a", "b"], batch=(64, 256), precision="bf16")]
-    assert found == [("a", 64, "bf16"), ("a", 256, "bf16"), ("b", 64, "bf16"), ("b", 256, "bf16")]
+def test_a_grid_is_every_combination_with_the_last_axis_fastest():
+    combinations = [(t.model, t.batch, t.precision) for t in grid(model=["a", "b"], batch=(64, 256), precision="bf16")]
+    assert combinations == [("a", 64, "bf16"), ("a", 256, "bf16"), ("b", 64, "bf16"), ("b", 256, "bf16")]
     assert (grid(), grid(batch=[])) == ([Trial()], [])
 
 
-def test_a_label_names_what_differs_beside_others():
+def test_a_label_names_the_fields_that_differ_from_other_trials():
     one, other = Trial(batch=256), Trial(batch=256, precision="bf16")
     assert trial_label(one) == "resnet50 batch 256"
     assert trial_label(one, beside=[one, other]) == "resnet50 batch 256 fp32"

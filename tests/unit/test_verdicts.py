@@ -1,4 +1,4 @@
-"""A verdict is what the interval says of the bound, on records whose answers are known: no more, and never a crash."""
+"""Tests of verdicts on claims, on made-up records with known answers: shapes, bounds, scopes, pages and error rates."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ YES, NO, OPEN, UNTESTED = VERDICTS
 R50, R152, V16, V19 = (Trial(model=name) for name in ("resnet50", "resnet152", "vgg16", "vgg19"))
 B16, B32, B64, B128, B256, B512 = (Trial(batch=size) for size in (16, 32, 64, 128, 256, 512))
 
-# The values of a trial, one a pass (None: that pass has no record), or the reason for which it failed in every pass.
+# The values of a trial per pass (None: the pass has no record), or the reason why the trial failed in every pass.
 Values = Sequence[float | str | None] | str
 Data = Mapping[Trial, Values]
 
 
-# ---- records made by hand -------------------------------------------------------------------------------------------
+# ---- made-up records ------------------------------------------------------------------------------------------------
 
 
 @cache
 def profile(hw: str) -> Profile:
-    """A profile, read once: simulations ask for it thousands of times."""
+    """Return a profile. It is cached, because simulations load profiles thousands of times."""
     return load_profile(hw)
 
 
 def made(trial: Trial, number: int, metric: str, value: float | str, **other: Any) -> Record:
-    """A record whose `metric` is `value`: ten blocks of one step of 100 images, or a fact of the workload."""
+    """Return a record with this metric, from ten blocks of a step of 100 images or as a fact of the workload."""
     block_s = 100 / value if metric == "images_per_s" else 1.0  # type: ignore[operator]
     blocks = Blocks(
         steps_per_block=1,
@@ -77,7 +77,7 @@ def made(trial: Trial, number: int, metric: str, value: float | str, **other: An
 
 
 def records(data: Data, metric: str, **other: Any) -> Iterator[Record]:
-    """The records of every trial and pass."""
+    """Yield the records of every trial and pass."""
     for trial, values in data.items():
         if isinstance(values, str):
             failed = {"status": "oom", "reason": values, "result": None, "facts": {}}
@@ -100,23 +100,23 @@ def of_records(*found: Record, hw: str = "h200", study: str = "01_training", hos
 
 
 def shown(data: Data, metric: str = "images_per_s", **where: str) -> Results:
-    """What a page shows of one profile and study: `hw`, `study`, `host`."""
+    """Return the records of a profile and study that a page shows. `where` may give `hw`, `study` and `host`."""
     of = {name: where[name] for name in ("study", "host") if name in where}
     return of_records(*records(data, metric, **of), **where)
 
 
 def seen(*found: Results, view: str | None = "h200", available: Sequence[str] = ("01_training",)) -> Evidence:
-    """The evidence that these records are, from the view of a profile."""
-    known = {(results.profile.name, results.study.id): results for results in found}
-    names = {name for name, _ in known} | ({view} if view else set())
+    """Return the evidence of these records, from the view of a profile."""
+    by_place = {(results.profile.name, results.study.id): results for results in found}
+    names = {name for name, _ in by_place} | ({view} if view else set())
 
     def load(name: str, study: str) -> Results:
-        return known.get((name, study)) or of_records(hw=name, study=study)
+        return by_place.get((name, study)) or of_records(hw=name, study=study)
 
     return Evidence(view, tuple(sorted(names)), frozenset(available), load)
 
 
-# ---- claims made by hand --------------------------------------------------------------------------------------------
+# ---- made-up claims -------------------------------------------------------------------------------------------------
 
 
 def a_test(**fields: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def a_paper(*of: Claim, **setup: Any) -> Paper:
 
 
 def found_by(test: dict[str, Any] | Claim, *found: Results, view: str | None = "h200", **setup: Any) -> Finding:
-    """What these records say of a claim with this test."""
+    """Return the finding of these records on a claim with this test."""
     claim = test if isinstance(test, Claim) else a_claim(test)
     return judge(a_paper(claim, **setup), claim, seen(*found, view=view))
 
@@ -156,31 +156,31 @@ def only_case(finding: Finding) -> Case:
 
 
 def near(value: float) -> tuple[float, float, float]:
-    """Three passes that agree within a percent."""
+    """Return values of three passes that agree within 1 %."""
     return (0.99 * value, value, 1.01 * value)
 
 
 def tight(value: float) -> tuple[float, float, float]:
-    """Three passes that agree within a thousandth."""
+    """Return values of three passes that agree within 0.1 %."""
     return (0.9992 * value, value, 1.0008 * value)
 
 
 def even(value: float) -> tuple[float, float, float]:
-    """Three passes that agree within half a percent, in another order than `near`."""
+    """Return values of three passes that agree within 0.5 %, in another order than those of `near`."""
     return (1.005 * value, 0.995 * value, value)
 
 
 def wide(value: float) -> tuple[float, float, float]:
-    """Three passes that say nothing."""
+    """Return values of three passes that are too far apart to decide anything."""
     return (0.5 * value, value, 2.0 * value)
 
 
-# ---- every shape, every verdict -------------------------------------------------------------------------------------
+# ---- every verdict of every shape -----------------------------------------------------------------------------------
 
 OVER_64 = {"over": {"batch": 256}, "under": {"batch": 64}}
 ALONG = {"shape": "trend", "along": "batch"}
 
-# name -> test, metric, and the data that support, contradict, straddle, and lack it
+# name -> test, and by verdict data that support, contradict or straddle the claim, or lack values
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
     "level at_least": (
         a_test(shape="level", at_least=100),
@@ -237,7 +237,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
     "trend rises, and falls back on the way": (
         a_test(**ALONG, trend="rises"),
         {
-            YES: {B64: even(100), B128: near(150), B256: even(145)},  # 3 % back is hardly anything
+            YES: {B64: even(100), B128: near(150), B256: even(145)},  # a fall by 3 % is tolerated
             NO: {B64: even(100), B128: near(150), B256: even(120)},
             OPEN: {B64: even(100), B128: even(150), B256: wide(120)},
             UNTESTED: {B64: OOM, B128: OOM},
@@ -272,7 +272,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
     ),
     "trend diminishing": (
         a_test(**ALONG, trend="diminishing"),
-        {  # a unit of the field: 64 to 128 adds 64 units, 128 to 256 twice as many
+        {  # gains per unit of the field: 64 to 128 adds 64 units, 128 to 256 adds 128
             YES: {B64: even(100), B128: even(164), B256: even(228)},
             NO: {B64: even(100), B128: even(164), B256: even(428)},
             OPEN: {B64: even(100), B128: even(164), B256: near(292)},
@@ -315,8 +315,8 @@ def of_shape(name: str, verdict: str) -> Finding:
     return found_by(test, shown(by_verdict[verdict], test["metric"]))
 
 
-def test_every_shape_that_the_schema_has_is_tried() -> None:
-    shapes = {test["shape"] for test, _ in SHAPES.values()} | {"alike"}  # that one further down: it takes two profiles
+def test_every_shape_of_the_schema_is_tested() -> None:
+    shapes = {test["shape"] for test, _ in SHAPES.values()} | {"alike"}  # tested below, since it needs two profiles
     assert shapes == set(claims._NEEDED)
     trends = {test["trend"] for test, _ in SHAPES.values() if "trend" in test}
     assert trends == {"rises", "falls", "constant", "diminishing", "peaks"}
@@ -327,11 +327,11 @@ def test_each_shape_gives_each_verdict(name: str, verdict: str) -> None:
     finding = of_shape(name, verdict)
     assert finding.verdict == verdict, finding.reason
     if verdict in (OPEN, UNTESTED):
-        assert finding.reason, "what is not decided says why"
+        assert finding.reason, "an undecided verdict has a reason"
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_trial_that_failed_is_a_case_with_its_reason(name: str) -> None:
+def test_a_failed_trial_is_a_case_with_its_reason(name: str) -> None:
     finding = of_shape(name, UNTESTED)
     assert finding.cases
     assert any(OOM in case.reason for case in finding.cases)
@@ -341,7 +341,7 @@ def test_a_trial_that_failed_is_a_case_with_its_reason(name: str) -> None:
 
 @pytest.mark.parametrize("verdict", [YES, NO])
 @pytest.mark.parametrize("name", SHAPES)
-def test_one_pass_is_inconclusive_whatever_it_says(name: str, verdict: str) -> None:
+def test_a_single_pass_is_always_inconclusive(name: str, verdict: str) -> None:
     test, by_verdict = SHAPES[name]
     data = {trial: values[:1] for trial, values in by_verdict[verdict].items()}
     finding = found_by(test, shown(data, test["metric"]))
@@ -363,19 +363,19 @@ def test_one_pass_is_inconclusive_whatever_it_says(name: str, verdict: str) -> N
         a_test(shape="level", metric="first_device_utilisation_ratio", at_least=1),
     ],
 )
-def test_what_is_equal_in_every_pass_is_neither_more_nor_less(test: dict[str, Any]) -> None:
-    # Counts and saturated sensors have no noise, so an interval of no width, right at the bound.
+def test_values_equal_in_every_pass_are_neither_more_nor_less(test: dict[str, Any]) -> None:
+    # Counts and saturated sensors have no noise, so the interval has width 0 and lies at the bound.
     finding = found_by(test, shown({B64: (1.0,) * 3, B256: (1.0,) * 3}, test["metric"]))
     assert finding.cases
     assert finding.verdict in (NO, OPEN)
 
 
-def test_a_bound_that_is_no_equality_may_be_met_exactly() -> None:
+def test_a_bound_other_than_equality_may_be_met_exactly() -> None:
     exactly = found_by(
         a_test(shape="level", metric="reread_share", at_most=0.05), shown({R50: (0.05,) * 3}, "reread_share")
     )
-    assert exactly.verdict == YES, "at most 5 % is at most 5 %"
-    data = {B64: (0.6877,) * 3, B256: (0.6895,) * 3}  # 0.0018 apart, but for the last binary digit
+    assert exactly.verdict == YES, "5 % is at most 5 %"
+    data = {B64: (0.6877,) * 3, B256: (0.6895,) * 3}  # 0.0018 apart except for the last binary digit
     assert (
         found_by(a_test(shape="difference", metric="top1", at_most=0.0018, **OVER_64), shown(data, "top1")).verdict
         == YES
@@ -383,20 +383,20 @@ def test_a_bound_that_is_no_equality_may_be_met_exactly() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_passes_that_are_not_the_same_give_no_pairs(name: str) -> None:
+def test_different_passes_give_no_pairs(name: str) -> None:
     test, by_verdict = SHAPES[name]
     data: dict[Trial, Values] = {
         trial: (*[None] * (3 * place), *values) for place, (trial, values) in enumerate(by_verdict[YES].items())
     }
     finding = found_by(test, shown(data, test["metric"]))
     if len(data) == 1 or test["shape"] == "differs":
-        assert finding.verdict == YES, "nothing was to be paired"
+        assert finding.verdict == YES, "this shape needs no pairs"
     else:
         assert finding.verdict in (OPEN, UNTESTED)
         assert finding.reason
 
 
-# ---- the numbers ----------------------------------------------------------------------------------------------------
+# ---- numbers --------------------------------------------------------------------------------------------------------
 
 SLOW, FAST = (101.0, 97.5, 100.25), (171.0, 166.5, 181.25)
 
@@ -406,7 +406,7 @@ def interval(case: Case) -> tuple[float, float, float]:
     return case.effect.low, case.effect.point, case.effect.high
 
 
-def test_a_ratio_within_a_host_is_students_t_on_the_logarithms_of_each_passs_ratio() -> None:
+def test_a_ratio_within_a_host_has_students_t_interval_of_the_passes_log_ratios() -> None:
     case = only_case(found_by(a_test(shape="ratio", at_least=1.5, **OVER_64), shown({B64: SLOW, B256: FAST})))
     logs = np.log(np.array(FAST) / np.array(SLOW))
     ends = stats.ttest_1samp(logs, 0).confidence_interval(0.95)
@@ -414,7 +414,7 @@ def test_a_ratio_within_a_host_is_students_t_on_the_logarithms_of_each_passs_rat
     assert case.effect is not None and case.effect.n == 3
 
 
-def test_a_level_is_a_geometric_mean_and_that_of_a_share_an_arithmetic_one() -> None:
+def test_a_level_is_a_geometric_mean_and_for_shares_an_arithmetic_mean() -> None:
     case = only_case(found_by(a_test(shape="level", at_least=1), shown({R50: FAST})))
     ends = stats.ttest_1samp(np.log(FAST), 0).confidence_interval(0.95)
     assert interval(case) == pytest.approx((math.exp(ends.low), stats.gmean(FAST), math.exp(ends.high)))
@@ -423,27 +423,27 @@ def test_a_level_is_a_geometric_mean_and_that_of_a_share_an_arithmetic_one() -> 
         found_by(a_test(shape="level", metric="reread_share", at_most=0.5), shown({R50: shares}, "reread_share"))
     )
     high = stats.ttest_1samp(shares, 0).confidence_interval(0.95).high
-    assert interval(case) == pytest.approx((0.0, 0.01, high)), "no share lies below 0"
+    assert interval(case) == pytest.approx((0.0, 0.01, high)), "the interval of a share ends at 0"
 
 
 def test_two_metrics_of_a_trial_are_compared_within_each_pass() -> None:
     memory, cores = (0.30, 0.20, 0.40), (0.25, 0.16, 0.36)
-    found = [
+    pair = [
         made(R50, number, "dram_activity", 0.0, facts={"dram_activity": a, "fp32_activity": b})
         for number, a, b in zip((1, 2, 3), memory, cores, strict=True)
     ]
     test = a_test(shape="difference", metric="dram_activity", metric_under="fp32_activity", at_least=0)
-    finding = found_by(test, of_records(*found))
+    finding = found_by(test, of_records(*pair))
     ends = stats.ttest_rel(memory, cores).confidence_interval(0.95)
     assert interval(only_case(finding)) == pytest.approx((ends.low, 0.13 / 3, ends.high))
-    assert finding.verdict == YES, "unpaired, the passes' spread would hide it"
-    ratio = only_case(found_by(test | {"shape": "ratio", "at_least": 1}, of_records(*found)))
+    assert finding.verdict == YES, "an unpaired interval would be too wide"
+    ratio = only_case(found_by(test | {"shape": "ratio", "at_least": 1}, of_records(*pair)))
     logs = np.log(np.array(memory) / np.array(cores))
     assert ratio.effect is not None and ratio.effect.point == pytest.approx(math.exp(logs.mean()))
     assert "DRAM activity over FP32 pipe activity" in ratio.label
 
 
-# Passes that differ far more than the two trials do: only where they are paired is the interval narrow.
+# The passes differ far more than the two trials, so only a paired interval is narrow.
 TROUBLED = (10.0, 100.0, 1000.0)
 APART = [{"host": OTHER_HOST}, {"hw": "h100"}, {"study": "04_power"}, {"hw": "h100", "host": OTHER_HOST}]
 
@@ -463,17 +463,17 @@ def test_only_the_same_host_and_study_of_a_profile_share_passes(
     ends = independent.confidence_interval(0.95)
     back = math.exp if form is rooms.ratio else float
     assert (effect.low, effect.high) == pytest.approx((back(ends.low), back(ends.high)))
-    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), "unpaired, nothing is to be seen"
+    assert (back(ends.low) <= (1 if form is rooms.ratio else 0)) == bool(where), "unpaired intervals include equality"
 
 
-def test_the_gain_of_a_step_is_that_of_a_unit_of_the_field() -> None:
+def test_the_gain_of_a_step_is_per_unit_of_the_field() -> None:
     data = {B64: near(100), B128: near(228), B512: near(612)}
-    # 64 to 128 adds 128 over 64, 2 a unit; 128 to 512 adds 384 over 384, 1 a unit: half of it.
+    # 64 to 128 adds 128 over 64 units, 2 per unit. 128 to 512 adds 384 over 384 units, 1 per unit, which is half.
     case = only_case(found_by(a_test(**ALONG, trend="diminishing"), shown(data)))
     assert case.effect is not None and case.effect.point == pytest.approx(0.5)
 
 
-def test_a_trend_shows_its_last_value_over_its_first_and_a_peak_its_smaller_lead() -> None:
+def test_the_effect_of_a_trend_is_last_over_first_and_that_of_a_peak_its_smaller_lead() -> None:
     data = {B64: even(100), B128: near(150), B256: even(120)}
     rises = only_case(found_by(a_test(**ALONG, trend="rises"), shown(data)))
     assert rises.effect is not None and rises.effect.point == pytest.approx(1.2)
@@ -492,10 +492,10 @@ def test_the_values_that_decide_a_trend_are_named() -> None:
     assert peak.label.endswith(", batch 64 to 256: 128 over 256")
     networks = {replace(B64, model=name): even(value) for name, value in (("vgg16", 60), ("resnet50", 100))}
     case = only_case(found_by({**constant, "along": "model"}, shown(networks)))
-    assert case.label == "batch 64, model ResNet-50 to VGG-16: VGG-16 over ResNet-50", "it is of neither alone"
+    assert case.label == "batch 64, model ResNet-50 to VGG-16: VGG-16 over ResNet-50", "the label names both networks"
 
 
-def test_a_label_rests_on_passes_and_is_told_once_for_all_that_have_it() -> None:
+def test_labels_count_their_passes_and_are_grouped_by_value() -> None:
     test = {"shape": "differs", "metric": "convolution_kernel", "along": "batch"}
     data: Data = {B64: ("gemm",) * 3, B128: ("winograd",) * 3, B256: ("gemm",) * 3}
     finding = found_by(test, shown(data, "convolution_kernel"))
@@ -505,7 +505,7 @@ def test_a_label_rests_on_passes_and_is_told_once_for_all_that_have_it() -> None
     assert '<td class="n">3</td>' in finding_html(finding)
     assert only_case(of_shape("differs", UNTESTED)).n == 0
     data[B256] = ("gemm", None, None)
-    assert only_case(found_by(test, shown(data, "convolution_kernel"))).n == 1, "the others say nothing"
+    assert only_case(found_by(test, shown(data, "convolution_kernel"))).n == 1, "missing passes do not count"
 
 
 def test_a_peak_is_the_highest_value_within_the_sweep() -> None:
@@ -516,22 +516,22 @@ def test_a_peak_is_the_highest_value_within_the_sweep() -> None:
     assert case.effect is not None and case.effect.point == pytest.approx(1.25, rel=1e-3)
 
 
-def test_of_several_steps_the_one_that_decides_is_shown() -> None:
-    # Gains a unit of 1, then 0.2, then 0.1: the second is half of the first, the least that they shrink.
+def test_the_deciding_step_of_several_is_shown() -> None:
+    # Gains per unit: 1, 0.2 and 0.1. The ratio 0.5 of the last two is the smallest decrease.
     data = {B64: near(100), B128: near(164), B256: near(189.6), B512: near(215.2)}
     case = only_case(found_by(a_test(**ALONG, trend="diminishing"), shown(data)))
     assert case.verdict == YES
     assert case.effect is not None and case.effect.point == pytest.approx(0.5)
 
 
-def test_a_trend_takes_sizes_as_numbers_not_as_words() -> None:
+def test_a_trend_sorts_sizes_as_numbers() -> None:
     sizes = [Trial(batch=size) for size in (8, 16, 64, 128, 1024)]
     data = {trial: near(100.0 + place * 10) for place, trial in enumerate(sizes)}
     assert found_by(a_test(**ALONG, trend="rises"), shown(data)).verdict == YES
     assert "8 to 1,024" in only_case(found_by(a_test(**ALONG, trend="rises"), shown(data))).label
 
 
-def test_late_over_early_is_the_second_half_over_the_first_without_the_one_in_the_middle() -> None:
+def test_late_over_early_is_the_second_half_over_the_first_without_the_middle_block() -> None:
     def slowing(number: int) -> Record:
         blocks = made(R50, number, "images_per_s", 1.0).result
         assert blocks is not None
@@ -539,11 +539,11 @@ def test_late_over_early_is_the_second_half_over_the_first_without_the_one_in_th
 
     test = a_test(shape="level", metric="late_over_early", between=(0.9, 1.1))
     case = only_case(found_by(test, of_records(*(slowing(number) for number in (1, 2, 3)))))
-    assert case.effect is not None and case.effect.point == pytest.approx(0.5), "twice the time, half the images/s"
+    assert case.effect is not None and case.effect.point == pytest.approx(0.5), "twice the time means half the images/s"
     assert case.verdict == NO
 
 
-def test_ninety_epochs_are_108_million_images() -> None:
+def test_90_epochs_are_108_million_images() -> None:
     test = a_test(shape="level", metric="training_90_epochs_s", at_most=86_400)
     case = only_case(found_by(test, shown({R50: even(1500.0)})))
     assert case.effect is not None and case.effect.point == pytest.approx(108e6 / 1500, rel=1e-4)
@@ -559,42 +559,42 @@ def watched(trial: Trial, number: int, **means: float) -> Record:
     return made(trial, number, "images_per_s", 100, telemetry=Telemetry(status="ok", windows={"timed": window}))
 
 
-def test_utilisation_and_power_are_those_of_the_timed_part() -> None:
-    found = of_records(
+def test_utilisation_and_power_are_of_the_timed_part() -> None:
+    results = of_records(
         *(watched(R50, number, utilisation=share, power_w=490) for number, share in enumerate((0.8, 0.9, 0.85), 1))
     )
-    used = only_case(found_by(a_test(shape="level", metric="utilisation", at_most=0.95), found))
+    used = only_case(found_by(a_test(shape="level", metric="utilisation", at_most=0.95), results))
     ends = stats.ttest_1samp((0.8, 0.9, 0.85), 0).confidence_interval(0.95)
     assert interval(used) == pytest.approx((ends.low, 0.85, ends.high))
-    drawn = only_case(found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), found))
+    drawn = only_case(found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), results))
     assert drawn.effect is not None and drawn.effect.point == pytest.approx(490 / 700)
 
 
 @pytest.mark.parametrize("devices", [1, 4, 8])
-def test_power_is_held_against_the_limit_of_the_boards_that_the_trial_used(devices: int) -> None:
+def test_power_is_relative_to_the_limit_of_the_boards_in_use(devices: int) -> None:
     trial = Trial(devices=devices)
-    found = of_records(
+    results = of_records(
         *(watched(trial, number, power_w=watts) for number, watts in enumerate((664, 665, 666), 1)), hw="h200_x8"
     )
-    finding = found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), found, view="h200_x8")
+    finding = found_by(a_test(shape="level", metric="power_fraction", at_most=0.8), results, view="h200_x8")
     case = only_case(finding)
     assert case.effect is not None and case.effect.point == pytest.approx(0.95)
-    assert finding.verdict == NO, "a board at 95 % of its limit is not well below it, however many boards stand idle"
+    assert finding.verdict == NO, "idle boards do not lower the share"
 
 
-def test_a_sensor_that_is_not_there_is_the_reason() -> None:
+def test_a_missing_sensor_is_the_reason() -> None:
     lacking = Telemetry(status="ok", windows={}, missing={"gpu0": {"dram_activity": "Hopper's counters only"}})
-    found = of_records(*(made(R50, number, "images_per_s", 100, telemetry=lacking) for number in (1, 2, 3)))
-    finding = found_by(a_test(shape="level", metric="dram_activity", at_most=0.5), found)
+    results = of_records(*(made(R50, number, "images_per_s", 100, telemetry=lacking) for number in (1, 2, 3)))
+    finding = found_by(a_test(shape="level", metric="dram_activity", at_most=0.5), results)
     assert (finding.verdict, only_case(finding).verdict) == (UNTESTED, UNTESTED)
     assert "DRAM activity: Hopper's counters only" in finding.reason
 
 
-# ---- words for values -----------------------------------------------------------------------------------------------
+# ---- values given by words ------------------------------------------------------------------------------------------
 
 
-def test_the_largest_number_of_epochs_is_a_training_runs_and_never_none() -> None:
-    """Timed blocks train 0 epochs: alone in their family they would be the largest, and they have no accuracy."""
+def test_the_largest_number_of_epochs_is_never_0() -> None:
+    """Timed blocks have 0 epochs and no accuracy. Without training runs beside them, 0 must not be the largest."""
     run = {"engine": "graph", "schedule": "one_cycle"}
     data = {
         **{Trial(batch=batch, epochs=n, **run): near(value) for batch, n, value in ((64, 5, 0.5), (256, 5, 0.7))},
@@ -609,7 +609,7 @@ def test_the_largest_number_of_epochs_is_a_training_runs_and_never_none() -> Non
     assert finding.verdict == UNTESTED and "no configuration of 01_training has epochs largest" in finding.reason
 
 
-def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
+def test_largest_and_smallest_are_among_the_selected_trials() -> None:
     data = {
         B16: near(900),
         B64: even(100),
@@ -634,20 +634,20 @@ def test_the_largest_and_smallest_are_those_of_the_trials_selected() -> None:
     assert [side.trial for side in case.sides] == [B16]
 
 
-def test_what_stands_beside_a_trend_is_of_both_its_ends() -> None:
+def test_metrics_beside_a_trend_are_of_both_its_ends() -> None:
     data = {B16: near(100), B64: near(300), B128: near(250)}
     rises = a_test(shape="trend", along="batch", trend="rises", beside=["images_per_s"])
     ((_, beside),) = only_case(found_by(rises, shown(data))).beside
     assert beside == "100 images/s to 250 images/s"
     peaks = a_test(shape="trend", along="batch", trend="peaks", beside=["images_per_s"])
     ((_, beside),) = only_case(found_by(peaks, shown(data))).beside
-    assert beside == "100 images/s to 250 images/s", "not from the peak"
+    assert beside == "100 images/s to 250 images/s", "not of the peak"
     level = a_test(shape="level", at_least=1, select={"batch": 64}, beside=["images_per_s"])
     ((_, beside),) = only_case(found_by(level, shown(data))).beside
     assert beside == "300 images/s"
 
 
-def test_a_trace_right_after_the_timed_part_is_the_one_after_the_fewest_steps() -> None:
+def test_an_early_or_late_trace_is_selected_by_its_steps_before() -> None:
     early, late = (Trial(batch=64, traced_iterations=5, steps_before=steps) for steps in (0, 300))
     for which, wanted in (("smallest", early), ("largest", late)):
         test = a_test(shape="level", at_least=1, select={"traced_iterations": 5, "steps_before": which})
@@ -655,7 +655,7 @@ def test_a_trace_right_after_the_timed_part_is_the_one_after_the_fewest_steps() 
         assert [side.trial for side in case.sides] == [wanted]
 
 
-def test_each_model_has_a_largest_batch_of_its_own() -> None:
+def test_each_model_has_its_own_largest_batch() -> None:
     small, large = Trial(model="vgg16", batch=32), Trial(model="vgg16", batch=128)
     data = {B64: near(100), B512: near(200), small: near(100), large: near(50)}
     test = a_test(shape="ratio", at_least=1, over={"batch": "largest"}, under={"batch": "smallest"})
@@ -669,7 +669,7 @@ def test_a_trial_is_never_compared_with_itself() -> None:
     assert (finding.verdict, finding.cases) == (UNTESTED, [])
 
 
-def test_others_are_all_other_values_of_the_field() -> None:
+def test_others_means_all_other_values_of_the_field() -> None:
     test = a_test(shape="ratio", at_most=1, over={"model": "resnet152"}, under={"model": "others"})
     data = {R50: even(50), R152: near(20), V16: near(90), V19: near(10)}
     finding = found_by(test, shown(data))
@@ -683,7 +683,7 @@ def test_others_are_all_other_values_of_the_field() -> None:
     assert {case.sides[0].trial.model for case in found_by(turned, shown(data)).cases} == {"resnet50", "vgg16", "vgg19"}
 
 
-def test_the_fastest_profile_is_the_one_with_the_most_images_per_second() -> None:
+def test_the_fastest_profile_has_the_most_images_per_second() -> None:
     def busy(rate: float, used: float, hw: str) -> Results:
         found = [
             watched(R50, n, utilisation=used + n / 1000).model_copy(
@@ -705,9 +705,9 @@ def test_the_fastest_profile_is_the_one_with_the_most_images_per_second() -> Non
     }
 
 
-def test_what_runs_in_two_ways_is_compared_at_the_same_batch_too() -> None:
-    # `over` and `under` need not differ in every field: the largest batch of inference may be that of training.
-    # What only training has (its loader), or only inference (queries), does not keep them apart.
+def test_inference_and_training_are_compared_also_at_the_same_batch() -> None:
+    # `over` and `under` need not differ in every field: the largest batch of inference may equal that of training.
+    # Fields of training only (the loader) or inference only (queries) do not prevent the comparison.
     infer = Trial(workload="infer", batch=256, queries=1000)
     train = Trial(workload="train", batch=256, loader="device")
     over, under = {"workload": "infer", "batch": "largest"}, {"workload": "train", "batch": 256}
@@ -716,7 +716,7 @@ def test_what_runs_in_two_ways_is_compared_at_the_same_batch_too() -> None:
     assert finding.verdict == YES, finding.reason
 
 
-# ---- which trials belong together -----------------------------------------------------------------------------------
+# ---- comparable trials ----------------------------------------------------------------------------------------------
 
 
 def test_trials_that_differ_in_another_field_are_not_compared() -> None:
@@ -726,33 +726,33 @@ def test_trials_that_differ_in_another_field_are_not_compared() -> None:
     assert "no configuration with batch 256 has a counterpart with batch 64 here" in finding.reason
 
 
-def test_a_selection_that_nothing_fits_says_so() -> None:
+def test_a_selection_without_trials_gives_a_reason() -> None:
     finding = found_by(a_test(shape="level", at_least=1, select={"model": ["vgg16", "vgg19"]}), shown({R50: near(1)}))
     assert finding.verdict == UNTESTED
     assert "no configuration of 01_training has model VGG-16 or VGG-19" in finding.reason
 
 
-def test_profiles_are_compared_whatever_the_checksum_of_their_data() -> None:
+def test_profiles_are_compared_despite_different_checksums_of_their_data() -> None:
     test = a_test(shape="ratio", at_least=1, over={"profile": "h200"}, under={"profile": "h100"})
-    mine, theirs = Trial(data_checksum="aa"), Trial(data_checksum="bb")
-    found = shown({mine: near(200)}), shown({theirs: near(100)}, hw="h100", host=OTHER_HOST)
+    over, under = Trial(data_checksum="aa"), Trial(data_checksum="bb")
+    found = shown({over: near(200)}), shown({under: near(100)}, hw="h100", host=OTHER_HOST)
     assert found_by(test, *found).verdict == YES
 
 
-def test_a_trend_along_one_value_has_no_case_and_says_why() -> None:
+def test_a_trend_along_a_single_value_has_no_case_and_a_reason() -> None:
     finding = found_by(a_test(**ALONG, trend="rises"), shown({B64: near(100)}))
     assert (finding.verdict, finding.cases) == (UNTESTED, [])
     assert "several values of the batch" in finding.reason and "the records have 64" in finding.reason
 
 
 @pytest.mark.parametrize("trend", ["diminishing", "peaks"])
-def test_two_values_are_too_few_to_say_that_gains_shrink(trend: str) -> None:
+def test_two_values_are_too_few_for_a_peak_or_diminishing_gains(trend: str) -> None:
     finding = found_by(a_test(**ALONG, trend=trend), shown({B64: near(100), B128: near(150)}))
     assert finding.verdict == UNTESTED
     assert finding.reason
 
 
-def test_two_devices_of_one_generation_are_no_trend_along_generations() -> None:
+def test_two_devices_of_the_same_generation_give_no_trend_along_generations() -> None:
     test = a_test(shape="trend", along="generation", trend="falls")
     assert load_profile("h100").device.compute_capability == load_profile("h200").device.compute_capability
     found = shown({R50: near(100)}), shown({R50: near(200)}, hw="h100", host=OTHER_HOST)
@@ -761,7 +761,7 @@ def test_two_devices_of_one_generation_are_no_trend_along_generations() -> None:
     assert "generations" in finding.reason
 
 
-def test_a_trend_along_generations_goes_from_the_older_to_the_newer() -> None:
+def test_a_trend_along_generations_goes_from_older_to_newer() -> None:
     test = a_test(shape="trend", along="generation", trend="falls")
     found = shown({R50: near(100)}), shown({R50: near(200)}, hw="k40m", host=OTHER_HOST)
     finding = found_by(test, *found)
@@ -769,43 +769,43 @@ def test_a_trend_along_generations_goes_from_the_older_to_the_newer() -> None:
     assert found_by(test | {"trend": "rises"}, *found).verdict == NO
 
 
-def test_a_size_that_failed_is_said_beside_a_trend_that_goes_without_it() -> None:
+def test_a_failed_size_is_named_beside_the_trend_without_it() -> None:
     data = {B64: even(100), B128: near(110), B256: OOM}
     finding = found_by(a_test(**ALONG, trend="rises"), shown(data))
     page = finding_html(finding)
-    assert OOM in page, "a failure is a row with its reason, or a word beside the trend"
-    assert "64 to 256" not in page, "nothing was measured at 256"
+    assert OOM in page, "the page gives the reason of the failure"
+    assert "64 to 256" not in page, "the trial at 256 failed"
 
 
 @pytest.mark.parametrize("trend", ["constant", "diminishing", "peaks"])
-def test_one_value_that_certainly_contradicts_is_not_hidden_by_another_that_is_open(trend: str) -> None:
+def test_a_certain_contradiction_is_not_hidden_by_an_open_value(trend: str) -> None:
     data: dict[str, Data] = {
         "constant": {B64: (100.0,) * 3, B128: (130.0, 130.1, 129.9), B256: (60.0, 150.0, 400.0)},
-        # gains a unit: 1, then 1.5 for sure, then somewhere between a loss and thrice as much
+        # gains per unit: 1, then certainly 1.5, then between a loss and three times as much
         "diminishing": {
             B64: (100.0,) * 3,
             B128: (164.0,) * 3,
             B256: (356.0, 356.1, 355.9),
             B512: (0.0 + 200, 900, 2500),
         },
-        # lower than the end for sure, and perhaps lower than the beginning
+        # certainly lower than the end, and perhaps lower than the beginning
         "peaks": {B64: (50.0, 150.0, 400.0), B128: (100.0,) * 3, B256: (110.0, 110.1, 109.9)},
     }
     finding = found_by(a_test(**ALONG, trend=trend), shown(data[trend]))
     assert finding.verdict == NO
 
 
-def test_what_does_not_rise_has_no_diminishing_gains() -> None:
+def test_values_that_do_not_rise_have_no_diminishing_gains() -> None:
     finding = found_by(a_test(**ALONG, trend="diminishing"), shown({B64: near(100), B128: near(90), B256: near(80)}))
     assert finding.verdict == OPEN
     assert "does not rise" in finding.reason
 
 
-def test_what_an_order_leaves_out_is_named() -> None:
+def test_values_that_an_order_lacks_are_named() -> None:
     test = a_test(shape="order", along="profile", order=["h200", "v100_sxm2", "h100"])
     finding = found_by(test, *two_profiles({R50: near(3)}, {R50: near(1)}))
     assert only_case(finding).verdict == YES
-    assert "V100" in finding.label or "v100_sxm2" in finding.label, "two of three are not the whole order"
+    assert "V100" in finding.label or "v100_sxm2" in finding.label, "the label names the missing profile"
 
 
 # ---- alike ----------------------------------------------------------------------------------------------------------
@@ -822,12 +822,12 @@ def two_profiles(here: Data, there: Data) -> tuple[Results, Results]:
     [
         ({R50: near(200), V16: near(300)}, {R50: near(100), V16: near(100)}, YES),
         ({R50: near(50), V16: near(30)}, {R50: near(100), V16: near(100)}, YES),
-        ({R50: near(100), V16: near(100)}, {R50: near(100), V16: near(100)}, YES),  # alike: no difference for either
+        ({R50: near(100), V16: near(100)}, {R50: near(100), V16: near(100)}, YES),  # alike: no model differs
         ({R50: near(200), V16: near(50)}, {R50: near(100), V16: near(100)}, NO),
         ({R50: near(200), V16: near(100)}, {R50: near(100), V16: near(100)}, OPEN),
         ({R50: near(200), V16: wide(50)}, {R50: near(100), V16: near(100)}, OPEN),
         ({R50: near(200), V16: (200.0,)}, {R50: near(100), V16: near(100)}, OPEN),
-        ({R50: near(104), V16: near(97)}, {R50: near(100), V16: near(100)}, OPEN),  # 5 % and less is no difference
+        ({R50: near(104), V16: near(97)}, {R50: near(100), V16: near(100)}, OPEN),  # up to 5 % counts as no difference
     ],
 )
 def test_the_order_of_profiles_is_the_same_for_every_model(here: Data, there: Data, verdict: str) -> None:
@@ -838,13 +838,13 @@ def test_the_order_of_profiles_is_the_same_for_every_model(here: Data, there: Da
     assert bool(case.reason) == (verdict == OPEN)
 
 
-def test_one_model_alone_shows_no_order_that_could_differ() -> None:
+def test_a_single_model_gives_no_verdict_on_alike() -> None:
     finding = found_by(ALIKE, *two_profiles({R50: near(200)}, {R50: near(100)}))
     assert (finding.verdict, finding.cases) == (UNTESTED, [])
     assert "model" in finding.reason
 
 
-def test_an_order_without_values_says_what_was_missing() -> None:
+def test_an_order_without_values_gives_the_reason() -> None:
     finding = found_by(ALIKE, *two_profiles({R50: OOM, V16: near(1)}, {R50: near(100), V16: near(1)}))
     assert finding.verdict == UNTESTED
     assert OOM in finding.reason
@@ -860,18 +860,18 @@ def published(value: Any, **other: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("hw", "measured", "verdict"),
     [
-        ("h200", 2.0, YES),  # elsewhere the direction is judged
+        ("h200", 2.0, YES),  # on other hardware only the direction is judged
         ("h200", 3.0, YES),
         ("h200", 0.8, NO),
         ("v100_sxm2", 3.0, YES),
-        ("v100_sxm2", 2.85, YES),  # 3.0 is 2.0 beyond 1x: within ±0.2
+        ("v100_sxm2", 2.85, YES),  # 3.0x exceeds 1x by 2.0: the tolerance is ±0.2
         ("v100_sxm2", 2.75, NO),
         ("v100_sxm2", 3.25, NO),
         ("v100_sxm2", 2.8, OPEN),
         ("v100_sxm2", 0.8, NO),
     ],
 )
-def test_a_magnitude_decides_on_the_papers_hardware_and_stands_beside_elsewhere(
+def test_a_magnitude_decides_only_on_the_papers_hardware_and_is_shown_elsewhere(
     hw: str, measured: float, verdict: str
 ) -> None:
     test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published(3.0)])
@@ -881,28 +881,28 @@ def test_a_magnitude_decides_on_the_papers_hardware_and_stands_beside_elsewhere(
     assert "Published: 3.00x on v100_sxm2" in finding_html(finding)
 
 
-def test_what_contradicts_the_direction_is_not_made_open_by_a_magnitude_that_is() -> None:
+def test_a_contradicted_direction_stays_so_with_an_open_magnitude() -> None:
     test = a_test(shape="ratio", at_least=1.5, **OVER_64, published=[published(1.3)])
-    data = {B64: tight(100)[::-1], B256: tight(133)}  # under 1.5x for sure, and on the edge of 1.3x ± 0.03
+    data = {B64: tight(100)[::-1], B256: tight(133)}  # certainly below 1.5x, and at the edge of 1.3x ± 0.03
     assert found_by(test, shown(data)).verdict == NO
     assert found_by(test, shown(data, hw="v100_sxm2"), view="v100_sxm2").verdict == NO
 
 
-def test_a_verdict_against_a_magnitude_says_that_it_is_the_magnitude() -> None:
+def test_the_reason_of_a_verdict_against_a_magnitude_names_the_magnitude() -> None:
     test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published(3.0)])
     finding = found_by(test, shown({B64: even(100), B256: near(400)}, hw="v100_sxm2"), view="v100_sxm2")
     assert finding.verdict == NO
-    assert "published" in only_case(finding).reason, "4x is at least 1x, so a reader needs the other bound"
+    assert "published" in only_case(finding).reason, "4x meets the bound of 1x, so the reason must name the magnitude"
 
 
-def test_a_published_level_is_held_to_ten_percent_of_itself() -> None:
+def test_a_published_level_has_a_tolerance_of_10_percent() -> None:
     test = {"shape": "level", "metric": "throughput_variation", "published": [published(0.5)]}
     for measured, verdict in ((0.46, YES), (0.54, YES), (0.6, NO), (0.4, NO), (0.45, OPEN)):
-        found = shown({R50: tight(measured)}, "throughput_variation", hw="v100_sxm2")
-        assert found_by(test, found, view="v100_sxm2").verdict == verdict
+        results = shown({R50: tight(measured)}, "throughput_variation", hw="v100_sxm2")
+        assert found_by(test, results, view="v100_sxm2").verdict == verdict
 
 
-def test_a_mere_magnitude_of_other_hardware_is_not_testable_but_shown() -> None:
+def test_a_magnitude_without_a_direction_is_shown_but_not_testable_on_other_hardware() -> None:
     test = {"shape": "level", "metric": "throughput_variation", "published": [published(0.5)]}
     finding = found_by(test, shown({R50: near(0.5)}, "throughput_variation"))
     assert finding.verdict == UNTESTED
@@ -912,14 +912,14 @@ def test_a_mere_magnitude_of_other_hardware_is_not_testable_but_shown() -> None:
     assert case.published == "50.0 % on v100_sxm2"
 
 
-def test_a_mere_magnitude_elsewhere_does_not_stop_a_direction_beside_it() -> None:
+def test_a_magnitude_of_other_hardware_does_not_prevent_a_verdict_on_a_direction() -> None:
     magnitude = {"shape": "level", "metric": "images_per_s", "published": [published(500)]}
     claim = a_claim(a_test(shape="level", at_least=100), magnitude)
     assert found_by(claim, shown({R50: near(110)})).verdict == YES
     assert found_by(claim, shown({R50: near(110)}, hw="v100_sxm2"), view="v100_sxm2").verdict == NO
 
 
-def test_a_magnitude_counts_for_the_trials_that_it_is_of() -> None:
+def test_a_magnitude_applies_only_to_its_trials() -> None:
     test = a_test(shape="level", at_least=1, published=[published(100, select={"model": "vgg16"})])
     finding = found_by(test, shown({R50: near(500), V16: near(500)}, hw="v100_sxm2"), view="v100_sxm2")
     assert {case.sides[0].trial.model: (case.verdict, bool(case.published)) for case in finding.cases} == {
@@ -928,11 +928,11 @@ def test_a_magnitude_counts_for_the_trials_that_it_is_of() -> None:
     }
 
 
-def test_a_magnitude_that_is_of_other_trials_does_not_blame_the_hardware() -> None:
+def test_the_reason_for_a_magnitude_of_other_trials_does_not_name_the_hardware() -> None:
     test = {"shape": "level", "metric": "images_per_s", "published": [published(100, select={"image_px": 224})]}
     finding = found_by(test, shown({R50: near(100)}, hw="v100_sxm2"), view="v100_sxm2")
     assert finding.verdict == UNTESTED
-    assert "published for v100_sxm2" not in finding.reason, "this is a v100_sxm2; the trials are not the published ones"
+    assert "a value of v100_sxm2" not in finding.reason, "the hardware is right; only the trials differ"
 
 
 # ---- several cases and tests ----------------------------------------------------------------------------------------
@@ -965,9 +965,9 @@ def test_a_claim_holds_when_all_of_its_cases_do(data: Data, verdict: str, reason
         (near(110), near(90), NO),
         (near(100), near(90), NO),
         (near(110), near(100), OPEN),
-        (near(110), OOM, UNTESTED),  # half a claim is not replicated
+        (near(110), OOM, UNTESTED),  # a claim with an untested part is not replicated
         (near(100), OOM, UNTESTED),
-        (near(90), OOM, NO),  # but one part that fails is enough against it
+        (near(90), OOM, NO),  # a contradicted part is enough
         (OOM, OOM, UNTESTED),
     ],
 )
@@ -979,10 +979,10 @@ def test_a_claim_holds_when_all_of_its_tests_do(of_resnet: Values, of_vgg: Value
         assert OOM in finding.reason
 
 
-# ---- what there is no evidence of -----------------------------------------------------------------------------------
+# ---- missing evidence -----------------------------------------------------------------------------------------------
 
 
-def test_a_claim_of_a_study_without_a_notebook_says_so() -> None:
+def test_a_claim_of_a_study_without_a_notebook_has_that_reason() -> None:
     claim = a_claim(a_test(shape="level", at_least=1), studies=["10_gan"])
     finding = judge(a_paper(claim), claim, seen(shown({R50: near(2)})))
     assert finding.verdict == UNTESTED
@@ -991,7 +991,7 @@ def test_a_claim_of_a_study_without_a_notebook_says_so() -> None:
     assert "10_gan and 09_profile are not in this version" in judge(a_paper(two), two, seen()).reason
 
 
-def test_one_of_two_studies_is_enough_for_its_own_tests() -> None:
+def test_a_single_study_is_enough_for_its_own_tests() -> None:
     one = a_claim(a_test(shape="level", at_least=1), studies=["01_training", "10_gan"])
     assert found_by(one, shown({R50: near(2)})).verdict == YES
     both = a_claim(
@@ -1003,7 +1003,7 @@ def test_one_of_two_studies_is_enough_for_its_own_tests() -> None:
     assert (finding.verdict, finding.reason) == (UNTESTED, "10_gan is not in this version of the workbook")
 
 
-def test_a_claim_without_records_says_how_to_make_them() -> None:
+def test_the_reason_for_missing_records_names_the_command() -> None:
     finding = found_by(a_test(shape="level", at_least=1))
     assert finding.verdict == UNTESTED
     assert "no records of 01_training on h200" in finding.reason
@@ -1011,7 +1011,7 @@ def test_a_claim_without_records_says_how_to_make_them() -> None:
     assert "no device file has records of 01_training" in found_by(a_test(shape="level", at_least=1), view=None).reason
 
 
-def test_nobody_is_sent_to_measure_on_hardware_that_cannot_run() -> None:
+def test_no_command_is_named_for_hardware_that_cannot_run() -> None:
     assert not load_profile("k40m").runnable
     finding = found_by(a_test(shape="level", at_least=1), view="k40m")
     assert finding.verdict == UNTESTED
@@ -1019,7 +1019,7 @@ def test_nobody_is_sent_to_measure_on_hardware_that_cannot_run() -> None:
 
 
 @pytest.mark.parametrize("field", ["over", "order", "along", "among"])
-def test_a_comparison_of_profiles_takes_two(field: str) -> None:
+def test_a_comparison_of_profiles_needs_two_profiles(field: str) -> None:
     test = {
         "over": a_test(shape="ratio", at_least=1, over={"profile": "fastest"}, under={"profile": "others"}),
         "order": a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"]),
@@ -1031,14 +1031,14 @@ def test_a_comparison_of_profiles_takes_two(field: str) -> None:
     assert finding.reason == "it compares devices, and only h200 has such records"
 
 
-def test_an_order_of_profiles_that_are_not_there_says_which_are() -> None:
+def test_an_order_of_absent_profiles_names_the_present_ones() -> None:
     test = a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"])
     finding = found_by(test, *two_profiles({R50: near(1)}, {R50: near(1)}))
     assert finding.verdict == UNTESTED
     assert finding.reason == "it compares v100_sxm2 and k40m; such records are of h100 and h200"
 
 
-def test_a_value_of_zero_has_no_ratio_and_no_crash() -> None:
+def test_a_value_of_0_has_no_ratio() -> None:
     data = {B64: (0.0, 0.1, 0.1), B256: near(0.2)}
     finding = found_by(a_test(shape="ratio", metric="reread_share", at_least=1, **OVER_64), shown(data, "reread_share"))
     assert finding.verdict == UNTESTED
@@ -1051,35 +1051,35 @@ def test_a_value_of_zero_has_no_ratio_and_no_crash() -> None:
     ).cases
 
 
-def test_a_failure_without_a_reason_is_still_a_failure() -> None:
+def test_a_failure_without_a_reason_gives_its_status() -> None:
     hung = [made(R50, number, "images_per_s", 1, status="timeout", result=None) for number in (1, 2, 3)]
     reason = found_by(a_test(shape="level", at_least=1), of_records(*hung)).reason
     assert "timeout" in reason and "None" not in reason
 
 
-def test_every_claim_of_every_paper_can_be_judged_without_records_and_with_few() -> None:
+def test_every_claim_can_be_judged_with_no_or_few_records() -> None:
     papers = load_papers()
     sparse = shown({B64: near(100), B256: (120.0,), V16: OOM, R152: (1.0, None, 2.0)})
     for view in ("h200", "cpu", "k40m", None):
         for evidence in (seen(view=view), seen(sparse, view=view, available=tuple(STUDIES))):
             findings = Findings(judge_all(papers, evidence))
             assert len(findings.findings) == 67
-            assert all(one.reason for one in findings.findings if one.verdict == UNTESTED)
+            assert all(finding.reason for finding in findings.findings if finding.verdict == UNTESTED)
             assert findings._repr_mimebundle_()["text/html"]
             assert len(findings.frame()) >= 67
 
 
-def test_a_study_shows_its_own_claims_and_no_others() -> None:
+def test_a_study_shows_only_its_own_claims() -> None:
     papers = load_papers()
-    found = judge_all(papers, seen(), "04_power")
-    assert {one.claim.id for one in found} == {"wisconsin-power-below-limit", "wisconsin-bigger-more-power"}
-    assert all("20_comparison" in one.claim.studies for one in judge_all(papers, seen(), "20_comparison"))
+    findings = judge_all(papers, seen(), "04_power")
+    assert {finding.claim.id for finding in findings} == {"wisconsin-power-below-limit", "wisconsin-bigger-more-power"}
+    assert all("20_comparison" in finding.claim.studies for finding in judge_all(papers, seen(), "20_comparison"))
 
 
 # ---- hosts and profiles ---------------------------------------------------------------------------------------------
 
 
-def test_records_of_other_profiles_are_no_evidence_for_this_one() -> None:
+def test_records_of_other_profiles_are_not_evidence() -> None:
     test = a_test(shape="level", at_least=100)
     here, there = two_profiles({R50: near(110)}, {R50: near(50)})
     assert found_by(test, here, there).verdict == YES
@@ -1087,7 +1087,7 @@ def test_records_of_other_profiles_are_no_evidence_for_this_one() -> None:
     assert "no records" in found_by(test, here, there, view="v100_sxm2").reason
 
 
-def test_from_no_profiles_view_each_profile_is_a_case_of_its_own() -> None:
+def test_without_a_view_each_profile_is_a_separate_case() -> None:
     finding = found_by(a_test(shape="level", at_least=100), *two_profiles({R50: near(110)}, {R50: near(50)}), view=None)
     assert finding.verdict == NO
     assert {(case.label, case.verdict) for case in finding.cases} == {
@@ -1097,11 +1097,11 @@ def test_from_no_profiles_view_each_profile_is_a_case_of_its_own() -> None:
     ratio = found_by(
         a_test(shape="ratio", at_least=1, **OVER_64), *two_profiles({B64: near(1)}, {B256: near(2)}), view=None
     )
-    assert ratio.cases == [], "a batch here and another there are no pair"
+    assert ratio.cases == [], "batches on different devices are not a pair"
 
 
 def write(report: str, *found: Record) -> None:
-    """Records in the store of a report, and the hosts that they are of."""
+    """Write records and the files of their hosts into a report."""
     store = Store(reports_folder() / report)
     for record in found:
         store.append(record)
@@ -1119,7 +1119,7 @@ def test_hosts_are_never_pooled() -> None:
     write("h200", *of_plan({B64: even(100), B256: near(200)}, host=HOST))
     write("h200", *of_plan({B64: even(100), B256: near(120)}, host=OTHER_HOST, started_at="2026-02-01T00:00:00+00:00"))
     claim = a_claim(a_test(shape="ratio", at_least=1.5, **OVER_64))
-    for here, verdict in ((HOST, YES), (OTHER_HOST, NO), (None, NO)):  # without either the newest complete host's
+    for here, verdict in ((HOST, YES), (OTHER_HOST, NO), (None, NO)):  # None: the newest complete host is used
         finding = judge(a_paper(claim), claim, evidence_of_reports("h200", here))
         case = only_case(finding)
         assert finding.verdict == verdict
@@ -1127,7 +1127,7 @@ def test_hosts_are_never_pooled() -> None:
         assert {side.results.host_id for side in case.sides} == {here or OTHER_HOST}
 
 
-def test_an_effect_across_hosts_leads_to_the_files_of_both() -> None:
+def test_an_effect_across_hosts_links_the_files_of_both() -> None:
     test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
     page = BeautifulSoup(finding_html(found_by(test, *two_profiles({R50: near(2)}, {R50: near(1)}))), "html.parser")
     assert [link["href"] for link in page.select("td a")] == [
@@ -1136,7 +1136,7 @@ def test_an_effect_across_hosts_leads_to_the_files_of_both() -> None:
     ]
 
 
-# ---- in what the records differ from the paper ----------------------------------------------------------------------
+# ---- differences between records and paper --------------------------------------------------------------------------
 
 
 LEVEL = a_test(shape="level", at_least=1)
@@ -1180,10 +1180,10 @@ def level_of(*hardware: str) -> dict[str, Any]:
             {},
             "replicated, by 4 workers that share one device, after 3 epochs",
         ),
-        (LEVEL, {COPY: near(2)}, {}, "replicated"),  # what takes no data and has no network differs in neither
+        (LEVEL, {COPY: near(2)}, {}, "replicated"),  # a trial without data and network differs in neither
         (TWO_PRECISIONS, {R50: near(2)}, {}, "replicated, without FP16"),
         (TWO_PRECISIONS, {R50: near(2), FP16: near(2)}, {"precisions": ["fp32", "fp16"]}, "replicated"),
-        # What a claim compares is not what the records differ in.
+        # A field that the claim compares is not a difference.
         (OVER_FP32, {R50: near(2), BF16: near(3)}, {}, "replicated"),
         (OVER_JAX, {R50: near(2), Trial(framework="keras-jax"): near(1)}, {}, "replicated"),
         (
@@ -1197,21 +1197,21 @@ def level_of(*hardware: str) -> dict[str, Any]:
         (level_of("h200"), {R50: near(2)}, {}, "replicated"),
     ],
 )
-def test_a_verdict_says_in_what_the_records_differ_from_the_paper(
+def test_a_verdict_names_the_differences_between_records_and_paper(
     test: dict[str, Any], data: Data, setup: dict[str, Any], label: str
 ) -> None:
     assert found_by(test, shown(data), **setup).label == label
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_verdict_has_its_scope_whatever_the_shape(name: str) -> None:
+def test_a_verdict_of_any_shape_has_its_scope(name: str) -> None:
     test, by_verdict = SHAPES[name]
     for verdict in (YES, NO, OPEN):
         finding = found_by(test, shown(by_verdict[verdict], test["metric"]), data_sets=["imagenet32"])
         assert finding.label.startswith(f"{verdict}, on synthetic32")
 
 
-def test_what_is_not_testable_has_no_scope() -> None:
+def test_an_untestable_claim_has_no_scope_in_its_label() -> None:
     finding = found_by(
         {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
     )
@@ -1225,13 +1225,14 @@ def test_what_is_not_testable_has_no_scope() -> None:
 def four_findings() -> Findings:
     select = [{"model": model} for model in ("resnet50", "vgg16", "resnet152", "vgg19")]
     of = [
-        a_claim(a_test(shape="level", at_least=100, select=one), id=f"made-{place}") for place, one in enumerate(select)
+        a_claim(a_test(shape="level", at_least=100, select=fields), id=f"made-{place}")
+        for place, fields in enumerate(select)
     ]
     data = {R50: near(110), V16: near(90), R152: near(100), V19: OOM}
     return Findings(judge_all([a_paper(*of)], seen(shown(data))))
 
 
-def test_findings_are_counted_and_the_sentence_says_how_many_of_which() -> None:
+def test_findings_are_counted_by_verdict_in_a_sentence() -> None:
     findings = four_findings()
     assert findings.counts() == {YES: 1, NO: 1, OPEN: 1, UNTESTED: 1}
     assert list(findings.counts()) == list(VERDICTS)
@@ -1242,7 +1243,7 @@ def test_findings_are_counted_and_the_sentence_says_how_many_of_which() -> None:
     assert Findings([])._repr_mimebundle_()["text/plain"] == "No published claim is about this study."
 
 
-def test_the_frame_has_a_row_a_case_and_one_for_a_claim_without_any() -> None:
+def test_the_frame_has_a_row_per_case_or_per_claim_without_cases() -> None:
     findings = Findings([*four_findings().findings, found_by(a_test(shape="level", at_least=1))])
     frame = findings.frame()
     assert list(frame.columns) == COLUMNS
@@ -1259,7 +1260,7 @@ def test_the_frame_has_a_row_a_case_and_one_for_a_claim_without_any() -> None:
     assert math.isnan(absent["effect"]) and "no records" in absent["reason"]
 
 
-def test_a_study_shows_a_line_per_claim_that_leads_to_its_tests() -> None:
+def test_a_study_shows_a_row_per_claim_with_a_link_to_its_tests() -> None:
     page = BeautifulSoup(four_findings()._repr_mimebundle_()["text/html"], "html.parser")
     rows = page.select("tbody tr")
     verdicts = [row.select_one(".lk-verdict").get_text() for row in rows]  # type: ignore[union-attr]
@@ -1268,7 +1269,7 @@ def test_a_study_shows_a_line_per_claim_that_leads_to_its_tests() -> None:
     assert links == [f"claims.html#claim-made-{place}" for place in range(4)]
     assert "at least 100 images/s" in rows[0].get_text(" ") and "110 images/s" in rows[0].get_text(" ")
     assert OOM in rows[3].get_text(" ")
-    assert page.select("details tbody tr") == rows[3:], "what cannot be tested here folds, with its count"
+    assert page.select("details tbody tr") == rows[3:], "untestable claims are folded with their number"
     assert "Not testable here: 1 claim," in page.select_one("details > summary").get_text()  # type: ignore[union-attr]
 
 
@@ -1277,23 +1278,23 @@ def test_bounds_and_effects_are_written_in_the_units_of_the_page() -> None:
         page = BeautifulSoup(finding_html(found_by(test, shown(data, metric))), "html.parser")
         return " ".join(page.get_text(" ").split())
 
-    said = caption(a_test(shape="level", metric="utilisation", at_most=0.95), {R50: near(0.9)}, "utilisation")
-    assert "at most 95 %" in said and "90.0 % [" in said
-    said = caption(
+    text = caption(a_test(shape="level", metric="utilisation", at_most=0.95), {R50: near(0.9)}, "utilisation")
+    assert "at most 95 %" in text and "90.0 % [" in text
+    text = caption(
         a_test(shape="difference", metric="top1", at_least=0.05, **OVER_64), {B64: even(0.5), B256: near(0.6)}, "top1"
     )
-    assert "at least 5 points" in said and "10.0 points [" in said
-    said = caption(
+    assert "at least 5 points" in text and "10.0 points [" in text
+    text = caption(
         a_test(shape="ratio", between=(0.9, 1.1), **OVER_64), {B64: even(50), B256: near(50)}, "images_per_s"
     )
-    assert "between 0.9x and 1.1x" in said and "ResNet-50: batch 256 over batch 64" in said
-    said = caption(
+    assert "between 0.9x and 1.1x" in text and "ResNet-50: batch 256 over batch 64" in text
+    text = caption(
         a_test(shape="level", metric="training_90_epochs_s", at_most=86_400), {R50: even(2500)}, "images_per_s"
     )
-    assert "at most 1 days" in said and "0.500 days [" in said
+    assert "at most 1 days" in text and "0.500 days [" in text
 
 
-def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
+def test_texts_of_papers_and_records_are_escaped() -> None:
     evil_trial = Trial(model=EVIL, data=EVIL)
     evil_batch = replace(evil_trial, batch=256)
     magnitude = {"value": 2.0, "hardware": [EVIL]}
@@ -1306,11 +1307,11 @@ def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
     claim = a_claim(*tests, statement=EVIL, where=EVIL, note=EVIL)
     paper = a_paper().model_copy(update={"id": EVIL, "name": EVIL})
     facts = {"convolution_kernel": EVIL, "top1": 0.5}
-    found = [
+    evil_records = [
         *records({evil_trial: even(1), evil_batch: near(2)}, "images_per_s", host=EVIL, facts=facts),
         *records({R50: EVIL}, "images_per_s", host=EVIL),
     ]
-    results = of_records(*found, host=EVIL)
+    results = of_records(*evil_records, host=EVIL)
     results = replace(results, profile=results.profile.model_copy(update={"title": EVIL}))
     finding = judge(paper, claim, seen(results))
     failed = judge(paper, a_claim(tests[1]), seen(results))
@@ -1324,16 +1325,16 @@ def test_nothing_that_papers_or_records_say_becomes_markup() -> None:
         assert all(re.match(r"\.\./|claims", str(element["href"])) for element in elements if element.has_attr("href"))
 
 
-def test_what_stands_beside_a_verdict_decides_nothing() -> None:
+def test_metrics_beside_a_verdict_do_not_affect_it() -> None:
     test = a_test(shape="level", at_least=100, beside=["top1", "top5"])
     finding = found_by(test, of_records(*records({R50: near(110)}, "images_per_s", facts={"top1": 0.25})))
     case = only_case(finding)
-    assert case.beside == (("Top-1 accuracy", "25.0 %"),), "what was not read is left out"
+    assert case.beside == (("Top-1 accuracy", "25.0 %"),), "a missing metric is left out"
     assert "Also measured: Top-1 accuracy 25.0 %." in finding_html(finding)
     assert finding.verdict == YES
 
 
-# ---- the papers' own claims -----------------------------------------------------------------------------------------
+# ---- claims of the papers -------------------------------------------------------------------------------------------
 
 
 def claim_of(name: str) -> tuple[Paper, Claim]:
@@ -1345,7 +1346,7 @@ def table_of(paper: Paper, metric: str) -> PublishedTable:
 
 
 def utilised(shares: Mapping[str, float]) -> Finding:
-    """What utilisation by profile says of the claim that the fastest has the lowest; the V100 is the fastest."""
+    """Return the finding of these utilisations on the claim that the fastest device, here the V100, has the lowest."""
 
     def of(hw: str, share: float) -> Results:
         rate = 900 if hw == "v100_sxm2" else 300
@@ -1359,36 +1360,36 @@ def utilised(shares: Mapping[str, float]) -> Finding:
     return judge(paper, claim, evidence)
 
 
-def test_the_printed_utilisations_support_that_the_fastest_has_the_lowest() -> None:
+def test_the_printed_utilisations_support_that_the_fastest_device_has_the_lowest() -> None:
     table = table_of(claim_of("wisconsin-v100-least")[0], "utilisation")
     assert utilised({hw: table.si("mean", hw) for hw in table.columns}).verdict == YES
     assert utilised({"v100_sxm2": 0.9, "k40m": 0.8}).verdict == NO
 
 
-def test_what_is_the_same_is_not_lower() -> None:
-    # nvidia-smi reads 100 % on both: no noise, so an interval of no width, right at the bound.
+def test_equal_utilisation_is_not_lower() -> None:
+    # nvidia-smi reads 100 % on both, without noise, so the interval has width 0 and lies at the bound.
     assert utilised({"v100_sxm2": 1.0, "k40m": 1.0}).verdict != YES
 
 
-# ---- how often a verdict is wrong -----------------------------------------------------------------------------------
+# ---- error rates of verdicts ----------------------------------------------------------------------------------------
 
 MANY, NOISE = 2000, 0.03
-ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / MANY)  # 2.5 % on each side, and three standard errors
+ALLOWED = 0.025 + 3 * math.sqrt(0.025 * 0.975 / MANY)  # 2.5 % on each side plus three standard errors
 
 
 def verdicts_of(samples: Mapping[Trial, np.ndarray], test: dict[str, Any]) -> dict[str, float]:
-    """Verdict -> its share over the simulated data sets, a row each."""
+    """Return the share of each verdict over the simulated data sets, which are the rows of `samples`."""
     claim = a_claim(test)
     paper = a_paper(claim)
-    found = [
+    outcomes = [
         judge(paper, claim, seen(shown({trial: rows[row].tolist() for trial, rows in samples.items()}))).verdict
         for row in range(len(next(iter(samples.values()))))
     ]
-    return {verdict: found.count(verdict) / len(found) for verdict in VERDICTS}
+    return {verdict: outcomes.count(verdict) / len(outcomes) for verdict in VERDICTS}
 
 
 def simulated(true_ratio: float, passes: int, many: int) -> dict[Trial, np.ndarray]:
-    """Log-normal noise; what troubles a pass troubles both of its trials."""
+    """Return values with log-normal noise, of which a part is common to both trials of a pass."""
     draw = np.random.default_rng(20_261_101 + passes)
     trouble = draw.lognormal(sigma=0.3, size=(many, passes))
     return {
@@ -1417,19 +1418,19 @@ def test_across_hosts_a_true_ratio_at_the_bound_is_rarely_called_replicated() ->
     test = a_test(shape="ratio", at_least=1.5, over={"profile": "h200"}, under={"profile": "h100"})
     claim = a_claim(test)
     paper = a_paper(claim)
-    found = []
+    outcomes = []
     for _ in range(500):
         fast, slow = 150 * draw.lognormal(sigma=0.02, size=3), 100 * draw.lognormal(sigma=0.04, size=6)
         evidence = seen(shown({R50: fast.tolist()}), shown({R50: slow.tolist()}, hw="h100", host=OTHER_HOST))
-        found.append(judge(paper, claim, evidence).verdict)
+        outcomes.append(judge(paper, claim, evidence).verdict)
     limit = 0.025 + 3 * math.sqrt(0.025 * 0.975 / 500)
-    assert 0 < found.count(YES) / 500 <= limit
-    assert 0 < found.count(NO) / 500 <= limit
+    assert 0 < outcomes.count(YES) / 500 <= limit
+    assert 0 < outcomes.count(NO) / 500 <= limit
 
 
 @pytest.mark.parametrize("trend", ["rises", "falls", "peaks"])
-def test_what_does_not_change_is_rarely_called_a_trend(trend: str) -> None:
-    # The top of a peak is chosen by what was measured, so this could be more than 2.5 %, and is not.
+def test_noise_alone_is_rarely_called_a_trend(trend: str) -> None:
+    # The data choose the top of a peak, so its error rate could exceed 2.5 %, but does not.
     draw = np.random.default_rng(20_261_102)
     samples = {trial: 100 * draw.lognormal(sigma=NOISE, size=(600, 3)) for trial in (B16, B32, B64, B128, B256)}
     share = verdicts_of(samples, a_test(**ALONG, trend=trend))

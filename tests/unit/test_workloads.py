@@ -1,4 +1,4 @@
-"""What a trial does is what its record says: training learns, and a wrong result or a missing means is never timed."""
+"""Tests of workloads: training learns, records state what ran, and wrong or unsupported steps are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COPY = Trial(workload="memory_copy", device="cpu", data="none", size=4000)
 
 
 def losses_of(workload: Workload, steps: int) -> list[float | None]:
-    """Train so many steps: the loss of each."""
+    """Take `steps` training steps and return the loss of each."""
     assert workload.read_loss is not None
     losses = []
     for _ in range(steps):
@@ -40,12 +40,12 @@ def test_training_learns(digits: DataSet) -> None:
     workload.check()
     first = workload.read_loss()
     assert workload.facts["first_loss"] == pytest.approx(first)
-    assert 1.5 < first < 4, "about the logarithm of ten classes"
+    assert 1.5 < first < 4, "near the logarithm of 10"
     assert max(losses_of(workload, 30)[20:]) < first
     assert sum(losses_of(workload, 10)) / 10 < first / 2
 
 
-def test_a_trials_seed_decides_its_losses(digits: DataSet) -> None:
+def test_the_seed_determines_the_losses(digits: DataSet) -> None:
     def losses(seed: int) -> list[float | None]:
         return losses_of(build_workload(replace(TRAIN, seed=seed, batch=4), digits), 2)
 
@@ -53,7 +53,7 @@ def test_a_trials_seed_decides_its_losses(digits: DataSet) -> None:
     assert losses(0) != losses(1)
 
 
-def test_the_loss_read_is_the_mean_since_it_was_last_read(digits: DataSet) -> None:
+def test_read_loss_returns_the_mean_since_the_last_call(digits: DataSet) -> None:
     one_by_one = losses_of(build_workload(replace(TRAIN, batch=4), digits), 4)
     workload = build_workload(replace(TRAIN, batch=4), digits)
     for _ in range(3):
@@ -64,7 +64,7 @@ def test_the_loss_read_is_the_mean_since_it_was_last_read(digits: DataSet) -> No
     assert workload.read_loss() is None
 
 
-def test_a_loss_that_is_not_finite_is_refused_before_timing_and_missing_afterwards(digits: DataSet) -> None:
+def test_a_loss_that_is_not_finite_fails_the_gate_and_is_missing_in_a_record(digits: DataSet) -> None:
     workload = build_workload(replace(TRAIN, batch=4), digits)
     workload.step()
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_a_loss_that_is_not_finite_is_refused_before_timing_and_missing_afterwar
         workload.check()
 
 
-def test_an_output_of_another_shape_and_a_weight_that_is_not_trained_are_refused(digits: DataSet) -> None:
+def test_the_gate_finds_outputs_of_another_shape_and_weights_without_gradients(digits: DataSet) -> None:
     wide = build_workload(replace(TRAIN, batch=4), digits)
     wide.training.model.fc = torch.nn.Linear(512, 11)
     with pytest.raises(GateError, match=r"\(4, 11\).*expected \(4, 10\)"):
@@ -86,7 +86,7 @@ def test_an_output_of_another_shape_and_a_weight_that_is_not_trained_are_refused
         frozen.check()
 
 
-def test_what_a_training_record_states_is_of_the_model_that_ran(digits: DataSet) -> None:
+def test_the_facts_of_a_training_describe_the_model_that_ran(digits: DataSet) -> None:
     workload = build_workload(TRAIN, digits)
     facts = count("resnet18", classes=10)
     assert (workload.images_per_step, workload.flop_per_step) == (16, 16 * facts.flop_training)
@@ -96,7 +96,7 @@ def test_what_a_training_record_states_is_of_the_model_that_ran(digits: DataSet)
     assert "not ImageNet" in workload.facts["data_description"]
 
 
-def test_fp32_means_fp32(digits: DataSet) -> None:
+def test_fp32_disables_tf32(digits: DataSet) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     build_workload(replace(TRAIN, batch=4), digits)
     assert not torch.backends.cuda.matmul.allow_tf32
@@ -106,7 +106,7 @@ def test_fp32_means_fp32(digits: DataSet) -> None:
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_bf16_and_channels_last_reach_the_computation_and_weights_stay_in_fp32(digits: DataSet) -> None:
+def test_bf16_and_channels_last_apply_to_the_computation_and_weights_stay_fp32(digits: DataSet) -> None:
     last = torch.channels_last
     workload = build_workload(replace(TRAIN, batch=4, precision="bf16", memory_format="channels_last"), digits)
     model, seen = workload.training.model, []
@@ -130,7 +130,7 @@ def test_bf16_and_channels_last_reach_the_computation_and_weights_stay_in_fp32(d
         ({"optimizer": "adam"}, "adam"),
     ],
 )
-def test_what_training_has_no_means_for_is_unsupported_and_never_run_as_another(
+def test_an_unsupported_training_is_refused_and_never_replaced(
     digits: DataSet, change: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(Unsupported, match=said):
@@ -154,12 +154,12 @@ def test_the_gate_and_the_timed_steps_run_the_same_graphs(digits: DataSet, monke
         prepare()
         compiled_after[name] = len(graphs)
     made = compiled_after["compile"]
-    assert compiled_after["reference"] == 0 < made, "the plain steps it is compared with are not compiled"
+    assert compiled_after["reference"] == 0 < made, "the baseline steps of the gate are not compiled"
     workload.check()
-    assert len(graphs) == made, "the gate compiled anew: it looked at another graph than the one that is timed"
+    assert len(graphs) == made, "the gate recompiled: it checked another graph than the timed one"
     for _ in range(3):
         workload.step()
-    assert len(graphs) == made, "a timed step compiled anew: the gate left a guard behind"
+    assert len(graphs) == made, "a timed step recompiled: the gate left a guard behind"
     torch._dynamo.reset()
 
 
@@ -188,7 +188,7 @@ def test_a_matrix_product_passes_its_gate_and_a_wrong_one_does_not(
         workload.check()
 
 
-def test_the_gate_tells_half_the_precision_from_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_finds_a_product_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = build_workload(replace(MATMUL, size=128), None)
     product = torch.mm
     monkeypatch.setattr(torch, "mm", lambda a, b, *, out: out.copy_(product(a.bfloat16(), b.bfloat16())))
@@ -196,7 +196,7 @@ def test_the_gate_tells_half_the_precision_from_the_whole(monkeypatch: pytest.Mo
         workload.check()
 
 
-def test_matrices_are_random_and_of_a_precision_that_the_device_has() -> None:
+def test_matrices_are_random_and_unsupported_precisions_are_refused() -> None:
     workload = build_workload(MATMUL, None)
     assert 0.8 < float(workload.a.std()) < 1.2
     assert not torch.equal(workload.a, workload.b)
@@ -205,7 +205,7 @@ def test_matrices_are_random_and_of_a_precision_that_the_device_has() -> None:
             build_workload(replace(MATMUL, precision=precision), None)
 
 
-def test_a_copy_counts_what_is_read_and_what_is_written_and_a_wrong_one_is_refused() -> None:
+def test_a_copy_counts_read_and_written_bytes_and_a_wrong_copy_is_refused() -> None:
     workload = build_workload(COPY, None)
     workload.check()
     assert workload.bytes_per_step == 2 * 4000
@@ -217,8 +217,8 @@ def test_a_copy_counts_what_is_read_and_what_is_written_and_a_wrong_one_is_refus
 # ---- names ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_workload_is_refused_with_the_ones_there_are() -> None:
+def test_an_unknown_workload_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(UserError, match=r"unknown workload 'trian'; valid: train, .*matmul"):
         build_workload(replace(TRAIN, workload="trian"), None)
 
-    assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, "a module of one's own"
+    assert build_workload(Trial(workload="tests.faulty.ok", size=5), None).facts == {"size": 5}, "a user's module"
