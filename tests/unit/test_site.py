@@ -313,10 +313,14 @@ def test_the_index_of_a_profile_that_cannot_run_gives_the_reason(report: Path) -
 
 
 def test_the_index_links_the_comparison_once_it_exists(report: Path) -> None:
+    assert "Only one device file has records here." in row_of(report, COMPARISON)
+    put(report.parent, "h200", passes_of())
+    put(report.parent, "h100", passes_of())
     assert "make compare" in row_of(report, COMPARISON)
     (report.parent / "comparison").mkdir()
     (report.parent / "comparison" / "index.html").write_text("<title>Comparison</title>")
-    assert "All recorded devices" in row_of(report, COMPARISON)
+    executed(report.parent / "comparison" / f"{COMPARISON}.ipynb", headline="Twice as fast.")
+    assert "Twice as fast." in row_of(report, COMPARISON)
     assert_sound(report / "index.html")
 
 
