@@ -10,15 +10,17 @@ findings   claims with their verdicts as HTML and as a table
 from labkit.claims.evidence import Evidence
 from labkit.claims.findings import MARKS, Findings, finding_html
 from labkit.claims.judge import judge, judge_all
-from labkit.claims.verdict import VERDICTS, Case, Finding, Judged, Verdict
+from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
 
 __all__ = [
+    "GROUPS",
     "MARKS",
     "VERDICTS",
     "Case",
     "Evidence",
     "Finding",
     "Findings",
+    "Group",
     "Judged",
     "Verdict",
     "finding_html",

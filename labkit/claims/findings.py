@@ -12,15 +12,17 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup
 
-from labkit.claims.verdict import VERDICTS, Case, Finding, Judged, Verdict
+from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding, Group, Judged, Verdict
 from labkit.claims.words import listing, metric_label, shown_bound, shown_value
 from labkit.show.quantities import MISSING
 from labkit.show.table import table_html
 
-MARKS: dict[Verdict, str] = {"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not testable here": "–"}
+MARKS: dict[Group, str] = {
+    **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
+}
 BAR_PX = (110, 16)
 COLUMNS = [
-    *("paper", "claim", "verdict", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
+    *("paper", "claim", "verdict", "mark", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
     *("needs", "case_verdict", "case_reason", "published", "records"),
 ]
 _DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
@@ -33,19 +35,21 @@ class Findings:
 
     findings: Sequence[Finding]
 
-    def counts(self) -> dict[Verdict, int]:
-        """Return the number of claims with each verdict, in the order of VERDICTS."""
-        return {verdict: sum(finding.verdict == verdict for finding in self.findings) for verdict in VERDICTS}
+    def counts(self) -> dict[Group, int]:
+        """Return the number of claims in each group, in the order of GROUPS."""
+        return {group: sum(finding.group == group for finding in self.findings) for group in GROUPS}
 
     def sentence(self) -> str:
         """Return `Of 67 published claims 7 could be tested here: 4 replicated, 1 not replicated, 2 inconclusive.`"""
         counts = self.counts()
-        tested = len(self.findings) - counts["not testable here"]
+        tested = sum(counts[verdict] for verdict in VERDICTS[:3])
         whole = f"Of {len(self.findings)} published claims" if len(self.findings) != 1 else "Of one published claim"
         if not tested:
             return f"{whole} none could be tested here."
         parts = listing([f"{counts[verdict]} {verdict}" for verdict in VERDICTS[:3] if counts[verdict]])
-        return f"{whole} {tested} could be tested here: {parts}."
+        more = counts["not counted"]
+        rest = f" {more} more {'is' if more == 1 else 'are'} not counted, each with its reason." if more else ""
+        return f"{whole} {tested} could be tested here: {parts}.{rest}"
 
     def frame(self) -> pd.DataFrame:
         """Return a row per case, and per claim without cases: verdicts, effect with interval, place of the records."""
@@ -81,7 +85,7 @@ def _summary(finding: Finding) -> dict[str, str]:
         "Claim": claim.format(finding.claim.id, finding.claim.statement, finding.paper.name),
         "The paper": next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test),
         "Here": _span(judged) or finding.reason,
-        "Verdict": badge(finding.verdict),
+        "Verdict": _marked(finding),
     }
 
 
@@ -103,6 +107,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
         "paper": finding.paper.id,
         "claim": finding.claim.id,
         "verdict": finding.verdict,
+        "mark": finding.mark or "",
         "scope": finding.scope,
         "reason": finding.reason,
     }
@@ -134,6 +139,16 @@ def badge(verdict: Verdict) -> Markup:
     return text.format(verdict.replace(" ", "-"), MARKS[verdict], verdict)
 
 
+def _marked(finding: Finding) -> Markup:
+    """Return the verdict with its mark, if it does not count."""
+    mark = finding.mark if finding.verdict != "not testable here" else None
+    return (
+        Markup("{} <small>{}, not counted</small>").format(badge(finding.verdict), mark)
+        if mark
+        else badge(finding.verdict)
+    )
+
+
 def finding_html(finding: Finding, committed: str = "") -> Markup:
     """Return one claim as HTML: a line with its verdict, which opens its tests with their bounds, cases and records.
 
@@ -144,7 +159,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     scope = finding.scope if tested else ""
     parts = (
         *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
-        Markup("{} <small>{}</small>").format(badge(verdict), scope) if scope else badge(verdict),
+        Markup("{} <small>{}</small>").format(_marked(finding), scope) if scope else _marked(finding),
     )
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
@@ -158,7 +173,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
         '<details class="lk-claim" data-verdict="{}" data-paper="{}" data-study="{}"><summary>{}</summary>'
         '<div id="claim-{}" class="lk-tests">{}{}</div></details>'
     )
-    data = verdict.replace(" ", "-"), paper.id, " ".join(claim.studies)
+    data = finding.group.replace(" ", "-"), paper.id, " ".join(claim.studies)
     return whole.format(*data, summary, claim.id, paragraphs, tests)
 
 

@@ -16,6 +16,8 @@ from labkit.registry import COMPARISON, LABELS, METRICS, PLANNED_FIELDS, STUDIES
 from labkit.trial import DEVICES, ENGINES, NETWORKS, PRECISIONS, Trial
 
 Value = bool | int | float | str
+# Why the verdict on a claim does not count: its test cannot fail, the claim is ours, or the records cannot decide it.
+Mark = Literal["by definition", "derived", "other hardware or data"]
 Shape = Literal["level", "ratio", "difference", "trend", "order", "alike", "differs"]
 
 # Fields to select by or compare along besides those of a trial: the records' profile, and its GPU's generation.
@@ -161,6 +163,8 @@ class Claim(_Part):
     where: Annotated[str, Field(min_length=1)]
     studies: Annotated[list[str], Field(min_length=1)]
     tests: Annotated[list[Test], Field(min_length=1)]
+    mark: Mark | None = None
+    only: dict[str, list[Value]] = {}  # the paper speaks of these trials or profiles; others get the third mark
     note: str = ""  # how an ambiguous statement was read
 
     @model_validator(mode="after")
@@ -168,6 +172,9 @@ class Claim(_Part):
         for study in [*self.studies, *(study for test in self.tests for study in test.studies)]:
             if study not in STUDIES:
                 raise ValueError(f"{unknown('study', study, STUDIES)}")
+        for name in self.only:
+            if name not in (valid := [*(field.name for field in fields(Trial)), *ACROSS]):
+                raise ValueError(f"{unknown('trial field', name, valid)}")
         if any(COMPARISON in self.studies_of(test) for test in self.tests):
             raise ValueError(f"{self.id}: {COMPARISON} has no records of its own: name the study to compare in `study`")
         return self

@@ -8,12 +8,14 @@ from typing import Literal
 
 from labkit.claims.evidence import Side
 from labkit.claims.papers import Paper
-from labkit.claims.schema import Claim, Test
+from labkit.claims.schema import Claim, Mark, Test
 from labkit.claims.words import Kind, shown_effect
 from labkit.statistics import Interval
 
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
+Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "not testable here"]
+GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,20 @@ class Finding:
     def cases(self) -> list[Case]:
         """The cases of all tests."""
         return [case for judged in self.tests for case in judged.cases]
+
+    @property
+    def mark(self) -> Mark | None:
+        """Why the verdict does not count; None where it does."""
+        if self.claim.mark:
+            return self.claim.mark
+        sides = [side for case in self.cases for side in case.sides]
+        foreign = any(side.field(name) not in values for name, values in self.claim.only.items() for side in sides)
+        return "other hardware or data" if foreign else None
+
+    @property
+    def group(self) -> Group:
+        """The verdict where it counts, else "not counted"."""
+        return "not counted" if self.mark and self.verdict != "not testable here" else self.verdict
 
     @property
     def label(self) -> str:

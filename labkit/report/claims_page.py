@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.claims import MARKS, VERDICTS, Finding, Findings, finding_html
+from labkit.claims import GROUPS, MARKS, Finding, Findings, finding_html
 from labkit.claims.dates import committed
 from labkit.registry import STUDIES
 from labkit.report.html import write_template
@@ -33,7 +33,7 @@ def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[
         title=title,
         links=links,
         sentence=findings.sentence(),
-        verdicts=[(MARKS[verdict], verdict) for verdict in VERDICTS],
+        groups=[(MARKS[group], group) for group in GROUPS],
         rows=rows,
         studies=_studies(claims),
         filters=[one for _, row in rows for one in row if one.number] + _studies(claims),
@@ -60,11 +60,11 @@ def _filters(findings: Sequence[Finding], paper: str) -> list[Filter]:
     name = of_paper[0].paper.name if paper and of_paper else "all papers"
     chosen = f'[data-paper="{paper}"]' if paper else ""
     filters = []
-    for verdict in VERDICTS:
-        slug = verdict.replace(" ", "-")
-        count = sum(finding.verdict == verdict for finding in of_paper)
+    for group in GROUPS:
+        slug = group.replace(" ", "-")
+        count = sum(finding.group == group for finding in of_paper)
         selector = f'{chosen}[data-verdict="{slug}"]'
-        filters.append(Filter(f"{paper or 'all'}-{slug}", f"{name}, {verdict}", selector, count))
+        filters.append(Filter(f"{paper or 'all'}-{slug}", f"{name}, {group}", selector, count))
     return [*filters, Filter(f"{paper or 'all'}-claims", name, chosen, len(of_paper))]
 
 

@@ -12,10 +12,9 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import Evidence, Finding, Findings
+from labkit.claims import VERDICTS, Evidence, Finding, Findings, Group
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
-from labkit.claims.verdict import Verdict
 from labkit.hardware.host import Host
 from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
@@ -159,14 +158,14 @@ def _devices(report: Path) -> list[tuple[str, str]]:
 
 def _verdicts(findings: Findings) -> str:
     counts = findings.counts()
-    tested = sum(count for verdict, count in counts.items() if verdict != "not testable here")
+    tested = sum(counts[verdict] for verdict in VERDICTS[:3])
     if not tested:
         return f"None of {len(findings.findings)} claims is tested here"
     return f"{counts['replicated']} of {tested} testable claims are replicated, {counts['not replicated']} are not"
 
 
-def _papers(findings: Findings) -> list[tuple[Paper, dict[Verdict, int]]]:
-    """Each paper, and how many of its claims have each verdict."""
+def _papers(findings: Findings) -> list[tuple[Paper, dict[Group, int]]]:
+    """Return each paper with the number of its claims in each group."""
     by_paper: dict[str, list[Finding]] = {}
     for finding in findings.findings:
         by_paper.setdefault(finding.paper.id, []).append(finding)
