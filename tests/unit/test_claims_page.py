@@ -16,7 +16,7 @@ from labkit.claims.findings import Findings
 from labkit.claims.judge import judge_all
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence
-from labkit.claims.verdict import VERDICTS, Finding
+from labkit.claims.verdict import GROUPS, VERDICTS, Finding
 from labkit.records import Record, parse_line
 from labkit.records.observed import Statistic
 from labkit.records.store import content_of
@@ -214,14 +214,14 @@ def fits(finding: Finding, choice: str) -> bool:
     if choice.startswith("study-"):
         return choice.removeprefix("study-") in finding.claim.studies
     paper, verdict = choice.split("-", 1)
-    return paper in ("all", finding.paper.id) and verdict in ("claims", finding.verdict.replace(" ", "-"))
+    return paper in ("all", finding.paper.id) and verdict in ("claims", finding.group.replace(" ", "-"))
 
 
 def test_every_filter_is_a_link_that_shows_only_its_claims_and_their_number(made: Made, soup: BeautifulSoup) -> None:
     _, own = re.findall(r"<style>(.*?)</style>", made[0].read_text(encoding="utf-8"), re.DOTALL)
     rules = {rule["id"]: rule["kept"] for rule in RULE.finditer(own)}
     offered = {str(link["href"])[1:]: said_in(link) for link in soup.select(".lk-choose a")}
-    verdicts = [verdict.replace(" ", "-") for verdict in (*VERDICTS, "claims")]
+    verdicts = [group.replace(" ", "-") for group in (*GROUPS, "claims")]
     papers = ["all", *(paper.id for paper in PAPERS)]
     studies = {f"study-{study}" for finding in made[1] for study in finding.claim.studies}
     wanted = {f"{paper}-{verdict}" for paper in papers for verdict in verdicts} | studies

@@ -12,7 +12,6 @@ import pytest
 from labkit.claims.findings import Findings
 from labkit.claims.judge import judge_all
 from labkit.claims.shown import evidence
-from labkit.claims.verdict import VERDICTS
 from labkit.records import parse_line
 from labkit.registry import STUDIES
 from labkit.report.claims_page import write_claims
@@ -222,7 +221,10 @@ def test_claims_csv_has_every_claim_with_the_verdict_of_the_page(
     write_claims(tmp_path / "claims.html", findings, title="H200", links=[])
     page = (tmp_path / "claims.html").read_text(encoding="utf-8")
     counts = [int(text) for text in texts(page, ".lk-choose tbody tr:first-child td")]
-    assert counts == [*(list(verdicts.values()).count(verdict) for verdict in VERDICTS), len(verdicts)]
+    assert counts == [*findings.counts().values(), len(verdicts)]
+    assert {row["claim"]: row["mark"] for row in rows} == {
+        finding.claim.id: finding.mark or "" for finding in findings.findings
+    }
 
 
 def test_claims_csv_has_every_case_with_the_effect_of_the_page_unrounded(folder: Path, findings: Findings) -> None:

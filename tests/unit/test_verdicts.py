@@ -23,7 +23,7 @@ from labkit.claims.judge import judge, judge_all
 from labkit.claims.papers import Paper, PublishedTable, load_papers
 from labkit.claims.schema import Claim
 from labkit.claims.shown import evidence as evidence_of_reports
-from labkit.claims.verdict import VERDICTS, Case, Finding
+from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
@@ -1234,13 +1234,38 @@ def four_findings() -> Findings:
 
 def test_findings_are_counted_by_verdict_in_a_sentence() -> None:
     findings = four_findings()
-    assert findings.counts() == {YES: 1, NO: 1, OPEN: 1, UNTESTED: 1}
-    assert list(findings.counts()) == list(VERDICTS)
+    assert findings.counts() == {YES: 1, NO: 1, OPEN: 1, "not counted": 0, UNTESTED: 1}
+    assert list(findings.counts()) == list(GROUPS)
     assert findings.sentence() == (
         "Of 4 published claims 3 could be tested here: 1 replicated, 1 not replicated and 1 inconclusive."
     )
     assert Findings(findings.findings[3:]).sentence() == "Of one published claim none could be tested here."
     assert Findings([])._repr_mimebundle_()["text/plain"] == "No published claim is about this study."
+
+
+@pytest.mark.parametrize(
+    ("fields", "mark"),
+    [
+        ({}, None),
+        ({"mark": "by definition"}, "by definition"),
+        ({"only": {"model": ["resnet50"], "profile": ["h200"]}}, None),
+        ({"only": {"model": ["vgg16"]}}, "other hardware or data"),
+        ({"only": {"profile": ["k80"]}}, "other hardware or data"),
+    ],
+)
+def test_a_marked_verdict_is_shown_and_not_counted(fields: dict[str, Any], mark: str | None) -> None:
+    claim = a_claim(a_test(shape="level", at_least=100, select={"model": "resnet50"}), **fields)
+    finding = judge(a_paper(claim), claim, seen(shown({R50: near(110)})))
+    assert (finding.verdict, finding.mark) == (YES, mark)
+    assert Findings([finding]).counts()[YES] == (mark is None)
+    assert Findings([finding]).frame()["mark"].tolist() == [mark or ""]
+    page = Findings([finding])._repr_mimebundle_()["text/html"]
+    assert "replicated" in page and (mark is None or f"{mark}, not counted" in page)
+
+
+def test_a_claim_without_records_has_no_group_but_its_verdict() -> None:
+    claim = a_claim(a_test(shape="level", at_least=1), mark="derived")
+    assert judge(a_paper(claim), claim, seen()).group == UNTESTED
 
 
 def test_the_frame_has_a_row_per_case_or_per_claim_without_cases() -> None:
