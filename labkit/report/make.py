@@ -272,7 +272,7 @@ def _compared(profile: Profile) -> str | None:
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
-    """Return why a study failed although its notebook ran: no trial gave a result, or records are unreadable; else None."""
+    """Return why a study failed although its notebook ran: no results, or records that can't be read; else None."""
     try:
         tried = at_scale(store.read(study, host.id), scale)
     except LabkitError as error:  # its records can't be read
