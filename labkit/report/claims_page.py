@@ -1,4 +1,4 @@
-"""`claims.html`: every claim of every paper for one profile, a line each. Filters are links, and CSS's `:target`."""
+"""Write `claims.html`: one line per claim of all papers, for one profile. Filters are links and CSS's `:target`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from labkit.report.html import write_template
 
 
 class Filter(NamedTuple):
-    """Claims that an address leaves in sight: `claims.html#wisconsin-not-replicated`."""
+    """A filter of claims, which an address selects: `claims.html#wisconsin-not-replicated`."""
 
     id: str
     label: str
-    selector: str  # of these claims, in CSS
+    selector: str  # of its claims, in CSS
     number: int
 
 
 def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[tuple[str, str]]) -> None:
-    """Write the page whole or not at all. `title` names the hardware; `links` are (address, text) of other pages."""
+    """Write the page atomically. `title` names the hardware; `links` are (address, text) of other pages."""
     claims = sorted(findings.findings, key=_place(findings.findings))
     papers = {finding.paper.id: finding.paper for finding in claims}
     days = committed()
-    rows = [("All papers", _filters(claims, "")), *((one.name, _filters(claims, one.id)) for one in papers.values())]
+    rows = [
+        ("All papers", _filters(claims, "")),
+        *((paper.name, _filters(claims, paper.id)) for paper in papers.values()),
+    ]
     write_template(
         page,
         "claims.html.j2",
@@ -36,14 +39,14 @@ def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[
         groups=[(MARKS[group], group) for group in GROUPS],
         rows=rows,
         studies=_studies(claims),
-        filters=[one for _, row in rows for one in row if one.number] + _studies(claims),
+        filters=[entry for _, row in rows for entry in row if entry.number] + _studies(claims),
         claims=[finding_html(finding, days.get(finding.claim.id, "")) for finding in claims],
         papers=list(papers.values()),
     )
 
 
 def _place(findings: Sequence[Finding]) -> Callable[[Finding], tuple[bool, int, str]]:
-    """What could be tested comes first, of these the paper with most tested claims."""
+    """Return the sort key of a claim: tested claims first, and papers with most tested claims first."""
 
     def untested(finding: Finding) -> bool:
         return finding.verdict == "not testable here"
@@ -55,7 +58,7 @@ def _place(findings: Sequence[Finding]) -> Callable[[Finding], tuple[bool, int, 
 
 
 def _filters(findings: Sequence[Finding], paper: str) -> list[Filter]:
-    """A filter a verdict, and one for all verdicts, of a paper or (empty) of all."""
+    """Return a filter per verdict and one for all verdicts, of the paper with id `paper` or (empty) of all papers."""
     of_paper = [finding for finding in findings if paper in ("", finding.paper.id)]
     name = of_paper[0].paper.name if paper and of_paper else "all papers"
     chosen = f'[data-paper="{paper}"]' if paper else ""
@@ -69,7 +72,7 @@ def _filters(findings: Sequence[Finding], paper: str) -> list[Filter]:
 
 
 def _studies(findings: Sequence[Finding]) -> list[Filter]:
-    """A filter a study that has claims."""
+    """Return a filter per study that has claims."""
     filters = []
     for study, about in STUDIES.items():
         count = sum(study in finding.claim.studies for finding in findings)

@@ -1,7 +1,4 @@
-"""The comparison of all recorded profiles, a page of its own in `reports/comparison/`.
-
-`make compare` writes it, and so does every report of all studies.
-"""
+"""Write `reports/comparison/`, the page of all recorded profiles: for `make compare` and each report of all studies."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ TIMEOUT_S = 600.0
 
 
 def make_compare(baseline: str = "") -> int:
-    """Write `reports/comparison/`; return 0, or 1 when its notebook failed.
+    """Write `reports/comparison/`; return 0, or 1 if the notebook failed.
 
-    UserError when no profile has records, or `baseline` is none that has.
+    Raise UserError if no profile has records, or if `baseline` is not a profile with records.
     """
     began = time.monotonic()
     reason = write_comparison(baseline)
@@ -41,18 +38,18 @@ def make_compare(baseline: str = "") -> int:
 
 
 def is_comparable() -> bool:
-    """Return whether two profiles or more have records."""
+    """Return whether at least two profiles have records."""
     return len({path.parents[2] for path in reports_folder().glob("*/records/*/*.jsonl*")}) > 1
 
 
 def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
-    """Write the page of all recorded profiles; return why its notebook failed, else None.
+    """Write the page of all recorded profiles; return why its notebook failed, or None.
 
-    The page links to the sites of profiles that are there, and to that of the profile `rendering`, which will be.
-    UserError when no profile has records, or `baseline` is none that has.
+    The page links to the existing sites of profiles, and to the site of profile `rendering`, which is being written.
+    Raise UserError if no profile has records, or if `baseline` is not a profile with records.
     """
     host = this_host()
-    seen = evidence(None)  # as the notebook does: a picture and the numbers beside it are of the same hosts
+    seen = evidence(None)  # as in the notebook: its figures and these numbers are of the same hosts
     shown = recorded(seen)
     profiles = in_generations({records.profile.name: records.profile for records in shown.selected}.values())
     names = [profile.name for profile in profiles]
@@ -67,7 +64,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
         output = Path(temporary) / "index.ipynb"
         outcome = execute(notebook_of(COMPARISON), output, {"baseline": baseline}, timeout_s=TIMEOUT_S)
         page, notebook = folder / "index.html", folder / f"{COMPARISON}.ipynb"
-        for old in (page, notebook):  # nobody takes an old page for the new one
+        for old in (page, notebook):  # a failure must not leave an old page behind
             old.unlink(missing_ok=True)
         if output.is_file():
             shutil.copyfile(output, notebook)

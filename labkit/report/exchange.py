@@ -1,4 +1,4 @@
-"""`numbers.csv`, `numbers.parquet`, `claims.csv` of a report: the numbers of its pages, for other programs."""
+"""Write `numbers.csv`, `numbers.parquet` and `claims.csv`: the numbers of a report's pages, for other programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = {
 
 
 def write_exchange(folder: Path, results: Results, findings: Findings) -> None:
-    """Write the three files, each whole or not at all."""
+    """Write the three files, each atomically."""
     frame = numbers(results)
     _write(folder / "numbers.csv", frame)
     _write(folder / "numbers.parquet", frame)

@@ -1,7 +1,7 @@
-"""Execute one notebook headlessly, and judge by what happened rather than by what its metadata says.
+"""Execute one notebook headlessly, and judge its success without papermill's metadata.
 
-After a dead kernel or a timeout papermill's output calls every cell completed, so success here means: no exception, and
-every code cell has an execution count.
+After a dead kernel or a timeout, papermill's metadata calls every cell completed. Success here means that no exception
+was raised and every code cell has an execution count.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ KERNEL = "labkit"
 
 @dataclass(frozen=True)
 class Execution:
-    """How a notebook ended: `reason` is None when it ran through; `user_mistake` when the user can mend it."""
+    """How a notebook ended. `reason` is None on success; `user_mistake` says whether the user can mend the failure."""
 
     reason: str | None
     user_mistake: bool = False
 
 
 def parameters_of(notebook: Path) -> dict[str, Any]:
-    """The notebook's parameters and their defaults, as papermill finds them in the cell tagged `parameters`."""
+    """Return the notebook's parameters and defaults, as papermill finds them in the cell tagged `parameters`."""
     import papermill
 
-    found = papermill.inspect_notebook(str(notebook))
-    return {name: entry["default"] for name, entry in found.items()}
+    parameters = papermill.inspect_notebook(str(notebook))
+    return {name: entry["default"] for name, entry in parameters.items()}
 
 
 def execute(
     notebook: Path, output: Path, parameters: dict[str, Any], *, timeout_s: float, log: Path | None = None
 ) -> Execution:
-    """Run `notebook` with `parameters` into `output` (which appears even when a cell fails).
+    """Run `notebook` with `parameters`, write `output` even if a cell fails, and return how the run ended.
 
-    The kernel talks over sockets in a private folder, not over TCP, which other users of the host could reach. An
-    unknown parameter is an error: papermill alone would only warn. KeyboardInterrupt ends the kernel and passes on.
-    What the kernel itself complains of goes to `log`.
+    The kernel uses sockets in a private folder and not TCP, which other users of the host could reach. Raise UserError
+    for an unknown parameter: papermill alone would only warn. KeyboardInterrupt ends the kernel and propagates. The
+    kernel's own stderr goes to `log`.
     """
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
@@ -59,8 +59,8 @@ def execute(
     for name in parameters:
         if name not in valid:
             raise unknown(f"parameter of {notebook.name}", name, valid)
-    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # a kernel that died is this function's to tell
-    # Unix socket paths may have about 100 characters, and two runs need two prefixes.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # this function reports a dead kernel
+    # A Unix socket's path may have about 100 characters, and each run needs a folder of its own.
     sockets = Path(tempfile.mkdtemp(prefix="lk-", dir="/tmp"))
     _offer_kernel(sockets, log)
     try:
@@ -80,14 +80,14 @@ def execute(
         kinds = (UserError.__name__, "DataError")
         return Execution(f"{error.ename}: {error.evalue}"[:2000], user_mistake=error.ename in kinds)
     except DeadKernelError:
-        return Execution("the notebook's kernel died; what it said last is in logs/")
+        return Execution("the notebook's kernel died; its last messages are in logs/")
     except CellTimeoutError:
         return Execution(f"a cell took longer than {timeout_s:.0f} s and was stopped")
     except KeyboardInterrupt:
-        # What the client still waited for has failed with the kernel, and asyncio would print that as it is forgotten.
+        # The client's pending requests failed with the kernel, and asyncio would print them when it discards them.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the machinery raises is this study's failure, not the report's
+    except Exception as error:  # noqa: BLE001 - any error of papermill fails this study, not the report
         return Execution(f"the notebook could not be run: {type(error).__name__}: {error}"[:2000])
     finally:
         shutil.rmtree(sockets, ignore_errors=True)
@@ -95,7 +95,7 @@ def execute(
     return Execution(f"{skipped} code cells never ran" if skipped else None)
 
 
-# The kernel's own stderr is no part of a cell's output: an interrupted kernel writes tracebacks there.
+# The kernel's own stderr is not part of a cell's output: an interrupted kernel writes tracebacks there.
 LAUNCH = """
 import os, sys
 if log := os.environ.get("LABKIT_KERNEL_LOG"):
@@ -106,11 +106,11 @@ kernelapp.launch_new_instance()
 
 
 def _offer_kernel(folder: Path, log: Path | None) -> None:
-    """A kernel of this very interpreter: one called `python3` may be the user's own, from another environment."""
+    """Register a kernel that runs this interpreter. A kernel called `python3` may belong to another environment."""
     specification = folder / "kernels" / KERNEL
     specification.mkdir(parents=True)
     argv = [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"]
-    # The notebook runs in its own folder, where an uninstalled labkit would not be found.
+    # The notebook runs in its own folder, where Python would not find a labkit that is not installed.
     environment = {"PYTHONPATH": path_of_workers(), **({"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {})}
     text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": environment})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
@@ -126,10 +126,10 @@ def _never_ran(notebook: Path) -> int:
 
 
 def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
-    """The trials a notebook would measure: its cells tagged `imports`, `parameters` and `trials`, run in this process.
+    """Return the trials that a notebook would measure: run its cells `imports`, `parameters` and `trials` here.
 
-    The notebook stays the one place that says what a study measures. LabkitError when it lacks one of those cells,
-    UserError for sizes of the profile that no trial can be made of.
+    The notebook stays the only definition of a study's trials. Raise LabkitError if one of these tags is missing, and
+    UserError for sizes of the profile that make no valid trial.
     """
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names: dict[str, Any] = {"__name__": "__labkit_plan__"}
@@ -151,12 +151,12 @@ def planned_trials(notebook: Path, parameters: dict[str, Any]) -> Any:
 
 
 def _of_sizes(error: Exception, notebook: Path, parameters: dict[str, Any]) -> UserError:
-    """What a cell stumbled over: sizes are the only thing in it that a user writes."""
+    """Return the error of a cell as a mistake in the profile's sizes, the only user input of these cells."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}, line {last.lineno}"
     return UserError(
-        f"{notebook.stem} can make no trials of the sizes under `sweeps:` in params/{parameters.get('hw')}.yaml (or "
-        f"what that extends) at {parameters.get('scale')}: {type(error).__name__} {error} ({where}). A name there is "
-        f"unknown, or a value of another kind than in the profiles that came with this version; if you changed none, "
-        f"please report this."
+        f"{notebook.stem} can make no trials from the sizes under `sweeps:` in params/{parameters.get('hw')}.yaml (or "
+        f"a file that it extends) at {parameters.get('scale')}: {type(error).__name__} {error} ({where}). A name is "
+        f"unknown, or a value has another type than in the profiles of this version. If you changed no sizes, please "
+        f"report this."
     )

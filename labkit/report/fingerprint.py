@@ -1,4 +1,4 @@
-"""`fingerprint.html`: on which machines, with which software and code, the numbers of a report were made."""
+"""Write `fingerprint.html`: the machines, software and code behind the numbers of a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.results import Results
 from labkit.results.study_records import StudyRecords
 from labkit.show.quantities import MISSING, NAN, number, quantity
 
-_SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # of a study's records
+_SETTINGS = ("scale", "runs", "protocol", "PyTorch", "CUDA", "cuDNN")  # columns of a study's records
 _DETAILS = ("CPU features", "Package", "Python of", "Notes")  # properties that few readers look for
 
 
@@ -26,7 +26,7 @@ def write_fingerprint(
     rendered: dict[str, str],
     links: Sequence[tuple[str, str]],
 ) -> None:
-    """Write the page whole or not at all. `rendered` says where, when and by what this page was made."""
+    """Write the page atomically. `rendered` maps labels to facts about this rendering: time, code and machine."""
     hosts: dict[str, dict[str, Any]] = {str(records.host_id): records.host for records in results.selected}
     properties = _side_by_side(list(hosts.values()))
     alike = [(name, values[0]) for name, values in properties if len(set(values)) == 1]
@@ -49,14 +49,14 @@ def write_fingerprint(
 
 
 def _side_by_side(hosts: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """(property, its value on each host)."""
+    """Return (property, its value on each host) for all properties."""
     described = [_host(host) for host in hosts]
     names = list(dict.fromkeys(name for properties in described for name in properties))
     return [(name, [properties.get(name, MISSING) for properties in described]) for name in names]
 
 
 def _host(host: dict[str, Any]) -> dict[str, str]:
-    """Everything that a host's file says."""
+    """Return all properties in a host's file as text, by title."""
     properties = {"Driver": host.get("driver") or "none"}
     for place, gpu in enumerate(host.get("gpus") or []):
         name = f"GPU {place}"
@@ -86,7 +86,7 @@ def _host(host: dict[str, Any]) -> dict[str, str]:
 
 
 def _study(shown: StudyRecords) -> dict[str, Any]:
-    """Return what the page says of a study's records: where, when, how and by which code they were made."""
+    """Return the page's row for the records of a study: host, times, settings, code and files."""
     records, versions = shown.records, [record.versions for record in shown.records]
     of_torch = [record.versions for record in records if not is_keras(record.framework)]
     started = sorted(record.started_at for record in records)
@@ -111,12 +111,12 @@ def _study(shown: StudyRecords) -> dict[str, Any]:
 
 
 def _each(texts: Iterable[str]) -> str:
-    """The different texts; `unknown` without any."""
+    """Return the different texts, joined; `unknown` without any."""
     return ", ".join(sorted(set(texts))) or "unknown"
 
 
 def _keras(record: Record) -> str:
-    """A framework of Keras as it made this record: its packages, and CUDA and cuDNN as it has them."""
+    """Return the Keras framework of a record as text: its version, and its CUDA and cuDNN."""
     names = {"cuda": "CUDA", "cudnn": "cuDNN"}
     libraries = [f"{names[name]} {record.versions[name]}" for name in names if name in record.versions]
     return f"{title_of(record.framework)}: {', '.join([record.framework_version or 'not installed', *libraries])}"

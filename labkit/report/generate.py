@@ -1,4 +1,4 @@
-"""`make profile`: write a params/<name>.yaml for the hardware found here."""
+"""Write a params/<name>.yaml for the hardware of this machine (`make profile`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from labkit.hardware.profile import PARAMS
 
 
 def write_profile(host: Host, params: Path = PARAMS) -> Path:
-    """Write a profile for this machine's GPUs and give its path.
+    """Write a profile for this machine's GPUs and return its path.
 
-    Nominal peaks are left out: they stand on a data sheet, not in the driver; the report measures its own ceilings.
-    UserError on a machine that a profile knows already.
+    Nominal peaks are left out: a data sheet has them, the driver does not, and the report measures its own ceilings.
+    Raise UserError if a profile matches this machine already, or if the file exists.
     """
-    known = detect(host, params)
-    if known is not None:
+    profile = detect(host, params)
+    if profile is not None:
         raise UserError(
-            f"this machine ({host.summary()}) is known already, as {known.name!r}: params/{known.name}.yaml. "
+            f"this machine ({host.summary()}) is known already, as {profile.name!r}: params/{profile.name}.yaml. "
             f"`make report` uses it."
         )
     gpu = host.gpus[0]
-    count = sum(other.name == gpu.name for other in host.gpus)
+    count = sum(candidate.name == gpu.name for candidate in host.gpus)
     slug = re.sub(r"[^a-z0-9]+", "_", gpu.name.lower().removeprefix("nvidia").removeprefix(" ")).strip("_")
     path = params / f"{slug}{f'_x{count}' if count > 1 else ''}.yaml"
     device: dict[str, object] = {
@@ -44,7 +44,7 @@ def write_profile(host: Host, params: Path = PARAMS) -> Path:
         "device": device,
     }
     try:
-        with path.open("x", encoding="utf-8") as file:  # never over a file that somebody wrote
+        with path.open("x", encoding="utf-8") as file:  # never overwrites a file
             yaml.safe_dump(values, file, sort_keys=False, allow_unicode=True)
     except FileExistsError:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The figures of a report's index: what optimising gains, what an image costs, how much of the device works."""
+"""The figures of a report's index: optimised throughput, energy per image, and how busy the device is."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from labkit.results import Results, estimate, ratio
 from labkit.show import Figure, plots
 from labkit.show.quantities import number
 
-OPTIMISED = ("compiled + CUDA graph", "CUDA graph", "eager, fused SGD")  # the first that a configuration has
+OPTIMISED = ("compiled + CUDA graph", "CUDA graph", "eager, fused SGD")  # in order of preference
 ROWS = 5
 _KEYS = ["model", "image_px", "batch"]
 
 
 def figures(results: Results) -> list[Figure]:
-    """The figures that these results can make, in the order of the page."""
+    """Return the figures for which there are results, in the order of the page."""
     frame = results.frame()
     training = frame.query("workload == 'train' and epochs == 0 and devices == 1 and status == 'ok'")
-    training = training[training["device"] == training["device"].mode().get(0)]  # a GPU's study 06 holds its CPU too
+    training = training[training["device"] == training["device"].mode().get(0)]  # study 06 of a GPU has its CPU too
     made = [
         _compared(
             training[training["study"] == "02_batch_size"],
@@ -40,7 +40,7 @@ def figures(results: Results) -> list[Figure]:
 
 
 def _compared(training: pd.DataFrame, metric: str, *, name: str, title: str, caption: str) -> Figure | None:
-    """Baseline and optimised training by a metric; `title` has a place for how many times better the latter is."""
+    """Draw a metric of baseline and optimised training; `title` has a placeholder for the factor between them."""
     pairs = _pairs(training, metric)
     if pairs.empty:
         return None
@@ -81,14 +81,14 @@ def _activity(training: pd.DataFrame) -> Figure | None:
 
 
 def _pairs(training: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A metric of baseline and optimised configurations that ran in the same study, at most ROWS of them."""
-    known = training.dropna(subset=[metric])
-    known = known[known["mode"].isin(["baseline", *OPTIMISED])]
-    known = known[(known["mode"] != "baseline") | (known["precision"] == "fp32")]
-    if known.empty:
-        return known.assign(role="", gain=float("nan"))
-    values = estimate(known, metric, by=["study", *_KEYS, "mode", "precision", "loader", "threads"])
-    gains = ratio(known, metric, over={"mode": "baseline"}, by=["study", *_KEYS, "mode"]).rename(
+    """Return a metric of baseline and optimised configurations of the same study, for at most ROWS settings."""
+    measured = training.dropna(subset=[metric])
+    measured = measured[measured["mode"].isin(["baseline", *OPTIMISED])]
+    measured = measured[(measured["mode"] != "baseline") | (measured["precision"] == "fp32")]
+    if measured.empty:
+        return measured.assign(role="", gain=float("nan"))
+    values = estimate(measured, metric, by=["study", *_KEYS, "mode", "precision", "loader", "threads"])
+    gains = ratio(measured, metric, over={"mode": "baseline"}, by=["study", *_KEYS, "mode"]).rename(
         columns={"value": "gain"}
     )
     gains["order"] = gains["mode"].map({mode: place for place, mode in enumerate(OPTIMISED)})

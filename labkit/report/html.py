@@ -1,7 +1,7 @@
-"""Notebook -> page: one HTML file that shows everything from disk and loads nothing.
+"""Render a notebook as a page: one HTML file that works from disk and loads nothing.
 
-The template in `template/` has no script, and its content security policy lets a browser run none and load nothing.
-Before a page is written it is also searched for remote pictures, so that a mistake is an error and not a blank.
+The template in `template/` has no script, and its content security policy forbids scripts and loads. Before writing, a
+page is also searched for remote URLs, so that a mistake is an error and not a blank.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ TEMPLATE = Path(__file__).resolve().parent / "template"
 
 _TERMINAL = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # a title or a hyperlink
-    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # a colour, or a movement of the cursor
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # a colour or a cursor movement
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 _HEADING = re.compile(r"<h([1-6])>(.*?)</h\1>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 
-# A URL with a host in an attribute of an element that loads it by itself (a link only links), or in a style.
+# A URL with a host in a style, or in an attribute of an element that loads the URL (`a` and `area` load nothing).
 _REMOTE = re.compile(
     r"""<(?!a\b|area\b)[a-z]+\b[^>]*?\s(?:src|srcset|href|xlink:href|poster|data)\s*=\s*["']?\s*((?:[a-z+.-]+:)?//[^\s"'>]+)"""
     r"""|(?:url\(|@import)\s*(?:["']|&quot;)?((?:[a-z+.-]+:)?//[^\s"')&]+)""",
@@ -44,13 +44,13 @@ def render_notebook(
     strip: dict[str, str],
     links: list[tuple[str, str]],
 ) -> None:
-    """Write the page of an executed notebook, also of one that failed or never ran.
+    """Write the page of a notebook, whether it ran, failed or never ran.
 
-    Its parts are cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more`; all other
-    cells fold under "Method and checks". `title` names the study and `device` the profile, `strip` is the provenance
-    (label -> value), `links` stand in the head, (address, text) each. Texts are escaped; only text/html outputs and
-    the notebook's own Markdown are markup.
-    LabkitError when the notebook can't be read, or when the page would load a URL: then nothing is written.
+    Cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more` make the page's parts; all
+    other cells fold under "Method and checks". `title` names the study and `device` the profile. `strip` is the
+    provenance (label -> value), and `links` are (address, text) pairs in the head. Texts are escaped; only text/html
+    outputs and the notebook's own Markdown are markup.
+    Raise LabkitError, and write nothing, if the notebook can't be read or rendered, or the page would load a URL.
     """
     import nbformat
     from nbconvert import HTMLExporter
@@ -68,7 +68,7 @@ def render_notebook(
     )
     headings = Headings()
     environment = exporter.environment
-    environment.autoescape = True  # nbconvert leaves it off; this template relies on it
+    environment.autoescape = True  # nbconvert's default is off; this template relies on escaping
     environment.filters |= {"plain": plain, "headings": headings.mark, "focusable": focusable}
     about_page = {
         "title": title,
@@ -90,9 +90,9 @@ def render_notebook(
 
 
 def write_template(page: Path, template: str, **values: Any) -> None:
-    """Write a page of `template/` with everything escaped but what is Markup; whole or not at all.
+    """Render a template of `template/`, escaped except Markup, and write the page atomically.
 
-    LabkitError when it would load a URL from outside itself.
+    Raise LabkitError if the page would load an external URL.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -104,7 +104,7 @@ def write_template(page: Path, template: str, **values: Any) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Write a page whole or not at all; LabkitError when it would load a URL from outside itself."""
+    """Write a page atomically. Raise LabkitError if the page would load an external URL."""
     urls = external_urls(text)
     if urls:
         raise LabkitError(
@@ -116,24 +116,24 @@ def write_page(page: Path, text: str) -> None:
 
 
 class Headings:
-    """Takes the notebook's title out of its text and gives each other heading an id."""
+    """A filter that takes the title out of a notebook's HTML and gives every other heading an id."""
 
     def __init__(self) -> None:
         self.title = ""
-        self._ids = {"content", "error", "papers"}  # which the template has
+        self._ids = {"content", "error", "papers"}  # ids of the template
 
     def mark(self, markup: str) -> str:
-        """The HTML of a Markdown cell with its headings marked; a second h1 becomes an h2."""
+        """Return the HTML of a Markdown cell with ids at its headings; a second h1 becomes an h2."""
         return _HEADING.sub(self._mark_one, markup)
 
-    def _mark_one(self, found: re.Match[str]) -> str:
-        level, markup = int(found[1]), found[2]
+    def _mark_one(self, heading: re.Match[str]) -> str:
+        level, markup = int(heading[1]), heading[2]
         text = " ".join(html.unescape(_TAG.sub("", markup)).split())
         if level == 1 and not self.title:
             self.title = text
             return ""
         level = max(level, 2)
-        wanted = text.replace(" ", "-") or "section"  # as JupyterLab names it, so that a notebook's own links work
+        wanted = text.replace(" ", "-") or "section"  # JupyterLab's id, so that a notebook's own links work
         name, number = wanted, 1
         while name in self._ids:
             number += 1
@@ -143,32 +143,32 @@ class Headings:
 
 
 def focusable(markup: str) -> str:
-    """Highlighted code that the keyboard can scroll."""
+    """Return highlighted code that the keyboard can scroll."""
     return markup.replace("<pre>", '<pre tabindex="0">', 1)
 
 
 def plain(text: str) -> str:
-    """What a terminal would show: no colours or control characters, and of an overwritten line only the last state."""
+    """Return text as a terminal shows it: without colours, control characters and overwritten parts of lines."""
     lines = _TERMINAL.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
 def _notice(node: Any) -> dict[str, str] | None:
-    """What a reader must know before the first line: that a cell failed, or that cells did not run."""
+    """Return the notice at the top of the page if a cell failed or did not run, else None."""
     cells = [cell for cell in node.cells if cell.cell_type == "code" and cell.source.strip()]
     unrun = sum(cell.get("execution_count") is None for cell in cells)
     errors = [output for cell in cells for output in cell.outputs if output.output_type == "error"]
     count = f"{unrun} code cell{'s' if unrun > 1 else ''} did not run"
     if errors:
-        said = plain(f"{errors[0].ename}: {errors[0].evalue}")
-        said = said if len(said) <= 300 else f"{said[:300]} …"
+        message = plain(f"{errors[0].ename}: {errors[0].evalue}")
+        message = message if len(message) <= 300 else f"{message[:300]} …"
         rest = f" {count}." if unrun else ""
-        return {"kind": "failed", "text": f"This study failed. {said.rstrip('.')}.{rest}", "link": "error"}
+        return {"kind": "failed", "text": f"This study failed. {message.rstrip('.')}.{rest}", "link": "error"}
     if cells and unrun == len(cells):
         return {"kind": "unrun", "text": "This notebook has not been run: here are its text and its code."}
     return {"kind": "failed", "text": f"The run stopped early: {count}."} if unrun else None
 
 
 def external_urls(text: str) -> list[str]:
-    """The URLs with a host that a page would ask a browser to load. The page's security policy loads none of them."""
+    """Return the URLs with a host that a page asks the browser to load. The page's security policy blocks them all."""
     return list(dict.fromkeys(attribute or style for attribute, style in _REMOTE.findall(text)))

@@ -1,4 +1,4 @@
-"""`make pack`: the records and series of a profile in the form in which they are committed."""
+"""Pack the records and series of a profile for a commit (`make pack`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from labkit.run.lock import only_measurement
 
 
 def pack_records(hw: str) -> Iterator[str]:
-    """Compress every file of records of a profile and write its series anew; a sentence for each that changed.
+    """Compress a profile's records and rewrite its series; yield a sentence per change and one for the total size.
 
-    UserError without a profile, or where another report measures into these files.
+    Raise UserError without a profile, or while another measurement runs on this machine.
     """
     if not hw:
         raise UserError("say whose records to compress, for example `make pack HW=h200`.")

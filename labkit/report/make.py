@@ -1,4 +1,4 @@
-"""`make report` and `make render`: choose the profile, plan, execute each study's notebook, render, keep the index."""
+"""Run `make report` and `make render`: choose the profile, plan, execute notebooks, render pages, update the index."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from labkit.study import check_use, data_at_scale, documents_of_user
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; empty strings are not given."""
+    """The options of the user; an empty string is an option that was not given."""
 
     hw: str = ""
     study: str = ""
@@ -59,8 +59,8 @@ class Request:
     keep_traces: bool = False
 
     def command(self, verb: str) -> str:
-        """The command that does the same again."""
-        # Without FORCE: said again, the command must go on, not begin anew.
+        """Return the command that repeats the request."""
+        # Without FORCE: the repeated command must continue, not start over.
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
         given.append(("KEEP_TRACES", "1" if self.keep_traces else ""))
@@ -69,20 +69,20 @@ class Request:
 
 
 def choose_profile(hw: str, host: Host) -> Profile:
-    """The profile that HW names, or the one that fits this machine; a GPU that none knows gets a generated one."""
+    """Return the profile that HW names, or the one that matches this machine; write a profile for an unknown GPU."""
     if hw:
         return load_profile(hw)
     profile = detect(host)
     if profile is None:
         profile = load_profile(write_profile(host).stem)
-        print(f"No profile knows {host.summary()}: wrote params/{profile.name}.yaml.", flush=True)
+        print(f"No profile matches {host.summary()}: wrote params/{profile.name}.yaml.", flush=True)
     return profile
 
 
 def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
-    """The plan of a report on this machine, checked as far as can be before anything is measured."""
+    """Return the profile, this host and the plan of each study, after all checks that need no measurement."""
     check_scale(request.scale)
-    if request.weights:  # through the environment, to notebooks and workers
+    if request.weights:  # the environment passes it to notebooks and worker processes
         os.environ[WEIGHTS_VARIABLE] = str(check_folder(request.weights))
     if request.keep_traces:
         os.environ[KEEP_TRACES] = "1"
@@ -94,7 +94,7 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
     check_use(request.data, studies)
     images = data_at_scale(request.data, request.scale)
     print(f"{profile.title}: {host.summary()}\n{images.description}", flush=True)
-    if request.reuters:  # through the environment too
+    if request.reuters:  # also passed by the environment
         os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
         print(documents_of_user().description, flush=True)
     store = Store(reports_folder() / profile.name)
@@ -113,14 +113,14 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
 
 
 def make_report(request: Request) -> int:
-    """Measure what is missing and render the site; 0, or 1 when a study failed."""
+    """Measure missing trials, render the site; return 0, 1 if a study failed, 2 if all failures are user mistakes."""
     profile, host, plans = make_plan(request)
     print(f"Plan at scale {request.scale}:")
     for plan in plans:
         print(plan.line())
     print(f"Together about {duration(sum(plan.seconds for plan in plans))}.", flush=True)
     with only_measurement():
-        pass  # refuse now, in one sentence, rather than in the first notebook
+        pass  # fail now with one sentence, not in the first notebook
     report = reports_folder() / profile.name
     report.mkdir(parents=True, exist_ok=True)
     if request.force:
@@ -131,7 +131,7 @@ def make_report(request: Request) -> int:
 
 
 def make_render(request: Request) -> int:
-    """The same site from the records alone; 0, or 1 when a study failed."""
+    """Render the site from the records alone. Return the same exit codes as `make_report`."""
     if not request.hw:
         raise UserError("say which report to render, for example `make render HW=h200`.")
     host = this_host()
@@ -142,14 +142,14 @@ def make_render(request: Request) -> int:
 
 
 def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
-    # The notebook's kernel has another working folder.
+    # An absolute path, because the notebook's kernel has another working folder.
     path = Path(request.data).expanduser()
     data = str(path.resolve()) if request.data and path.exists() else request.data
     return {"hw": profile.name, "scale": request.scale, "mode": mode, "data": data}
 
 
 class Ran(NamedTuple):
-    """How a notebook ended, and the seconds it took."""
+    """How a notebook ended, and its duration in seconds."""
 
     outcome: Execution
     seconds: float
@@ -158,13 +158,13 @@ class Ran(NamedTuple):
 def _executed(
     report: Path, studies: dict[str, StudyPlan] | dict[str, None], parameters: dict[str, Any]
 ) -> Iterator[tuple[str, Ran]]:
-    """Each study with how its notebook ended: in turn where they measure, side by side where they render."""
+    """Run the notebooks and yield (study, how it ended): in turn if they measure, in parallel if they render."""
     if parameters["mode"] == "measure" or len(studies) == 1:
         for number, (study, plan) in enumerate(studies.items(), start=1):
             print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
             yield study, _timed(report, study, plan, parameters)
         return
-    # Processes and not threads: a kernel's folders go through the environment. Spawned, because this one has threads.
+    # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         futures = {pool.submit(_timed, report, study, None, parameters): study for study in studies}
@@ -174,16 +174,16 @@ def _executed(
                 print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
                 try:
                     ran = future.result()
-                except BrokenProcessPool:  # which fails all that are left in it: they run in this process
+                except BrokenProcessPool:  # fails all studies left in the pool: run them in this process
                     ran = _timed(report, study, None, parameters)
                 yield study, ran
-        except BaseException:  # Ctrl-C: what waits is not begun
+        except BaseException:  # Ctrl-C: start no waiting study
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
-    """Run a study's notebook; whatever goes wrong is its own failure and not the other studies'."""
+    """Run a study's notebook and time the run. An exception fails this study only."""
     began = time.monotonic()
     try:
         outcome = _run_one(report, study, plan, parameters)
@@ -225,11 +225,11 @@ def _run_all(
             print(f"      done in {duration(run.duration_s)}", flush=True)
         try:
             write_page(report, study, profile, run)
-        except Exception as error:  # noqa: BLE001 - one page that can't be made does not stop the other studies
+        except Exception as error:  # noqa: BLE001 - a failed page does not stop the other studies
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-        if mode == "measure" and len(done) < len(studies):  # the index is there from the first study on, and grows
+        if mode == "measure" and len(done) < len(studies):  # the index exists from the first study on
             waiting = {name: plan.seconds for name, plan in studies.items() if plan and name not in done}
             write_site(report, profile, host, waiting)
     if reason := comparison_failed():
@@ -244,9 +244,9 @@ def _run_all(
 
 
 def _comparing(profile: Profile, mode: str) -> Callable[[], str | None]:
-    """Begin to compare all devices, and return a function that waits for the end and returns why it failed, else None.
+    """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None.
 
-    Nothing runs beside studies that measure: there the function does all the work.
+    Nothing may run beside studies that measure, so in mode "measure" the returned function makes the comparison.
     """
     if mode == "measure":
         return lambda: _compared(profile)
@@ -264,7 +264,7 @@ def _comparing(profile: Profile, mode: str) -> Callable[[], str | None]:
 
 
 def _compared(profile: Profile) -> str | None:
-    """Write the comparison if several profiles have records; return why it failed, else None."""
+    """Write the comparison if several profiles have records; return why it failed, or None."""
     try:
         return write_comparison(rendering=profile.name) if is_comparable() else None
     except LabkitError as error:
@@ -272,7 +272,7 @@ def _compared(profile: Profile) -> str | None:
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
-    """Why a study that ran through still failed: not one of its trials gave a result. None when one did."""
+    """Return why a study failed although its notebook ran: no results, or records that can't be read; else None."""
     try:
         tried = at_scale(store.read(study, host.id), scale)
     except LabkitError as error:  # its records can't be read
@@ -298,7 +298,7 @@ def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[
 
 @contextmanager
 def _progress_shown(path: Path) -> Iterator[None]:
-    """Show what the runner in the notebook's kernel says of its progress."""
+    """Show the progress that the runner in the notebook's kernel writes to `path`."""
     os.environ[VARIABLE] = str(path)
     stop = threading.Event()
     thread = threading.Thread(target=_follow, args=(path, stop), daemon=True)
@@ -312,9 +312,9 @@ def _progress_shown(path: Path) -> Iterator[None]:
 
 
 def _follow(path: Path, stop: threading.Event) -> None:
-    """A bar on a terminal; elsewhere (a log) a line every half minute."""
+    """Show a progress bar on a terminal; print a line every half minute elsewhere, such as to a log."""
     bar: Any = None
-    said_s = time.monotonic()
+    printed_s = time.monotonic()
     while not stop.wait(0.5):
         state = read_state(path)
         if state is None:
@@ -326,8 +326,8 @@ def _follow(path: Path, stop: threading.Event) -> None:
             )
             bar.n = state.done
             bar.set_description_str(f"{state.what}, {left}")
-        elif time.monotonic() - said_s > 30:
-            said_s = time.monotonic()
+        elif time.monotonic() - printed_s > 30:
+            printed_s = time.monotonic()
             print(f"      {state.done}/{state.total} trials, {state.what}, {left}", flush=True)
     if bar is not None:
         bar.close()

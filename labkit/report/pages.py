@@ -1,4 +1,4 @@
-"""What stands on the pages: gathers profile, host, records, runs and scraps for the study pages and the index."""
+"""Write the study pages and the index of a report from its profile, hosts, records, runs and scraps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from labkit.results.study_records import StudyRecords
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A study on the index. `reason` says why it is not ok, `command` what mends that; `page` is relative to it."""
+    """A study on the index. `reason` says why it is not ok, and `command` mends that; `page` is a relative link."""
 
     question: str
     status: Literal["ok", "waiting", "failed", "not rendered", "not measured", "not in this version"]
@@ -47,7 +47,7 @@ class StudyRow:
 
 
 def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> None:
-    """Render a study's executed notebook, with the strip that says whose numbers these are."""
+    """Render a study's executed notebook, if it exists, with a strip of the provenance of its numbers."""
     notebook = report / f"{study}.ipynb"
     if not notebook.is_file():
         return
@@ -78,9 +78,9 @@ LINKS = [("claims.html", "Claims"), ("fingerprint.html", "Machines and software"
 
 
 def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str, float] = MappingProxyType({})) -> None:
-    """Write the index, the claims, the fingerprint and the files for other programs from what there is now.
+    """Write the index, the claims, the fingerprint and the files for other programs from the current records.
 
-    `waiting` are the studies that this report has still to measure, in their order, with the seconds each takes.
+    `waiting` maps the studies that this report has yet to measure, in their order, to the expected seconds of each.
     """
     runs = read_runs(report)
     seen = evidence(profile.name, host.id)
@@ -105,7 +105,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         setup=_setup(results.selected),
         device=profile.title,
         devices=_devices(report),
-        figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - they escape
+        figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=_verdicts(findings),
         papers=_papers(findings),
         studies=[
@@ -125,7 +125,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
 
 
 def _setup(shown: Sequence[StudyRecords]) -> str:
-    """Device, framework, days, runs and machines in a sentence."""
+    """Return the device, framework, days, runs and machines of the records in a sentence."""
     if not shown:
         return "No machine has records for this device yet."
     records = [record for results in shown for record in results.records]
@@ -149,10 +149,10 @@ def _in_sentence(title: str) -> str:
 
 
 def _devices(report: Path) -> list[tuple[str, str]]:
-    """The indexes of other profiles beside this one, and the comparison."""
-    others = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
-    titles = {name: load_profile(name).title for name in others if name in profile_names()}
-    compared = [("../comparison/index.html", "compare")] if "comparison" in others else []
+    """Return (address, title) of the indexes of other profiles and of the comparison."""
+    folders = [page.parent.name for page in sorted(report.parent.glob("*/index.html")) if page.parent != report]
+    titles = {name: load_profile(name).title for name in folders if name in profile_names()}
+    compared = [("../comparison/index.html", "compare")] if "comparison" in folders else []
     return [*((f"../{name}/index.html", title) for name, title in titles.items()), *compared]
 
 
@@ -173,7 +173,7 @@ def _papers(findings: Findings) -> list[tuple[Paper, dict[Group, int]]]:
 
 
 def _waiting(study: str, waiting: Mapping[str, float]) -> StudyRow:
-    """Return the row of a study that a running report has not measured yet, with the time at which it will be there."""
+    """Return the row of a study that a running report has not measured yet, with the expected time of its result."""
     place = list(waiting).index(study) + 1
     ready = datetime.now(UTC) + timedelta(seconds=sum(list(waiting.values())[:place]))
     return StudyRow(STUDIES[study].question, "waiting", f"This report measures it until about {ready:%H:%M} UTC.")
@@ -205,10 +205,10 @@ def _study_row(study: str, report: Path, seen: Evidence, run: StudyRun | None, *
 
 
 def _answered(question: str, notebook: Path, page: str) -> StudyRow:
-    """Return the row of a study whose page is there, with the answer that its notebook published."""
+    """Return the row of a study that has a page, with the answer that its notebook published."""
     try:
         published = scraps.read(notebook)
-    except Exception as error:  # noqa: BLE001 - whatever nbformat raises; the other studies' answers stand
+    except Exception as error:  # noqa: BLE001 - any error of nbformat; the other answers stand
         return StudyRow(question, "failed", f"Its notebook can't be read back: {error}", page=page)
     answer = str(published.get("short") or str(published.get("headline") or "").split("\n\n")[0])
     return StudyRow(question, "ok", page=page, answer=answer, number=str(published.get("number") or ""))

@@ -1,4 +1,4 @@
-"""What a report is going to do: which studies, how many trials, what is done already, and how long the rest takes."""
+"""The plan of a report: its studies and trials, how many are measured already, and how long the rest takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTEBOOK_S = 8.0  # kernel, figures and page of a study
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One study's share of a report."""
+    """The plan of one study of a report."""
 
     study: str
     trials: list[Trial]
@@ -31,7 +31,7 @@ class StudyPlan:
     timeout_s: float
 
     def line(self) -> str:
-        """For people."""
+        """Return the plan as a line of text."""
         pairs = len(self.trials) * self.passes
         kept = f", {pairs - self.missing} of them measured before" if self.missing < pairs else ""
         return (
@@ -40,7 +40,7 @@ class StudyPlan:
 
 
 def chosen_studies(names: str) -> list[str]:
-    """The ids of the studies that STUDY names (comma-separated; empty = all there are). UserError for unknown ones."""
+    """Return the ids of the studies in `names` (comma-separated; empty: all). Raise UserError for an unknown study."""
     available = [study for study in STUDIES if study != COMPARISON and notebook_of(study).is_file()]
     if not names.strip():
         return available
@@ -56,7 +56,7 @@ def chosen_studies(names: str) -> list[str]:
 def plan_study(
     study: str, *, profile: Profile, host: Host, store: Store, parameters: dict[str, Any], force: bool = False
 ) -> StudyPlan:
-    """The plan of one study on this host."""
+    """Return the plan of one study on this host."""
     scale = parameters["scale"]
     trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
     missing = what_is_missing(trials, study, scale, profile, host, store, anew=force)
@@ -66,6 +66,6 @@ def plan_study(
         passes=profile.passes(scale),
         missing=missing.pairs,
         seconds=missing.seconds + NOTEBOOK_S,
-        # Each trial has a limit of its own; the cell's is only for a runner that hangs itself.
+        # Each trial has a time limit of its own; the cell's limit only stops a runner that hangs.
         timeout_s=600 + missing.pairs * (profile.timing_at(scale, study).limit_s + 60),
     )

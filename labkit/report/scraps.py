@@ -1,7 +1,7 @@
-"""The one adapter to scrapbook: headline numbers glued into a notebook, and read back for the index.
+"""The only adapter to scrapbook: glue headline numbers into a notebook, and read them back for the index.
 
-scrapbook 0.5 cannot glue None and its data frames break with current pandas, so only named texts and numbers go in.
-Records are the truth; scraps are the exchange format.
+scrapbook 0.5 cannot glue None, and its data frames break with current pandas. So only named texts and numbers are
+glued. Records are the source of truth; scraps are the exchange format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PREFIX = "labkit."
 
 
 def publish(**values: str | float | int | list[str] | list[list[str]] | None) -> None:
-    """Glue named values into the notebook that runs; a missing one is left out, since scrapbook can't hold it."""
+    """Glue named values into the running notebook. None is left out, because scrapbook can't hold it."""
     import scrapbook
 
     for name, value in values.items():
@@ -36,7 +36,7 @@ class Answer:
 
 
 def answer(*bullets: str, short: str = "", number: str = "") -> Answer:
-    """Show a study's answer, and publish it for the index: `short` (at most 20 words) and the `number` beside it."""
+    """Return a study's answer for display, and publish it for the index: `short` (at most 20 words) and a `number`."""
     publish(headline="\n\n".join(bullets), short=short or None, number=number or None)
     return Answer(bullets)
 
@@ -46,7 +46,7 @@ def _bold(text: str) -> str:
 
 
 def read(notebook: Path) -> dict[str, Any]:
-    """The values glued into an executed notebook."""
+    """Return the values glued into an executed notebook, by name."""
     import scrapbook
 
     scraps = scrapbook.read_notebook(str(notebook)).scraps

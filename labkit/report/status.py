@@ -1,4 +1,4 @@
-"""`run.json`: how each study of a report ended, and with which command; written after every study."""
+"""Read and write `run.json`: how each study of a report ended, and its command. Written after every study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labkit.places import replacing
 
 @dataclass(frozen=True)
 class StudyRun:
-    """How one study ended last."""
+    """How the latest run of one study ended."""
 
     status: str  # "ok" or "failed"
     reason: str | None
@@ -25,7 +25,7 @@ class StudyRun:
 
 
 def read_runs(report: Path) -> dict[str, StudyRun]:
-    """Study id -> how it ended; {} before the first, and for a file that an older version or an editor broke."""
+    """Return the latest run by study id; {} without a file, or for a damaged file or one of an older version."""
     try:
         values = json.loads((report / "run.json").read_text(encoding="utf-8"))
         return {study: StudyRun(**run) for study, run in values["studies"].items()}
@@ -34,7 +34,7 @@ def read_runs(report: Path) -> dict[str, StudyRun]:
 
 
 def write_run(report: Path, study: str, run: StudyRun) -> None:
-    """Add or replace one study's entry."""
+    """Add or replace one study's entry in `run.json`."""
     runs = {**read_runs(report), study: run}
     text = json.dumps({"studies": {name: asdict(runs[name]) for name in sorted(runs)}}, indent=1, ensure_ascii=False)
     with replacing(report / "run.json") as new:

@@ -1,8 +1,8 @@
-"""What readers see: tables and figures from tidy DataFrames, in the words of the field.
+"""Tables and figures for notebooks and pages, made from tidy DataFrames and labelled in the terms of the field.
 
-Figure, Table      show themselves in a notebook and on a page
-table, plots       make them (`plots.lines`, `plots.dots`, `plots.bars`, …)
-label, heading     the words for a value and for a column
+Figure, Table      objects that notebooks and pages display
+table, plots       functions that make them (`plots.lines`, `plots.dots`, `plots.bars`, …)
+label, heading     the display text of a value and of a column
 theme_css          the colours of figures as CSS variables, for a page
 """
 

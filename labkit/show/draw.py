@@ -1,4 +1,4 @@
-"""What drawings have in common: colours by meaning, panels, axes with plain numbers, labels that do not overlap."""
+"""Shared parts of all drawings: colours by meaning, panels, axes with plain numbers, labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     ("precision", "bf16"): ("c1", "s"),
     ("precision", "int8"): ("c3", "v"),
 }
-_LINE_CHARACTERS = 52  # that fit in a row of a legend
-_TICK_GAP = 4.0  # points between two numbers of an axis
+_LINE_CHARACTERS = 52  # characters that fit in a row of a legend
+_TICK_GAP = 4.0  # points between two tick labels
 _MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one value of a column is drawn."""
+    """The colour and marker of one value of a column."""
 
     colour: str
     marker: str
 
 
 def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
-    """Give each value a colour and a marker.
+    """Return the colour and marker of each value, in display order.
 
-    Execution modes and precisions have the same ones in every figure. Other values get the series colours in turn.
+    Execution modes and precisions look the same in every figure. Other values take the series colours in turn.
     """
     chosen: dict[Any, Look] = {}
     taken: set[str] = set()
@@ -62,7 +62,7 @@ def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
 def panels(
     ax: Any, count: int = 1, *, columns: int = 2, width_in: float = WIDTH_IN, height_in: float = 3.3, share: str = "xy"
 ) -> tuple[Any, list[Any]]:
-    """The drawing and its axes: the one that is given, or new ones in rows of `columns`."""
+    """Return the drawing and `count` axes: `ax` itself, repeated, or new axes in rows of `columns`."""
     if ax is not None:
         return ax.figure, [ax] * max(count, 1)
     drawing = new_drawing(width_in, height_in)
@@ -76,7 +76,7 @@ def panels(
 
 
 def nothing(ax: Any, reason: str, height_in: float = 0.9) -> Any:
-    """A drawing that says why it shows no values."""
+    """Return a drawing that shows only the reason for its missing values."""
     drawing, (axes, *_) = panels(ax, height_in=height_in)
     axes.set_axis_off()
     text = reason if reason == NOT_MEASURED else f"{NOT_MEASURED} ({reason})"
@@ -88,21 +88,21 @@ def nothing(ax: Any, reason: str, height_in: float = 0.9) -> Any:
 
 
 def axis_title(column: str, *, log: bool = False) -> str:
-    """What an axis shows, with its unit."""
+    """Return the title of an axis: the heading of `column` with its unit."""
     unit = metric_of(column).unit
     text = f"{heading(column)}, %" if unit == "%" else heading(column)
     return f"{text} (log)" if log else text
 
 
 def may_be_log(values: Any) -> bool:
-    """Whether all values that there are have a logarithm."""
+    """Return whether there are finite values and all of them are positive."""
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return bool(len(finite)) and bool((finite > 0).all())
 
 
 def fit(axes: Any, along: str, values: Iterable[float], *, log: bool, pad: float = 0.06) -> None:
-    """Limits with room around the values and around what was drawn before; also where all values are alike."""
+    """Set the axis limits, with a margin around the values and earlier drawings, also where all values are equal."""
     finite = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
     finite += list(getattr(axes, f"get_{along}lim")()) if axes.lines or axes.collections else []
     low, high = min(finite), max(finite)
@@ -115,7 +115,7 @@ def fit(axes: Any, along: str, values: Iterable[float], *, log: bool, pad: float
 
 
 def value_axis(axes: Any, along: str, *, log: bool, most: int = 5) -> None:
-    """Plain numbers on the axis of values, once everything is drawn; on a log axis at 1, 2, 5 or powers of ten."""
+    """Put plain numbers on a value axis, on a log axis at 1, 2, 5 or powers of ten. Call this after drawing."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axis = getattr(axes, f"{along}axis")
@@ -138,14 +138,14 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str) -> None:
-    """Ticks at the measured values, as many as fit beside each other; to be called once the drawing has its layout."""
+    """Label the measured values on an axis, as many as fit. Call this once the drawing has its layout."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     axis = getattr(axes, f"{along}axis")
     side = "xy".index(along)
     texts: dict[float, str] = {}
     spans: list[tuple[float, float]] = []
-    for value in sorted(set(values), reverse=True):  # the largest keeps its number
+    for value in sorted(set(values), reverse=True):  # the largest comes first, so its label always fits
         text = label(column, value).removesuffix(" px")
         place = axes.transData.transform((value, value))[side]
         half = (len(text) * 0.63 if along == "x" else 1.2) * SMALL_PT / 2 + _TICK_GAP / 2
@@ -158,7 +158,7 @@ def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str
 
 
 def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> None:
-    """Coloured names above everything; `owned`: the drawing belongs to this plot, so it may use all its width."""
+    """Draw coloured names above the axes, or over the full width of a drawing that this plot owns (`owned`)."""
     from matplotlib.lines import Line2D
 
     if not entries:
@@ -178,9 +178,9 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
 
 @dataclass(frozen=True)
 class Note:
-    """A text beside a point of the data. `places` are offsets in points with alignment, the best one first.
+    """A text beside a data point. `places` are offsets in points with alignments, in order of preference.
 
-    One that is not `needed` is left out where it would overlap.
+    A note that is not `needed` is left out if no place is free.
     """
 
     x: float
@@ -197,7 +197,7 @@ BELOW: list[tuple[float, float, str, str]] = [(0, -6, "center", "top"), (3, -6, 
 
 
 def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any, Any]] = ()) -> None:
-    """Write each note where it covers no other note and as little as possible of what is drawn (polylines)."""
+    """Write each note where it overlaps no other note and covers as little as possible of `obstacles` (polylines)."""
     figure = axes.figure
     texts = [
         axes.annotate(
@@ -212,7 +212,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
         )
         for note in notes
     ]
-    figure.draw_without_rendering()  # the layout, with room for these texts
+    figure.draw_without_rendering()  # computes the layout, with room for these texts
     covered = _sampled(axes, obstacles)
     boxes: list[Any] = []
     for note, text in zip(notes, texts, strict=True):
@@ -220,7 +220,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
         for place in note.places:
             text.set(position=place[:2], ha=place[2], va=place[3])
             box = text.get_window_extent()
-            overlaps = sum(box.overlaps(other) for other in boxes)
+            overlaps = sum(box.overlaps(neighbour) for neighbour in boxes)
             crossed = int(_within(box, covered).sum())
             outside = max(0.0, axes.bbox.x0 - box.x0, box.x1 - figure.bbox.x1)
             score = 1000.0 * overlaps + 100.0 * outside + crossed
@@ -234,7 +234,7 @@ def place_notes(axes: Any, notes: Sequence[Note], obstacles: Sequence[tuple[Any,
 
 
 def _sampled(axes: Any, obstacles: Sequence[tuple[Any, Any]]) -> Any:
-    """Points along polylines of the data, and around their corners, where markers are."""
+    """Return points in pixels, shape (n, 2), along the polylines and around their vertices, which have markers."""
     parts = [np.empty((0, 2))]
     for x, y in obstacles:
         points = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)])

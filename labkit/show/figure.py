@@ -1,7 +1,7 @@
-"""A figure for pages and notebooks: a live matplotlib drawing, its words, and the numbers behind it.
+"""A figure for pages and notebooks: a matplotlib drawing, its texts, and the numbers behind it.
 
-A page shows one inline SVG whose colours are CSS variables, so that it follows the reader's colour scheme. Elsewhere
-(JupyterLab, PDF) the fallback colours, those of the light scheme, are shown on white.
+A page shows one inline SVG whose colours are CSS variables, so that the figure follows the reader's colour scheme.
+JupyterLab and PDF files show the fallback colours, those of the light scheme, on white.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pandas as pd
 from labkit.show.frames import configuration, numbers
 from labkit.show.table import table_html
 
-# Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Text in any of them but `faint` has
-# a contrast of 4.5 and more. c1 to c5 differ in lightness too. None is green, red or amber: those are verdicts.
+# Name of a CSS variable (`--lk-ink`) -> its colour on a light and on a dark ground. Every text colour except `faint`
+# has a contrast of 4.5 or more. c1 to c5 differ in lightness too. Green, red and amber are reserved for verdicts.
 COLOURS = MappingProxyType(
     {
         "ink": ("#1d2330", "#e4e8f0"),
@@ -41,28 +41,28 @@ COLOURS = MappingProxyType(
     }
 )
 SERIES = ("c1", "c2", "c3", "c4", "c5")
-WIDTH_IN = 5.2  # of a phone: 374 CSS pixels, which are points of the drawing
+WIDTH_IN = 5.2  # width of a phone: 374 CSS pixels; one pixel is one point of the drawing
 DPI = 72
 SMALL_PT = 10.0
 _NAMES = {light: name for name, (light, _) in COLOURS.items()} | {"#000000": "ink"}
 _FONT = "var(--lk-font, system-ui, 'DejaVu Sans', sans-serif)"
-_MOST_ROWS = 300  # of a folded table
+_MOST_ROWS = 300  # rows of a folded table
 
 
 def colour(name: str) -> str:
-    """The colour to draw with; in the SVG it becomes the CSS variable `--lk-<name>`."""
+    """Return the light-scheme colour to draw with; the SVG has the CSS variable `--lk-<name>` in its place."""
     return COLOURS[name][0]
 
 
 def theme_css() -> str:
-    """The CSS variables of both colour schemes. Paper is light whatever the screen's scheme is."""
+    """Return the CSS variables of both colour schemes. Print always uses the light scheme."""
     light, dark = ("".join(f"--lk-{name}:{pair[place]};" for name, pair in COLOURS.items()) for place in (0, 1))
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
 @contextmanager
 def styled(salt: str = "labkit") -> Iterator[None]:
-    """Matplotlib's settings for a drawing of this room, also for one of your own.
+    """Apply matplotlib's settings for the drawings of this package, also to a drawing of your own.
 
     >>> with styled():
     ...     drawing = new_drawing()
@@ -76,7 +76,7 @@ def styled(salt: str = "labkit") -> Iterator[None]:
     ink, faint = colour("ink"), colour("faint")
     settings = {
         "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib and is wide: no other font needs more room
+        "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib; it is wide, so other fonts fit too
         "font.size": SMALL_PT,
         **dict.fromkeys(
             ("axes.labelsize", "axes.titlesize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), SMALL_PT
@@ -105,14 +105,14 @@ def styled(salt: str = "labkit") -> Iterator[None]:
 
 
 def new_drawing(width_in: float = WIDTH_IN, height_in: float = 3.3) -> Any:
-    """An empty matplotlib figure that pyplot does not know."""
+    """Return an empty matplotlib figure that pyplot does not track."""
     from matplotlib.figure import Figure as Drawing
 
     return Drawing(figsize=(width_in, height_in), dpi=DPI, layout="constrained")
 
 
 def slug(*words: str) -> str:
-    """Words as the name of a figure: `images_per_s`, `batch` -> `images-per-s-batch`."""
+    """Return words as the name of a figure: `images_per_s`, `batch` -> `images-per-s-batch`."""
     return re.sub(r"[^a-zA-Z0-9]+", "-", "-".join(words)).strip("-")
 
 
@@ -120,8 +120,8 @@ def slug(*words: str) -> str:
 class Figure:
     """A drawing with its title (a finding), caption (at most 30 words), alternative text and numbers.
 
-    `data` holds SI values; its columns `value`, `low`, `high` are of `metric`. `command` makes the figure again; it
-    comes with the data (`data.attrs["command"]`) where it is not given.
+    `data` holds SI values; its columns `value`, `low` and `high` are values of `metric`. `command` reproduces the
+    figure; its default is `data.attrs["command"]`.
     """
 
     drawing: Any
@@ -138,11 +138,11 @@ class Figure:
 
     @property
     def axes(self) -> list[Any]:
-        """The matplotlib axes, to be changed in a cell."""
+        """The matplotlib axes, for changes in a notebook cell."""
         return list(self.drawing.axes)
 
     def save(self, path: str | Path) -> Path:
-        """Write a .pdf, .png or .svg file in light colours; the same drawing gives the same bytes."""
+        """Write a .pdf, .png or .svg file in light colours and return its path. Equal drawings give equal bytes."""
         path = Path(path)
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
         with styled(self.name):
@@ -150,7 +150,7 @@ class Figure:
         return path
 
     def svg(self) -> str:
-        """One inline SVG element: colours are CSS variables, text is text, ids are its own within a page."""
+        """Return one inline SVG element: colours are CSS variables, text is text, ids are unique within a page."""
         buffer = io.StringIO()
         with styled(self.name):
             self.drawing.savefig(buffer, format="svg", facecolor="none", metadata={"Date": None})
@@ -168,7 +168,7 @@ class Figure:
         )
 
     def _missing(self) -> str:
-        """The configurations without a value, each with its reason."""
+        """Return a folded list of the configurations without a value, each with its reason."""
         if not {"value", "reason"} <= set(self.data):
             return ""
         missing = self.data[self.data["value"].isna()].to_dict("records")
@@ -188,7 +188,7 @@ class Figure:
 
 
 def _inline(svg: str, name: str, alt: str) -> str:
-    """A file of matplotlib's as an element of a page: smaller, with CSS colours, and with ids of its own."""
+    """Return a matplotlib SVG file as an element of a page: smaller, with CSS colours and unique ids."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = body.replace("xlink:href=", "href=")
@@ -212,7 +212,7 @@ def _inline(svg: str, name: str, alt: str) -> str:
 
 
 def _variable(hexadecimal: str) -> str:
-    """A colour of the scheme as its CSS variable with a fallback; any other colour as it is."""
+    """Return a colour of the scheme as its CSS variable with a fallback, and any other colour unchanged."""
     name = _NAMES.get(hexadecimal)
     return f"var(--lk-{name}, {COLOURS[name][0]})" if name else hexadecimal
 

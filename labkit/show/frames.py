@@ -1,4 +1,4 @@
-"""DataFrames on their way to a figure or table: estimates in order, reasons where there is none, cells as text."""
+"""DataFrames for figures and tables: estimates in display order, reasons for missing estimates, cells as text."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from labkit.show.quantities import MISSING, NAN, metric_of, number
 
 INTERVAL = ("value", "low", "high")
 NOT_MEASURED = "not measured"
-NUMBER_DIGITS = 4  # of the tables behind figures, which are there to be exact
+NUMBER_DIGITS = 4  # of the tables behind figures, which give exact values
 
 
 def unique(*names: str | Sequence[str] | None) -> list[str]:
-    """Column names, each once, without those that are not given."""
+    """Return the given column names, each once; None and empty arguments are skipped."""
     flat = [part for name in names if name for part in ([name] if isinstance(name, str) else name)]
     return list(dict.fromkeys(flat))
 
 
 def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """One row per group of `by`, in the order of a page: `value`, `low`, `high`, …, and a `reason` where value is NaN.
+    """Return one row per group of `by`, in display order: `value`, `low`, `high`, …, and a `reason` if `value` is NaN.
 
-    `data` is a table of results, or has been aggregated already (columns `value` and `by`). UserError where a column is
-    missing, and as `estimate` raises it.
+    `data` is a table of results, or is aggregated already (it has the columns `value` and `by`). Raise UserError for a
+    missing column, and where `estimate` raises it.
     """
     aggregated = "value" in data and metric not in data
     absent = [name for name in (*by, "value" if aggregated else metric) if name not in data]
@@ -49,19 +49,19 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
 
 
 def sorted_rows(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Rows in the order that `labels.in_order` gives each column."""
+    """Return the rows sorted by the columns `by`, each in the order of `labels.in_order`."""
     if not by or frame.empty:
         return frame
     frame = frame.reset_index(drop=True)
     places = {name: {value: place for place, value in enumerate(in_order(frame[name], name))} for name in by}
     ranks = frame[list(by)].apply(lambda column: column.map(lambda value: places[column.name].get(value, NAN)))
-    ranks = ranks.astype(float)  # of categories they would be categories
+    ranks = ranks.astype(float)  # the ranks of a categorical column are categorical
     return frame.loc[ranks.sort_values(list(by), kind="stable").index].reset_index(drop=True)
 
 
 def _with_failures(data: pd.DataFrame, estimated: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Every group of the data: with its estimate, or with the reason for which it has none."""
-    data = data[[name for name in data if name in (*by, "status", "reason")]]  # a row of all metrics is slow to read
+    """Return every group of the data with its estimate and the reason to show if the estimate is missing."""
+    data = data[[name for name in data if name in (*by, "status", "reason")]]  # rows of all metrics are slow
     if not by:
         estimated = estimated if len(estimated) else pd.DataFrame([dict.fromkeys(INTERVAL, NAN)])
         return estimated.assign(reason=_reason(_first_failure(data)))
@@ -79,7 +79,7 @@ def _first_failure(group: pd.DataFrame) -> dict[str, Any]:
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    """`out of memory: 80 GiB were asked for`; what is not known is left out."""
+    """Return status and reason as `out of memory: 80 GiB were asked for`, without a missing part."""
     status, reason = (row.get(name) for name in ("status", "reason"))
     words = [] if is_missing(status) or status in ("ok", "") else [label("status", status)]
     words += [] if is_missing(reason) or not reason else [str(reason)]
@@ -87,7 +87,7 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 
 def why_nothing(frame: pd.DataFrame) -> str:
-    """Why a table has no value: the reasons in its column, or that of the whole table in `attrs`."""
+    """Return why a table has no value: `attrs["reason"]`, or up to three different reasons of its rows."""
     if frame.attrs.get("reason"):
         return str(frame.attrs["reason"])
     reasons = [] if "reason" not in frame else list(dict.fromkeys(map(str, frame["reason"].dropna())))
@@ -95,13 +95,13 @@ def why_nothing(frame: pd.DataFrame) -> str:
 
 
 def configuration(row: Mapping[str, Any]) -> str:
-    """What a row is registered: `ResNet-50, batch 256`."""
+    """Return the configuration of a row as text: `ResNet-50, batch 256`."""
     names = [name for name in row if name not in (*INTERVAL, "reason", "passes", "hosts", "status")]
     return ", ".join(phrase(name, row[name]) for name in names if not is_missing(row[name])) or "this"
 
 
 def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The numbers behind a figure as text, in the unit of display; columns without a value are left out."""
+    """Return the numbers behind a figure as text, in display units, without empty columns."""
     registered = metric_of(metric) if metric else None
     columns: dict[str, list[str]] = {}
     for name in data:
@@ -116,7 +116,7 @@ def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
         else:
             columns[name] = [label(name, cell) for cell in cells]
     headings = {name: heading(name) for name in columns}
-    if "passes" not in data:  # a range of readings is no interval of estimates
+    if "passes" not in data:  # `low` and `high` are a range of readings, not an interval
         headings |= {"low": "from", "high": "to"} if "low" in columns else {}
     if registered and registered.label:
         headings["value"] = (

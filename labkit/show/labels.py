@@ -1,4 +1,4 @@
-"""The words of pages for columns and their values, in the field's terms; and the order in which values are shown."""
+"""Display text of columns and values, in the terms of the field, and the order in which pages show values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _VALUES: MappingProxyType[tuple[str, Hashable], str] = MappingProxyType(
         **{("model", name): entry.title for name, entry in MODELS.items()},
     }
 )
-# A value of these says nothing without its column: `256` is a batch or a number of pixels.
+# Columns whose values are unclear without a word: `256` may be a batch or a number of pixels.
 _PHRASES = MappingProxyType(
     {"batch": "batch {}", "devices": "{} GPUs", "threads": "{} threads", "nodes": "{} nodes", "epochs": "{} epochs"}
 )
@@ -70,17 +70,17 @@ _PHRASES = MappingProxyType(
 _LISTED: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {"model": tuple(MODELS), "precision": PRECISIONS, "framework": tuple(FRAMEWORK_TITLES)}
 )
-_STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the plainest on
+_STAGES = ("baseline", "", "between", "optimised")  # roles of execution modes, from the least optimised on
 _STAGED = ("mode", "engine", "side")  # columns whose values have a role
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell of a table holds nothing: None, NaN, pandas' NA."""
+    """Return whether a cell holds no value: None, NaN or pandas' NA."""
     return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
 
 
 def heading(column: str) -> str:
-    """A column's heading; a metric's has its unit, unless that stands at each value (`%`, `x`).
+    """Return a column's heading. For a metric it includes the unit, except `%` and `x`, which stand at each value.
 
     >>> heading("devices"), heading("images_per_s"), heading("energy_per_image_j"), heading("sm_activity")
     ('GPUs', 'images/s', 'energy per image, mJ', 'SM activity')
@@ -95,7 +95,7 @@ def heading(column: str) -> str:
 
 
 def label(column: str, value: Any) -> str:
-    """A value of a column as pages show it.
+    """Return a value of a column as pages show it.
 
     >>> label("model", "resnet50"), label("precision", "bf16"), label("batch", 2048), label("image_px", 32)
     ('ResNet-50', 'BF16', '2,048', '32 px')
@@ -116,7 +116,7 @@ def label(column: str, value: Any) -> str:
 
 
 def phrase(column: str, value: Any) -> str:
-    """A value that explains itself, for rows and sentences.
+    """Return a value as text that is clear without its column, for rows and sentences.
 
     >>> phrase("batch", 256), phrase("devices", 1), phrase("model", "vgg16")
     ('batch 256', '1 GPU', 'VGG-16')
@@ -126,9 +126,9 @@ def phrase(column: str, value: Any) -> str:
 
 
 def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
-    """The different values, in the order of a page: modes from the plainest on, networks as listed, numbers by size.
+    """Return the different values in display order: modes from the baseline on, networks as listed, numbers by size.
 
-    Records are in random order. Other words keep the order of their first appearance.
+    Records are in random order. Other texts keep the order of their first appearance.
 
     >>> in_order(["compiled", "baseline", "CUDA graph"], "mode"), in_order([256, 64])
     (['baseline', 'CUDA graph', 'compiled'], [64, 256])
@@ -143,9 +143,9 @@ def in_order(values: Iterable[Any], column: str = "") -> list[Any]:
 
 
 def role(column: str, value: Any) -> str | None:
-    """What an execution mode stands for in every figure: `baseline`, `between` or `optimised`; None of anything else.
+    """Return the role of an execution mode in all figures: `baseline`, `between`, `optimised`; None for other values.
 
-    A column `side` holds "baseline" and "optimised" themselves. What a paper printed (`source`) is grey too.
+    The column `side` holds the roles themselves. Values that a paper printed (`source`) are grey like the baseline.
 
     >>> role("mode", "baseline"), role("mode", "compiled + CUDA graph"), role("model", "resnet50")
     ('baseline', 'optimised', None)
@@ -154,7 +154,7 @@ def role(column: str, value: Any) -> str | None:
         return "baseline" if str(value).endswith(" paper") else None
     if column not in _STAGED or not isinstance(value, str):
         return None
-    if value.startswith("baseline") or value == "eager loop":  # whatever its precision, beside CUDA graphs
+    if value.startswith("baseline") or value == "eager loop":  # the latter in any precision, beside CUDA graphs
         return "baseline"
     if value == "optimised" or "compiled" in value:
         return "optimised"

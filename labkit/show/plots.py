@@ -1,7 +1,7 @@
-"""The figures: `lines`, `series`, `roofline` (continuous axes), `dots`, `bars`, `stack` (rows), `images`.
+"""Functions for figures: `lines`, `series`, `roofline` (continuous axes), `dots`, `bars`, `stack` (rows), `images`.
 
-Each takes a DataFrame with one row per configuration, host and pass, or one that `estimate`, `ratio` or `difference`
-gave (columns `value`, `low`, `high`), and returns a `Figure`. Numbers in tables are SI; drawings use units of display.
+Each returns a `Figure`. All but `images` take a DataFrame: one row per configuration, host and pass, or the output of
+`estimate`, `ratio` or `difference` (columns `value`, `low`, `high`). Tables hold SI values; drawings use display units.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def images(
     name: str = "images",
     width_in: float = WIDTH_IN,
 ) -> Figure:
-    """A grid of small images, (height, width), (height, width, 3) or (3, height, width); integers are 0 to 255.
+    """Draw a grid of small images: (height, width), (height, width, 3) or (3, height, width); integers are 0 to 255.
 
     >>> images([np.zeros((3, 8, 8), dtype=np.uint8)], ["before"]).data["width"].tolist()
     [8]
@@ -53,7 +53,7 @@ def images(
 
 
 def _picture(array: Any) -> Any:
-    """An image with values from 0 to 1; one whose floats leave this range is stretched to it."""
+    """Return an image with values from 0 to 1. Floats outside this range are rescaled to it."""
     pixels = np.asarray(array)
     if pixels.ndim == 3 and pixels.shape[0] in (1, 3) and pixels.shape[-1] not in (1, 3):
         pixels = np.moveaxis(pixels, 0, -1)

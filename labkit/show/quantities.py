@@ -1,4 +1,4 @@
-"""Numbers for people. Rounding happens here only: at most 3 digits, and 2 where the 95 % interval exceeds ±10 %."""
+"""Numbers as display text. Only this module rounds: to at most 3 digits, 2 if the 95 % interval exceeds ±10 %."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from labkit.registry import METRICS, Metric
 MISSING = "–"
 DIGITS = 3
 VAGUE_DIGITS = 2
-VAGUE = 0.10  # half width of an interval over its point above which the third digit says nothing
-WIDE = 0.05  # ... above which the interval stands beside the number
-INVERTED_BELOW = 0.5  # a ratio of 0.143 is read as 1/7.0
+VAGUE = 0.10  # relative half width of an interval above which the third digit means nothing
+WIDE = 0.05  # relative half width above which the interval stands beside the number
+INVERTED_BELOW = 0.5  # smaller ratios are shown as inverses: 0.143 as 1/7.0
 NAN = float("nan")
 
 
 def metric_of(name: str) -> Metric:
-    """The registry's metric, or one without unit and scale for any other column of numbers."""
+    """Return the registry's metric, or a metric without unit and scale for any other column of numbers."""
     return METRICS.get(name) or Metric(name, name.replace("_", " "), "", "neither")
 
 
 def half_width(value: float, low: float, high: float) -> float:
-    """Half the interval over its point (0.02 = ±2 %); NaN without an interval or around 0.
+    """Return half the interval's width over `value` (0.02 = ±2 %); NaN without an interval, or for a value of 0.
 
     >>> half_width(100, 98, 102)
     0.02
@@ -30,7 +30,7 @@ def half_width(value: float, low: float, high: float) -> float:
 
 
 def digits_of(value: float, low: float, high: float) -> int:
-    """How many digits a number is shown with.
+    """Return the number of significant digits to show.
 
     >>> digits_of(14_700, 14_600, 14_800), digits_of(14_700, 7_900, 27_100)
     (3, 2)
@@ -39,7 +39,7 @@ def digits_of(value: float, low: float, high: float) -> int:
 
 
 def number(value: float | None, digits: int = DIGITS) -> str:
-    """Significant digits with thousands separated; a dash for a missing value, never 0.
+    """Return `digits` significant digits with thousands separators; a dash for a missing value, never 0.
 
     >>> number(14_733), number(0.0345678), number(float("nan")), number(0.0)
     ('14,700', '0.0346', '–', '0')
@@ -59,7 +59,7 @@ def number(value: float | None, digits: int = DIGITS) -> str:
 
 
 def amount(value: float, metric: str, digits: int = DIGITS) -> str:
-    """A stored SI value in the unit of display. Only `%` and `x` are written: headings and axes name other units.
+    """Return a stored SI value in its display unit. Only `%` and `x` are written: headings and axes name other units.
 
     >>> amount(0.0208, "energy_per_image_j"), amount(0.613, "utilisation"), amount(7.16, "speedup")
     ('20.8', '61.3 %', '7.2x')
@@ -72,7 +72,7 @@ def amount(value: float, metric: str, digits: int = DIGITS) -> str:
 
 
 def quantity(value: float, metric: str, digits: int = DIGITS) -> str:
-    """A stored SI value with its unit, for sentences.
+    """Return a stored SI value with its unit, for sentences.
 
     >>> quantity(0.0208, "energy_per_image_j"), quantity(14_733, "images_per_s", 2)
     ('20.8 mJ', '15,000 images/s')
@@ -82,7 +82,7 @@ def quantity(value: float, metric: str, digits: int = DIGITS) -> str:
 
 
 def factor(value: float, digits: int = DIGITS) -> str:
-    """A ratio: two decimals below 2, one below 10, none above; a small one as its inverse.
+    """Return a ratio as text: two decimals below 2, one below 10, none above; below 0.5 as its inverse.
 
     >>> factor(7.16), factor(1.9846), factor(29.1), factor(0.1434), factor(0.904)
     ('7.2x', '1.98x', '29x', '1/7.0', '0.90x')
@@ -99,7 +99,7 @@ def factor(value: float, digits: int = DIGITS) -> str:
 
 
 def points(value: float, digits: int = VAGUE_DIGITS) -> str:
-    """A difference of shares in percentage points, with its sign.
+    """Return a difference of shares as text in percentage points, with its sign.
 
     >>> points(-0.0016), points(0.123), points(0.0)
     ('−0.16', '+12', '0')

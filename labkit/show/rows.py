@@ -29,11 +29,11 @@ from labkit.show.labels import in_order, label, phrase
 from labkit.show.quantities import NAN, amount, digits_of, metric_of
 
 Order = Literal["ascending", "descending"]
-_ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # a row whose name has one line, and two; a bar of several in a row
-_ENDS_IN = 0.75  # of the axis below and the legend
+_ROW_IN, _TALL_ROW_IN, _BAR_IN = 0.36, 0.5, 0.27  # height of a row with a one-line and a two-line name, and of a bar
+_ENDS_IN = 0.75  # height of the axis below and the legend above
 _LOG_FROM = 30.0  # largest over smallest value above which dots have a log axis
 _REASON_CHARACTERS = 38
-_TICKS = ("|", "x", "+")  # of reference values, in turn
+_TICKS = ("|", "x", "+")  # markers of reference values, in turn
 _TICK_PT = {"|": 16, "x": 7, "+": 9}
 _BESIDE_DOT = [
     (0.0, 5.0, "center", "bottom"),
@@ -45,7 +45,7 @@ _BESIDE_DOT = [
 
 @dataclass(frozen=True)
 class _Rows:
-    """Estimates of a metric: a row of the plot per value of the columns `names`."""
+    """Estimates of a metric, with a row of the plot per combination of the columns `names`."""
 
     frame: pd.DataFrame
     names: list[str]
@@ -54,12 +54,12 @@ class _Rows:
 
     @property
     def keys(self) -> list[dict[str, Any]]:
-        """The columns and values that each row of the plot stands for."""
+        """The columns and values of each row of the plot."""
         keys: list[dict[str, Any]] = self.frame[self.names].drop_duplicates().to_dict("records")
         return keys
 
     def at(self, key: Mapping[str, Any], frame: pd.DataFrame | None = None) -> pd.DataFrame:
-        """The estimates of a row of the plot, or what another table has for it in the columns that both have."""
+        """Return the estimates of a row of the plot, or the rows of `frame` that match it in their common columns."""
         frame = self.frame if frame is None else frame
         chosen = np.ones(len(frame), dtype=bool)
         for name in set(key) & set(frame.columns):
@@ -68,7 +68,7 @@ class _Rows:
         return frame[chosen]
 
     def axes(self, ax: Any, size_in: tuple[float, float] | None, bars: int = 1) -> tuple[Any, Any]:
-        """Axes with the rows named at the left, the first on top."""
+        """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
         row_in = max(_TALL_ROW_IN if len(self.names) > 1 else _ROW_IN, bars * _BAR_IN)
         width_in, height_in = size_in or (WIDTH_IN, row_in * len(self.keys) + _ENDS_IN)
         drawing, (axes, *_) = panels(ax, width_in=width_in, height_in=height_in)
@@ -76,15 +76,15 @@ class _Rows:
         axes.set_yticks([])
         axes.grid(visible=False, axis="y")
         for place, key in enumerate(self.keys):
-            first, *others = [phrase(name, value) for name, value in key.items()]
-            texts = [first, ", ".join(others)] if others else [first]
-            for line, text in enumerate(texts):  # a text per line: each ends exactly at the axis, in any font
+            first, *details = [phrase(name, value) for name, value in key.items()]
+            texts = [first, ", ".join(details)] if details else [first]
+            for line, text in enumerate(texts):  # one text per line, so that each ends at the axis in any font
                 up = ((len(texts) - 1) / 2 - line) * (SMALL_PT + 2)
                 _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
         return drawing, axes
 
     def figure(self, drawing: Any, kind: str, name: str, alt: str, title: str, caption: str) -> Figure:
-        """The figure with its words; an alternative text that was not given says what is drawn."""
+        """Return the figure. The default alternative text names the kind of plot, the metric and the columns."""
         alt = alt or f"{title or kind}: {axis_title(self.metric)} by {', '.join(self.names)}"
         return Figure(drawing, name or slug(self.metric, *self.names), alt, self.frame, title, caption, self.metric)
 
@@ -109,12 +109,12 @@ def dots(
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
 ) -> Figure:
-    """A row per `y` with dots at the metric `x` and whiskers for the 95 % interval; `pair` joins the dots of a row.
+    """Draw a row per `y` with dots at the metric `x` and 95 % intervals as whiskers; `pair` joins the dots of a row.
 
-    `numbers` writes values beside dots, where they fit. `log` follows from the range of values where it is not given.
-    `ratio` (as `labkit.ratio` gives it, or a pair with the metric that it shows) stands at the right end. `ticks`
-    are reference values: columns of `y`, `value` (SI) and, for the legend, `label`; each label has its own mark.
-    `limits` (SI) are those of the axis, whiskers that reach further are cut off. A row without a value shows its
+    `numbers` writes values beside dots where they fit. Without `log`, the range of the values chooses the scale.
+    `ratio` is written at the right end: a table of `labkit.ratio`, or a pair of a table and the metric that it shows.
+    `ticks` are reference values with the columns of `y`, `value` (SI) and, for the legend, `label`; each label has a
+    mark of its own. The axis has the `limits` (SI), which cut off longer whiskers. A row without a value shows its
     reason.
 
     >>> frame = pd.DataFrame({"model": ["resnet50", "vgg16"], "value": [14_733.0, 12_000.0]})
@@ -130,7 +130,7 @@ def dots(
         is_wide = may_be_log(values) and values.max() / values.min() > _LOG_FROM
         is_log = may_be_log(values) and (is_wide if log is None else log)
         axes.set_xscale("log" if is_log else "linear")
-        floor = values.min() / 3 if is_log else -np.inf  # intervals that reach far down go off a log axis
+        floor = values.min() / 3 if is_log else -np.inf  # a log axis cuts off very low ends of intervals
         lows = rows.frame["low"].clip(lower=floor).fillna(values.min())
         printed = [] if ticks is None else [ticks["value"]]
         marks = _marks(ticks)
@@ -185,7 +185,7 @@ def bars(
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
 ) -> Figure:
-    """A row per `y` with a bar from 0 to the metric `x`, one below the other per `hue`; whiskers: 95 % interval.
+    """Draw a row per `y` with a bar from 0 to the metric `x` per `hue`; whiskers are 95 % intervals.
 
     >>> frame = pd.DataFrame({"model": ["vgg16"], "value": [0.31], "low": [0.30], "high": [0.32]})
     >>> bars(frame, y="model", x="sm_activity").alt
@@ -231,9 +231,9 @@ def stack(
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
 ) -> Figure:
-    """A row per `y` whose bar is made of the parts in column `part`; the total stands at its end.
+    """Draw a row per `y` with a bar stacked from the parts in column `part`; the total stands at its end.
 
-    `value` is a metric. Parts in `hatched`, such as "waiting", are drawn hatched. A bar that lacks a part says so.
+    `value` is a metric. Parts in `hatched`, such as "waiting", are hatched. The total says whether parts are missing.
 
     >>> frame = pd.DataFrame({"model": "vgg16", "part": ["convolution", "waiting"], "value": [0.004, 0.002]})
     >>> stack(frame, y="model", part="part", value="step_s", hatched=["waiting"]).name
@@ -249,16 +249,16 @@ def stack(
         fills = {kind: {"color": colour(SERIES[place % len(SERIES)])} for place, kind in enumerate(solid)}
         hatching = {"facecolor": "none", "edgecolor": colour("soft"), "hatch": "////", "linewidth": 0.8}
         for place, key in enumerate(rows.keys):
-            mine = rows.at(key)
-            points, left = mine.dropna(subset=["value"]), 0.0
+            pile = rows.at(key)
+            points, left = pile.dropna(subset=["value"]), 0.0
             for row in points.to_dict("records"):
                 width = row["value"] * metric_of(value).scale
                 axes.barh([place], [width], left=left, height=0.62, **fills.get(row[part], hatching))
                 left += width
             if points.empty:
-                _reason(axes, place, why_nothing(mine))
+                _reason(axes, place, why_nothing(pile))
                 continue
-            total = amount(points["value"].sum(), value) + (" without missing parts" if len(points) < len(mine) else "")
+            total = amount(points["value"].sum(), value) + (" without missing parts" if len(points) < len(pile) else "")
             axes.annotate(total, (left, place), (5, 0), textcoords="offset points", va="center")
         axes.margins(x=0.12)
         value_axis(axes, "x", log=False)
@@ -269,7 +269,7 @@ def stack(
 
 
 def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, sort: Order | None) -> _Rows:
-    """Estimates in the order of a page, or by the largest value of each row; rows without one are last."""
+    """Return the estimates in display order, or sorted by the largest value of each row, missing values last."""
     frame, names = estimates(data, x, unique(y, hue)), unique(y)
     if sort is not None and len(frame):
         largest = frame.groupby(names, sort=False, dropna=False)["value"].transform("max")
@@ -282,7 +282,7 @@ def _looks(rows: _Rows, alone: str) -> dict[Any, Look]:
 
 
 def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[tuple[str, Look]]:
-    """The legend: of each value of hue that has been drawn."""
+    """Return the legend's entries: the values of hue that are drawn."""
     if rows.hue is None:
         return []
     drawn = set(rows.frame.dropna(subset=["value"])[rows.hue])
@@ -294,7 +294,7 @@ def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[
 
 
 def _marks(ticks: pd.DataFrame | None) -> dict[str, str]:
-    """The marker of each kind of reference value, by the name that the legend gives it."""
+    """Return the marker of each kind of reference value, by its name in the legend."""
     if ticks is None:
         return {}
     names = list(ticks["label"].dropna().unique()) if "label" in ticks else ["reference"]
@@ -308,19 +308,19 @@ def _value(row: Mapping[str, Any], metric: str) -> str:
 def _whisker(
     axes: Any, row: Mapping[str, Any], place: float, scale: float, hexadecimal: str, floor: float = -np.inf
 ) -> None:
-    """The interval of a row, if it has one; on a log axis it ends at `floor`."""
+    """Draw the interval of a row, if it has one, but not below `floor`."""
     low, high = row["low"] * scale, row["high"] * scale
     if np.isfinite(high - low):
         axes.hlines(place, max(low, floor), high, color=hexadecimal, linewidth=2, zorder=2.5)
 
 
 def _reason(axes: Any, place: float, reason: str, lines: int = 1) -> None:
-    """In place of a value: why there is none, in two lines where the row's name has two."""
+    """Write the reason in place of a missing value, in up to `lines` lines and never more than two."""
     wrapped = textwrap.wrap(reason, _REASON_CHARACTERS, max_lines=min(lines, 2), placeholder=" …")
     _write(axes, (0, place), (4, 0), "\n".join(wrapped), color=colour("soft"), style="italic")
 
 
 def _write(axes: Any, at: tuple[float, float], offset_pt: tuple[float, float], text: str, **looks_of_text: Any) -> None:
-    """A text beside a row; `at` is a share of the width of the axes and a row."""
+    """Write a text beside a row; `at` is a share of the width of the axes, and the number of the row."""
     words = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center", **looks_of_text}
     axes.annotate(text, at, offset_pt, **words)

@@ -1,4 +1,4 @@
-"""The line at the top of a page: what was measured, on which device, how often."""
+"""The setup line at the top of a page: networks, task, images, device and number of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TASKS = {"train": "training", "infer": "inference", "gan": "WGAN training"}
 
 @dataclass(frozen=True)
 class SetupLine:
-    """The set-up of a study in one line; it shows itself in a notebook."""
+    """The setup of a study in one line, for display in a notebook."""
 
     text: str
 
@@ -25,7 +25,7 @@ class SetupLine:
 
 
 def setup_line(frame: pd.DataFrame) -> SetupLine:
-    """The set-up that a table of results has: networks, task, images, device, runs.
+    """Return the setup of a table of results in one line: networks, task, images, device, runs.
 
     >>> import labkit
     >>> labkit.setup_line(labkit.load("h200", "inference").frame())  # doctest: +SKIP
@@ -47,8 +47,8 @@ def setup_line(frame: pd.DataFrame) -> SetupLine:
 
 
 def _data(names: Iterable[str]) -> str:
-    known = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
-    return " and ".join(known.get(name, name.replace("_", " ")) for name in names)
+    titles = {"synthetic32": "synthetic images", "digits": "handwritten digits", "imagenet32": "ImageNet images"}
+    return " and ".join(titles.get(name, name.replace("_", " ")) for name in names)
 
 
 def _runs(frame: pd.DataFrame) -> str:

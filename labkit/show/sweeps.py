@@ -33,18 +33,18 @@ from labkit.show.frames import estimates, unique, why_nothing
 from labkit.show.labels import heading, in_order, label
 from labkit.show.quantities import amount, digits_of, metric_of
 
-MOST_LABELS = 4  # series that are named at the end of their lines
-_LEAST_JOINED = 3  # points of a series that are joined by a line
-_MOST_MARKED = 16  # points of a series that have a marker each
-_LONG = 16  # characters of a name that stand on one line at the end of a series
+MOST_LABELS = 4  # most series that are named at the ends of their lines
+_LEAST_JOINED = 3  # fewest points of a series that a line joins
+_MOST_MARKED = 16  # most points of a series with a marker each
+_LONG = 16  # most characters of a series' name on one line
 _DASHES = ("-", "--", ":", "-.")
-_ONE_LINE = ("source", "pass_number", "host", "study")  # telemetry that differs in these is of different lines
+_ONE_LINE = ("source", "pass_number", "host", "study")  # columns that must be constant in a line of telemetry
 _LIMIT = {"linewidth": 1.2, "linestyle": (0, (4, 2))}
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One line of a sweep: which rows it has, and how it looks."""
+    """One line of a sweep: the column values that select its rows, and its look."""
 
     values: Mapping[str, Any]  # column -> value
     look: Look
@@ -55,7 +55,7 @@ class _Series:
         return ", ".join(label(column, value) for column, value in self.values.items())
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Its rows of the frame."""
+        """Return the rows of `frame` that belong to the series."""
         chosen = np.ones(len(frame), dtype=bool)
         for column, value in self.values.items():
             chosen &= (frame[column] == value).to_numpy(dtype=bool)
@@ -80,12 +80,12 @@ def lines(
     ax: Any = None,
     size_in: tuple[float, float] | None = None,
 ) -> Figure:
-    """A sweep: the metric `y` against `x`, a colour per `hue`, a marker per `style`, a panel per `col`.
+    """Draw a sweep: the metric `y` against `x`, a colour per `hue`, a marker per `style`, a panel per `col`.
 
-    Lines join the neighbouring measured points of a series of three and more; the band, or the whisker of fewer points,
-    is the 95 % interval. Series are named at their ends, more than four in a legend. `values_at` are places on the x
-    axis where values are written. `bound` is a curve on a fine grid of `x` with the column `value`. `log` is "x" where
-    only the x axis is one, as for shares.
+    A line joins neighbouring points of a series of three or more. The 95 % interval is a band; fewer points have
+    whiskers. A single panel names up to four series at their ends; a legend names more. `values_at` are values of `x`
+    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. With `log="x"` only the
+    x axis is logarithmic, as for shares.
 
     >>> frame = pd.DataFrame({"batch": [16, 64, 256], "value": [1e3, 4e3, 9e3], "low": [9e2, 3e3, 8e3],
     ...                       "high": [1.1e3, 5e3, 1e4]})
@@ -120,7 +120,7 @@ def lines(
 
 
 def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bool]) -> None:
-    """Scales and limits of all panels. On a log axis, intervals that reach far down go off it."""
+    """Set the scales and limits of all panels. A log axis cuts off very low ends of intervals."""
     axes.set(xscale="log" if is_log["x"] else "linear", yscale="log" if is_log["y"] else "linear")
     low = frame["low"].clip(lower=float(frame["value"].min()) / 3) if is_log["y"] else frame["low"]
     fit(axes, "x", frame[x] * metric_of(x).scale, log=is_log["x"])
@@ -128,7 +128,7 @@ def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bo
 
 
 def _series(frame: pd.DataFrame, hue: str | None, style: str | None) -> list[_Series]:
-    """The lines that there are: their colour is of `hue`, marker and dashes are of `style`."""
+    """Return a series per combination of `hue` (its colour) and `style` (its marker and dashes)."""
     columns = unique(hue, style)
     if not columns:
         return [_Series({}, Look(colour("ink"), "o"), "-")]
@@ -155,7 +155,7 @@ def _sweep(
     values_at: Sequence[float],
     bound: pd.DataFrame | None,
 ) -> None:
-    """The series of one panel, its axes, and the names and values beside its points."""
+    """Draw the series of one panel, its axes, and the names and values beside its points."""
     across, scale = metric_of(x).scale, metric_of(y).scale
     measured = frame.dropna(subset=["value", x])
     curves, ends, values = [], [], []
@@ -217,9 +217,9 @@ def series(
     name: str = "",
     size_in: tuple[float, float] | None = None,
 ) -> Figure:
-    """Telemetry over time: a small panel per metric on a common time axis, a line per `hue`, dashed `limits` (SI).
+    """Draw telemetry over time: a panel per metric on a common time axis, a line per `hue`, dashed `limits` (SI).
 
-    A value lasts until the next row, as sensors report changes. UserError where a line would mix runs or sensors.
+    A value holds until the next row, as sensors report changes. Raise UserError if a line would mix runs or sensors.
 
     >>> frame = pd.DataFrame({"time_s": [0, 1, 2], "metric": "power_w", "value": [90, 400, 420]})
     >>> series(frame, limits={"power_w": 700}).axes[0].get_title(loc="left")
@@ -273,9 +273,9 @@ def roofline(
     ax: Any = None,
     size_in: tuple[float, float] = (WIDTH_IN, 3.4),
 ) -> Figure:
-    """FLOP/s against FLOP/byte under ceilings, which have the columns `name`, `flop_per_s` and `bytes_per_s`.
+    """Draw FLOP/s against FLOP/byte under `ceilings`, with the columns `name`, `flop_per_s` and `bytes_per_s`.
 
-    Points are named by the columns `labels` (Williams et al., CACM 2009).
+    The columns `labels` name the points (roofline: Williams et al., CACM 2009).
 
     >>> peaks = pd.DataFrame({"name": ["FP32"], "flop_per_s": [60e12], "bytes_per_s": [4e12]})
     >>> points = pd.DataFrame({"model": ["vgg16"], "flop_per_byte": [40.0], "value": [3e13]})
@@ -284,7 +284,7 @@ def roofline(
     """
     names = unique(labels)
     frame = estimates(data, y, unique(x, names, hue))
-    measured = frame[(frame[x] > 0) & (frame["value"] > 0)]  # what a log axis can show
+    measured = frame[(frame[x] > 0) & (frame["value"] > 0)]  # a log axis shows positive values only
     alt = alt or f"{title or 'Roofline'}: {axis_title(y, log=True)} against FLOP per byte"
     with styled():
         if measured.empty and ceilings.empty:

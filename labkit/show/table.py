@@ -1,4 +1,4 @@
-"""A table of estimates: one row per configuration, a column per metric, failures with their reason."""
+"""A table of estimates: one row per configuration, one column per metric, failures with their reasons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from labkit.show.quantities import (
 )
 
 NOT_RUN = "not run"
-# What a column shows: a metric, or a table of ratios or of differences of shares (in points), or one of a metric.
+# The values of a column: a metric, a table of ratios or of differences in points, or a pair of a table and its form.
 Values = str | Sequence[str] | Mapping[str, "str | pd.DataFrame | tuple[pd.DataFrame, str]"]
 Intervals = Literal["wide", "all", "none"]
 _UNITS = "|".join(sorted({re.escape(metric.unit) for metric in METRICS.values() if metric.unit}))
@@ -45,18 +45,18 @@ _SOFT = 'style="color:var(--lk-soft,inherit);font-weight:normal"'
 
 @dataclass(frozen=True)
 class Table:
-    """A table that shows itself in a notebook: `frame` holds the texts as shown, `data` the numbers."""
+    """A table for display in a notebook: `frame` holds the texts as shown, `data` the numbers."""
 
     frame: pd.DataFrame
     data: pd.DataFrame
     caption: str = ""
-    heads: int = 1  # so many columns name the row
+    heads: int = 1  # number of leading columns that name the row
     best_row: int | None = None
-    reasons: Mapping[tuple[int, str], str] = field(default_factory=dict)  # (row, heading) -> why there is no value
+    reasons: Mapping[tuple[int, str], str] = field(default_factory=dict)  # (row, heading) -> why the value is missing
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         text = "not measured" if self.frame.empty else self.frame.to_string(index=False)
-        within = {row for row in range(len(self.frame)) if not self._is_all_missing(row)}  # others have it in the row
+        within = {row for row in range(len(self.frame)) if not self._is_all_missing(row)}  # others show it inline
         failed = [
             (row, name, why)
             for (row, name), why in self.reasons.items()
@@ -79,7 +79,7 @@ class Table:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of values beside the rows of a table."""
+    """A column of values, in the order of the table's rows."""
 
     heading: str
     form: str  # a metric, `ratio`, `points` or `text`
@@ -96,12 +96,12 @@ def table(
     caption: str = "",
     intervals: Intervals = "wide",
 ) -> Table:
-    """A row per combination of the columns `rows`; each value is an estimate over passes.
+    """Return a table with a row per combination of the columns `rows`; each value is an estimate over passes.
 
-    `values` names metrics, or maps headings to metrics, to text columns, or to what `ratio` and `difference` gave. Of
-    the latter a pair with "ratio", "points" or a metric says how it is shown; without one, negative values are points.
+    `values` names metrics, or maps headings to metrics, text columns, or tables of `ratio` and `difference`. A pair of
+    a table and "ratio", "points" or a metric sets the form; without a pair, a table with negative values is in points.
     `across` makes a column per value of another column, such as "mode". `best` is the metric whose best row is bold.
-    `intervals`: "wide" (where wider than ±5 %), "all" or "none". UserError as `estimate` raises it.
+    `intervals`: "wide" (where wider than ±5 %), "all" or "none". Raise UserError where `estimate` does.
 
     >>> frame = pd.DataFrame({"batch": [64, 256], "value": [3_700.0, 14_733.0], "low": [2_400, 14_600],
     ...                       "high": [5_700, 14_900]})
@@ -134,7 +134,7 @@ def table(
 
 
 def _keys(data: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
-    """The rows of the table, in their order: those of the data, or of the first table in `values` that has them."""
+    """Return the rows' keys in display order, from `data` or else from the first table in `values` that has `names`."""
     tables = [data, *(frame for _, frame, _ in _specified(values) if frame is not None)]
     source = next((frame for frame in tables if set(names) <= set(frame.columns)), None)
     if source is None and len(data):
@@ -145,7 +145,7 @@ def _keys(data: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
 
 
 def _specified(values: Values) -> Iterator[tuple[str, pd.DataFrame | None, str]]:
-    """(heading, table or None, form) of each column that is asked for."""
+    """Yield (heading, table or None, form) for each requested column."""
     if not isinstance(values, Mapping):
         values = {heading(name): name for name in ([values] if isinstance(values, str) else values)}
     for title, form in values.items():
@@ -180,7 +180,7 @@ def _columns(
 
 
 def _spread(title: str, name: str, form: str, is_only_metric: bool) -> str:
-    """The heading of one of several columns of a metric: `baseline, images/s`."""
+    """Return the heading of one of the columns that `across` makes: `baseline, images/s`."""
     if not is_only_metric:
         return f"{title}, {name}"
     unit = metric_of(form).unit
@@ -188,14 +188,14 @@ def _spread(title: str, name: str, form: str, is_only_metric: bool) -> str:
 
 
 def _texts(data: pd.DataFrame, column: str, by: list[str]) -> pd.DataFrame:
-    """The words of a column, one row per group; several different ones are joined."""
+    """Return the texts of a column, one row per group; different texts of a group are joined."""
     groups = data.groupby(by, sort=False, observed=True, dropna=False)[column]
     joined = groups.apply(lambda cells: ", ".join(label(column, cell) for cell in in_order(cells, column)) or None)
     return joined.rename("value").reset_index().assign(low=NAN, high=NAN, reason=NOT_MEASURED)
 
 
 def _beside(keys: pd.DataFrame, frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """The values of a table for each row, joined on the columns that both have. UserError where that is ambiguous."""
+    """Return a table's values for each row, joined on the common columns. Raise UserError if a row has several."""
     shared = [name for name in names if name in frame]
     columns = [name for name in (*INTERVAL, "reason") if name in frame]
     if not shared or keys.empty or frame.empty:
@@ -229,7 +229,7 @@ def _text(row: Mapping[str, Any], form: str, intervals: Intervals) -> str:
 
 
 def _end(end: float, value: float, form: str, digits: int) -> str:
-    """An end of a range. An end of a ratio is inverted only beside an inverted ratio: 1.0x (0.37–2.8)."""
+    """Return an end of a range as text. A ratio's end is inverted only beside an inverted ratio: 1.0x (0.37–2.8)."""
     if form == "ratio" and end < INVERTED_BELOW <= value:
         return number(end, VAGUE_DIGITS)
     return _amount(end, form, digits).removesuffix(" %").removesuffix("x")
@@ -244,7 +244,7 @@ def _amount(value: float, form: str, digits: int) -> str:
 def _best_row(
     data: pd.DataFrame, keys: pd.DataFrame, names: list[str], across: str | None, best: str | None
 ) -> int | None:
-    """The row with the best value of a metric; None where there is none, or no direction is better."""
+    """Return the row with the best value of a metric; None without values, or if no direction is better."""
     if best is None or keys.empty or metric_of(best).better == "neither":
         return None
     estimated = estimates(data, best, unique(names, across)).dropna(subset=["value"])
@@ -265,10 +265,10 @@ def table_html(
     best_row: int | None = None,
     reasons: Mapping[tuple[int, str], str] | None = None,
 ) -> str:
-    """A frame of texts as an HTML table, everything escaped but `Markup`. The first `heads` columns name the row.
+    """Return a frame of texts as an HTML table, escaped except `Markup`. The first `heads` columns name the row.
 
-    `name` describes it to those who cannot see it where there is no caption; `kind` is a CSS class. A row without any
-    value has its reason in one cell; a single missing value has it as a title.
+    Without a caption, `name` is the table's label for screen readers. `kind` is a CSS class. A row without any value
+    has its reason in one cell; a single missing value has its reason as a tooltip.
     """
     reasons = reasons or {}
     head = "".join(f'<th scope="col">{_heading(str(column))}</th>' for column in frame)
@@ -293,7 +293,7 @@ def table_html(
 
 
 def _heading(text: str) -> str:
-    """A heading, its unit in light."""
+    """Return a heading as HTML, with its unit in a light colour."""
     parts = _WITH_UNIT.fullmatch(text)
     return f"{html.escape(parts[1])} <small {_SOFT}>{html.escape(parts[2])}</small>" if parts else html.escape(text)
 
@@ -310,10 +310,10 @@ def _cell(text: str, reason: str | None = None) -> str:
 
 
 def _kept(text: str) -> str:
-    """A short text is not broken into lines; markup has classes of its own."""
+    """Return the class attribute that keeps a short text on one line; none for markup, which has its own classes."""
     return "" if isinstance(text, Markup) else f' class="{"lk-short" if len(text) <= _SHORT else "lk-words"}"'
 
 
 def _inline(text: str) -> str:
-    """A text as HTML; what stands between backticks, as in reasons that name a command, is code."""
+    """Return a text as HTML. Text in backticks, such as a command in a reason, is code."""
     return text if isinstance(text, Markup) else re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -13,7 +13,7 @@ from labkit.studies.lab import Lab
 from labkit.studies.values import times
 from labkit.trial import Trial
 
-ONE, EACH, TOTAL, STALE = "one worker", "batch of each held", "total batch held", "asynchronous SGD"
+ONE, EACH, TOTAL, STALE = "one worker", "fixed batch per GPU", "fixed total batch", "asynchronous SGD"
 SHOWN = (EACH, TOTAL, STALE)  # recipes that the study's answer reports
 LINEAR = pd.DataFrame({"value": [1.0], "label": ["linear"]})
 WAYS = {"direct": "direct", "host": "through host memory", "sockets": "sockets"}
