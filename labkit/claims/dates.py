@@ -1,4 +1,4 @@
-"""The day on which the tests of a claim last changed, from git; pages show it beside the days of the records."""
+"""The time at which the tests of a claim last changed, from git; pages compare it with the times of the records."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NOT_A_TEST = ("because",)  # fields of a test that decide nothing: `because` is 
 
 
 def committed(folder: Path = PAPERS) -> dict[str, str]:
-    """Return claim id -> the day (UTC) of the last commit to a line of its tests: `2026-11-21`.
+    """Return claim id -> the time (UTC) of the last commit to a line of its tests: `2026-11-21 16:32`.
 
     Claims with uncommitted changes are left out. The result is empty without git, and in a shallow clone.
     """
-    days = {}
+    moments = {}
     for path in sorted(folder.glob("*.yaml")):
-        of_line = _days_of_lines(path)
+        of_line = _times_of_lines(path)
         for claim, lines in _lines_of_tests(path.read_text(encoding="utf-8")).items():
-            days_of_tests = [of_line[line] for line in lines] if of_line else [""]
-            if all(days_of_tests):
-                days[claim] = max(days_of_tests)
-    return days
+            times_of_tests = [of_line[line] for line in lines] if of_line else [""]
+            if all(times_of_tests):
+                moments[claim] = max(times_of_tests)
+    return moments
 
 
 def _lines_of_tests(text: str) -> dict[str, list[int]]:
@@ -44,8 +44,8 @@ def _lines_of_tests(text: str) -> dict[str, list[int]]:
     return lines
 
 
-def _days_of_lines(path: Path) -> list[str]:
-    """Return the day of each line's commit, "" for an uncommitted line; empty without git or its whole history."""
+def _times_of_lines(path: Path) -> list[str]:
+    """Return the time of each line's commit, "" for an uncommitted line; empty without git or its whole history."""
     try:
         if _git(path.parent, "rev-parse", "--is-shallow-repository") != "false":
             return []
@@ -53,9 +53,9 @@ def _days_of_lines(path: Path) -> list[str]:
     except (OSError, subprocess.CalledProcessError):
         return []
     commits = re.findall(r"^([0-9a-f]{40}) \d+ \d+", blame, re.MULTILINE)  # all zeros for an uncommitted line
-    times = re.findall(r"^committer-time (\d+)$", blame, re.MULTILINE)
-    days = [datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d") for time in times]
-    return [day if int(commit, 16) else "" for commit, day in zip(commits, days, strict=True)]
+    seconds = re.findall(r"^committer-time (\d+)$", blame, re.MULTILINE)
+    times = [datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d %H:%M") for time in seconds]
+    return [time if int(commit, 16) else "" for commit, time in zip(commits, times, strict=True)]
 
 
 def _git(folder: Path, *arguments: str) -> str:

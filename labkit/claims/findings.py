@@ -83,7 +83,7 @@ def _summary(finding: Finding) -> dict[str, str]:
     claim = Markup('<a href="claims.html#claim-{}">{}</a> <small>{}</small>')
     return {
         "Claim": claim.format(finding.claim.id, finding.claim.statement, finding.paper.name),
-        "The paper": next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test),
+        "The paper": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
         "Here": _span(judged) or finding.reason,
         "Verdict": _marked(finding),
     }
@@ -93,6 +93,11 @@ def _decides(judged: Judged) -> int:
     """Return a sort key: tests with a contradicting case first, then with an open case, then with a supporting case."""
     verdicts = {case.verdict for case in judged.cases}
     return next((place for place, verdict in enumerate(_DECIDING) if verdict in verdicts), len(_DECIDING))
+
+
+def _printed(judged: Judged) -> str:
+    """Return the published magnitude of a test without a direction."""
+    return next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test)
 
 
 def _span(judged: Judged) -> str:
@@ -152,7 +157,7 @@ def _marked(finding: Finding) -> Markup:
 def finding_html(finding: Finding, committed: str = "") -> Markup:
     """Return one claim as HTML: a line with its verdict, which opens its tests with their bounds, cases and records.
 
-    `committed` is the day of the last commit to a line of its tests; empty if unknown.
+    `committed` is the time of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding), verdict != "not testable here"
@@ -164,7 +169,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
     notes = [
-        f"{paper.name}, {claim.where}. Test last changed: {committed or 'not known here'}. {_measured(finding)}",
+        f"{paper.name}, {claim.where}. {_dated(finding, committed)}",
         finding.reason and _sentence(finding.reason),
         claim.note,
     ]
@@ -177,11 +182,17 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     return whole.format(*data, summary, claim.id, paragraphs, tests)
 
 
-def _measured(finding: Finding) -> str:
-    """Return a sentence with the days of the records behind a claim's cases."""
+def _dated(finding: Finding, committed: str) -> str:
+    """Return a sentence on when the test last changed and when its records were made."""
     sides = [side for case in finding.cases for side in case.sides]
-    days = [record.started_at[:10] for side in sides for record in side.results.by_trial.get(side.trial, [])]
-    return f"Records: {' to '.join(dict.fromkeys([min(days), max(days)]))}." if days else "Records: none."
+    starts = [record.started_at for side in sides for record in side.results.by_trial.get(side.trial, [])]
+    first, last = (f"{moment[:10]} {moment[11:16]}" for moment in (min(starts, default=""), max(starts, default="")))
+    changed = f"Test last changed: {f'{committed} UTC' if committed else 'not known here'}"
+    if not starts:
+        return f"{changed}. Records: none."
+    order = "before the" if committed < first else "after the" if committed > last else "between its"
+    order = f", {order} records were made" if committed else ""
+    return f"{changed}{order}. Records: {' to '.join(dict.fromkeys([first, last]))} UTC."
 
 
 def _sentence(text: str) -> str:

@@ -238,7 +238,8 @@ def _run_all(
     write_site(report, profile, host)
     print(f"The report: {as_typed(report / 'index.html')}")
     if failed:
-        print(f"labkit: {len(failed)} of {len(studies)} studies failed: {', '.join(failed)}.", file=sys.stderr)
+        asked = len({*studies, *failed})
+        print(f"labkit: {len(failed)} of {asked} studies failed: {', '.join(failed)}.", file=sys.stderr)
         return 2 if mistakes == len(failed) else 1
     return 0
 

@@ -97,6 +97,12 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         "Reproduce": command,
     }
     write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:1])
+    rows = {
+        study: _waiting(study, waiting)
+        if study in waiting
+        else _study_row(study, report, seen, runs.get(study), runnable=profile.runnable)
+        for study in STUDIES
+    }
     made = figures(results) if results.selected else []
     write_template(
         report / "index.html",
@@ -108,12 +114,8 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=_verdicts(findings),
         papers=_papers(findings),
-        studies=[
-            _waiting(study, waiting)
-            if study in waiting
-            else _study_row(study, report, seen, runs.get(study), runnable=profile.runnable)
-            for study in STUDIES
-        ],
+        studies=list(rows.values()),
+        places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],
         links=LINKS,
         downloads=FILES,
         reason="" if profile.runnable else profile.reason,

@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 
 from labkit.claims.dates import committed
-from labkit.claims.findings import Findings
+from labkit.claims.findings import Findings, finding_html
 from labkit.claims.judge import judge_all
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence
@@ -141,13 +141,14 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
 ) -> None:
     for finding in made[1]:
         details = said_in(shown(soup)[finding.claim.id].div)
-        days = {
-            record.started_at[:10]
+        times = {
+            record.started_at[:16].replace("T", " ")
             for case in finding.cases
             for side in case.sides
             for record in side.results.by_trial.get(side.trial, [])
         }
-        assert f"Records: {' to '.join(dict.fromkeys([min(days), max(days)])) if days else 'none'}." in details
+        made_at = f"{' to '.join(dict.fromkeys([min(times), max(times)]))} UTC" if times else "none"
+        assert f"Records: {made_at}." in details
     if shutil.which("git") is None:
         pytest.skip("needs git to know when a line was committed")
     git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
@@ -158,9 +159,12 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
         for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "m"]):
             environment = {**os.environ, "GIT_COMMITTER_DATE": f"{day}T12:00:00Z"}
             subprocess.run([*git, *command], check=True, env=environment)
-    assert committed(tmp_path) == {"a-one": "2026-01-02", "a-two": "2026-03-04"}
+    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00", "a-two": "2026-03-04 12:00"}
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
-    assert committed(tmp_path) == {"a-one": "2026-01-02"}, "a bound that is not committed has no date"
+    assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
+    tested = next(finding for finding in made[1] if finding.cases)
+    for changed, order in (("2020-01-01 00:00", "before the"), ("2099-01-01 00:00", "after the")):
+        assert f"Test last changed: {changed} UTC, {order} records were made." in finding_html(tested, changed)
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
