@@ -161,7 +161,9 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding), verdict != "not testable here"
-    scope = finding.scope if tested else ""
+    dated = _dated(finding, committed)
+    late = "test changed after its records" if "after the records" in dated else ""
+    scope = "; ".join(filter(None, [finding.scope, late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
         Markup("{} <small>{}</small>").format(_marked(finding), scope) if scope else _marked(finding),
@@ -169,7 +171,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     summary = Markup("").join(Markup("<span>{}</span>").format(part) for part in parts)
     tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
     notes = [
-        f"{paper.name}, {claim.where}. {_dated(finding, committed)}",
+        f"{paper.name}, {claim.where}. {dated}",
         finding.reason and _sentence(finding.reason),
         claim.note,
     ]
@@ -190,8 +192,8 @@ def _dated(finding: Finding, committed: str) -> str:
     changed = f"Test last changed: {f'{committed} UTC' if committed else 'not known here'}"
     if not starts:
         return f"{changed}. Records: none."
-    order = "before the" if committed < first else "after the" if committed > last else "between its"
-    order = f", {order} records were made" if committed else ""
+    order = "before the records" if committed < first else "after the records" if committed > last else "between them"
+    order = f", {order}" if committed else ""
     return f"{changed}{order}. Records: {' to '.join(dict.fromkeys([first, last]))} UTC."
 
 

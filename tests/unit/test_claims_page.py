@@ -163,8 +163,10 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
     tested = next(finding for finding in made[1] if finding.cases)
-    for changed, order in (("2020-01-01 00:00", "before the"), ("2099-01-01 00:00", "after the")):
-        assert f"Test last changed: {changed} UTC, {order} records were made." in finding_html(tested, changed)
+    for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
+        markup = finding_html(tested, changed)
+        assert f"Test last changed: {changed} UTC, {order} the records." in markup
+        assert ("test changed after its records" in markup) == (order == "after")
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 
