@@ -1,6 +1,6 @@
 """The baseline (`plain`) and the tuned recipes: fields for `lab.trials(**recipe)`, with the reason for each.
 
-`plain` is the loop that the papers ran. `tuned` is the fastest known loop on this hardware with the same network and
+`plain` stands for the loops that the papers ran. `tuned` is the fastest known loop on this hardware with the same network and
 images. It differs from the baseline in precision too, whose effect study 07 separates.
 """
 
@@ -186,7 +186,7 @@ def optimizer_of(constraint: str) -> str:
 
 
 def is_plain(trial: Trial) -> bool:
-    """Return whether a trial is the baseline, the papers' loop: eager, FP32, contiguous, PyTorch's default SGD."""
+    """Return whether a trial is the baseline, the papers' kind of loop: eager, FP32, contiguous, PyTorch's default SGD."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)
 
 
