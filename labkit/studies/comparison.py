@@ -118,9 +118,8 @@ def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, mode
     """Return readings while a network trains, a row per device: first the papers', then those of `frame`.
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
-    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, read once a second, over
-    all runs.
-    `readings` is `Results.readings()`.
+    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs, read
+    once a second. `readings` is `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]

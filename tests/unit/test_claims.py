@@ -349,7 +349,8 @@ def test_a_planned_field_is_used_in_tests_of_its_own_studies_only(paper: Paper, 
 # ---- bounds follow fixed rules --------------------------------------------------------------------------------------
 
 NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
-# Words in `because` -> the bound for them; in quotes only if they are the paper's. The first match counts. None: 0.9 of the number of devices (or 2).
+# Words in `because` -> the bound for them. They are in quotes only if they are the paper's. The first match counts.
+# None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
     (r"not alike, more than ±10 %", "outside", (0.9, 1.1)),
     (r"'close to 2x': within ±10 %", "between", (1.8, 2.2)),
