@@ -1,7 +1,7 @@
 """The baseline (`plain`) and the tuned recipes: fields for `lab.trials(**recipe)`, with the reason for each.
 
-`plain` is the loop that the papers ran. `tuned` is the fastest known loop on this hardware with the same network and
-images. It differs from the baseline in precision too, whose effect study 07 separates.
+`plain` stands for the loops that the papers ran. `tuned` is the fastest known loop on this hardware with the same
+network and images. It differs from the baseline in precision too, whose effect study 07 separates.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def optimizer_of(constraint: str) -> str:
 
 
 def is_plain(trial: Trial) -> bool:
-    """Return whether a trial is the baseline, the papers' loop: eager, FP32, contiguous, PyTorch's default SGD."""
+    """Return whether a trial is the baseline (`plain`): eager, FP32, contiguous, PyTorch's default SGD."""
     return all(getattr(trial, name) == getattr(_DEFAULT, name) for name in _TUNED_FIELDS)
 
 
@@ -206,7 +206,7 @@ _MODES = MappingProxyType(
 
 
 def mode_name(trial: Trial) -> str:
-    """Return the name of a trial's execution mode: `baseline` is the papers' loop (eager, FP32, PyTorch's default SGD).
+    """Return the name of a trial's execution mode: `baseline` is `plain` (eager, FP32, PyTorch's default SGD).
 
     Different modes have different names: a step that updates FP32 weights is not a step that keeps FP32 masters.
 

@@ -10,7 +10,7 @@ from labkit.results.from_result import value_of
 from labkit.results.from_telemetry import of_pass, why_not
 from labkit.results.study_records import StudyRecords
 
-IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, "Conclusions and Future Work": 90 epochs of 1.2 million images
+IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
 
 

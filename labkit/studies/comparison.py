@@ -115,11 +115,11 @@ def nominal(ratios: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def beside_papers(frame: pd.DataFrame, readings: pd.DataFrame, metric: str, model: str) -> pd.DataFrame:
-    """Return readings once a second while a network trains, a row per device: first the papers', then those of `frame`.
+    """Return readings while a network trains, a row per device: first the papers', then those of `frame`.
 
     Columns: `device`, `source` (the paper, or the device again), `value` (the mean), `low` and `high` (the lowest and
-    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs.
-    `readings` is `Results.readings()`.
+    the highest reading), in SI units. Rows of `frame` are of the baseline at its largest batch, over all runs, read
+    once a second. `readings` is `Results.readings()`.
     """
     rows = frame[(frame["workload"] == "train") & (frame["model"] == model) & (frame["mode"] == "baseline")]
     rows = rows[(rows["epochs"] == 0) & (rows["devices"] == 1) & (rows["image_px"] == _PAPERS_PX)]

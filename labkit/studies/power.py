@@ -51,8 +51,8 @@ def over_time(drawn: pd.DataFrame, series: pd.DataFrame, before_s: float = 15.0)
 def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
     """Return board power of a network's baseline at its largest batch and the papers' values, a row per device.
 
-    Columns: `device`; `lowest`, `mean`, `highest` in watts, read once a second as `nvidia-smi` prints them; `limit`;
-    `mean over limit`.
+    Columns: `device`; `lowest`, `mean`, `highest` in watts, here read once a second as `nvidia-smi` prints them;
+    `limit`; `mean over limit`.
     """
     baseline = loads(frame).query("model == @model and mode == 'baseline'")
     smi = readings[(readings["metric"] == "power_smi_w") & (readings["window"] == "polled")]

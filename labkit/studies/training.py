@@ -43,7 +43,7 @@ def busy(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def polled(frame: pd.DataFrame, readings: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Return the utilisation of a network in training, read about once a second, and the papers' values.
+    """Return the utilisation of a network in training, read once a second, and the papers' values.
 
     `frame` and `readings` are those of `Results`. Columns: `device`, and `lowest`, `mean`, `highest` as shares.
     """

@@ -154,7 +154,7 @@ def _cores_together(sources: dict[str, dict[str, observed.Statistic]]) -> dict[s
 
 
 def _polled(recording: Recording, start: float, end: float) -> dict[str, dict[str, observed.Statistic]]:
-    """Return what polling nvidia-smi once a second, as the papers did, would have seen of the timed part."""
+    """Return what polling nvidia-smi once a second would have seen of the timed part."""
     sources: dict[str, dict[str, observed.Statistic]] = {}
     for (source, metric), readings in recording.series.items():
         if source.startswith(GPU) and metric in ("power_smi_w", "utilisation", "temperature_c", "memory_bytes"):

@@ -1,6 +1,6 @@
 """Training: forward, cross-entropy, backward, SGD with momentum, images (or documents) from the loader of the trial.
 
-The baseline is the loop of the five papers: eager FP32 (TF32 off), one fresh batch per step. The trial's fields set
+The baseline stands for the papers' loops: eager FP32 (TF32 off), one fresh batch per step. The trial's fields set
 engine, precision, optimiser and memory format. An impossible combination is `unsupported`, never replaced by another.
 Before any timing, the gate compares another engine or optimiser with the eager loop in the same precision.
 """

@@ -204,7 +204,7 @@ def test_the_head_of_a_vgg_is_a_region_of_its_own() -> None:
     ("fields", "word"),
     [
         ({"precision": "tf32"}, "tensor cores"),
-        ({"precision": "int8"}, "integers"),
+        ({"precision": "int8"}, "does not predict in INT8"),
         ({"engine": "graph"}, "CUDA graphs"),
         ({"devices": 2}, "one device"),
     ],

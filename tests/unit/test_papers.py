@@ -150,8 +150,8 @@ def test_the_runs_of_the_p100_paper_are_as_in_its_table_2() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"iterations": 10, "epochs": 1}, "in iterations or in epochs"),
-        ({}, "in iterations or in epochs"),
+        ({"iterations": 10, "epochs": 1}, "in either `iterations` or `epochs`"),
+        ({}, "in either `iterations` or `epochs`"),
         ({"epochs": 1, "devices": 3}, "can't share a batch of 64"),
     ],
 )

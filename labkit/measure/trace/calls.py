@@ -1,9 +1,9 @@
 """Classes of CUDA runtime and driver calls by their names. HIP uses the same words, so its calls get the same classes.
 
-The classes are the NYU paper's: launching, cleaning up (the paper's cudaEventDestroy), and memory and device calls (the
-paper names cuDeviceGetAttribute and cuDeviceTotalMem beside the copies). Here, waiting is a separate class: the host's
-waiting time shows how long the device works, and nothing about the call. cudaStreamWaitEvent makes only the stream
-wait, not the host, so its class is not `wait`.
+The classes follow the NYU paper: launching, cleaning up (the paper's cudaEventDestroy), and memory and device calls (it
+names cudaGetDeviceProperties, cuDeviceGetAttribute, cuDeviceTotalMem and cudaSetDevice; copies count too). Here,
+waiting is a separate class: the host's waiting time shows how long the device works, and nothing about the call.
+cudaStreamWaitEvent makes only the stream wait, not the host, so its class is not `wait`.
 """
 
 from __future__ import annotations
