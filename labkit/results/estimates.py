@@ -181,7 +181,10 @@ def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> Non
             f"`by`, or choose one value of each with `query`."
         )
     if "image" not in group and group[["host", "pass_number"]].duplicated().any():
-        raise UserError("the mean would count a pass twice: two trials differ only in what was asked after timing.")
+        raise UserError(
+            "the mean would count a pass twice: two trials differ only in work after the timed part. Choose one with "
+            "`query`, for example by its `study`."
+        )
 
 
 def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -158,7 +158,7 @@ def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str
 
 
 def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> None:
-    """Draw coloured names above the axes, or over the full width of a drawing that this plot owns (`owned`)."""
+    """Draw a legend of coloured names above the axes; with `owned` it may span the whole drawing."""
     from matplotlib.lines import Line2D
 
     if not entries:

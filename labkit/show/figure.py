@@ -142,11 +142,18 @@ class Figure:
         return list(self.drawing.axes)
 
     def save(self, path: str | Path) -> Path:
-        """Write a .pdf, .png or .svg file in light colours and return its path. Equal drawings give equal bytes."""
+        """Write a .pdf, .png or .svg file with the title, in light colours. Equal drawings give equal bytes.
+
+        Returns the path. Change the drawing first through `axes` and `drawing`, which are matplotlib's.
+        """
         path = Path(path)
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
         with styled(self.name):
+            titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
             self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated.get(path.suffix, {}))
+        if titled:
+            titled.remove()  # pages write the title above the drawing
+            self.drawing._suptitle = None
         return path
 
     def svg(self) -> str:

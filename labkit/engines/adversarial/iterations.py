@@ -80,7 +80,7 @@ class HostedIteration:
         self._estimates.append(iterate(self._training, self.draws, self._next_images))
 
     def rewind(self) -> None:
-        """Go back to the first batch and the first noise, and forget the estimates."""
+        """Restart loader and noise generator from their seeds, and discard the critic's estimates."""
         self.loader.rewind()
         self.draws.rewind()
         self._estimates = []
@@ -139,7 +139,7 @@ class CapturedIteration:
         self._iterations += 1
 
     def rewind(self) -> None:
-        """Go back to the first batch and the first noise, and forget the estimates."""
+        """Restart loader and noise generator from their seeds, and discard the critic's estimates."""
         self._batches[0].rewind()  # one loader feeds all batches
         self.draws.rewind()
         self.take_estimates()
