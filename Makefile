@@ -97,3 +97,4 @@ lint: $(INSTALLED)  ## ruff, mypy, import-linter, notebooks without outputs
 
 clean:  ## remove what reports built (records stay)
 	@rm -rf reports/*/*.html reports/*/*.ipynb reports/*/run.json reports/*/logs reports/*/*.csv reports/*/numbers.parquet
+	@rm -rf reports/*/papers

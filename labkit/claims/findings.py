@@ -73,16 +73,24 @@ class Findings:
 
 
 def _summary_table(findings: Sequence[Finding]) -> str:
-    frame = pd.DataFrame(map(_summary, findings), dtype=object)
-    return table_html(frame, name="What the papers said", kind="lk-verdicts")
+    return table_html(summary(findings), name="What the papers said", kind="lk-verdicts")
 
 
-def _summary(finding: Finding) -> dict[str, str]:
-    """Return a claim's row, from the test that decides; the claim links to its tests on the claims page."""
+def summary(findings: Sequence[Finding], *, home: str = "", places: bool = False) -> pd.DataFrame:
+    """Return a row of HTML per claim, with a link to its tests on the claims page in the folder `home`.
+
+    Below the statement stands the paper's name, or with `places` the claim's place in the paper.
+    """
+    rows = [_summary(finding, home, finding.claim.where if places else finding.paper.name) for finding in findings]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
+    """Return a claim's row, from the test that decides."""
     judged = min(finding.tests, key=_decides)
-    claim = Markup('<a href="claims.html#claim-{}">{}</a> <small>{}</small>')
+    claim = Markup('<a href="{}claims.html#claim-{}">{}</a> <small>{}</small>')
     return {
-        "Claim": claim.format(finding.claim.id, finding.claim.statement, finding.paper.name),
+        "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
         "The paper": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
         "Here": _span(judged) or finding.reason,
         "Verdict": _marked(finding),
@@ -160,7 +168,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     `committed` is the time of the last commit to a line of its tests; empty if unknown.
     """
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
-    line, tested = _summary(finding), verdict != "not testable here"
+    line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
     late = "test changed after its records" if "after the records" in dated else ""
     scope = "; ".join(filter(None, [finding.scope, late])) if tested else ""

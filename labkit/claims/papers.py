@@ -64,6 +64,24 @@ class PrintedTable(_Part):
         return self
 
 
+class Exhibit(_Part):
+    """A table or figure of the paper: the studies that measure its counterpart, or what is missing and why."""
+
+    title: str
+    where: Annotated[str, Field(min_length=1)]
+    studies: list[str] = []
+    missing: str = ""
+
+    @model_validator(mode="after")
+    def _has_a_counterpart_or_a_reason(self) -> Exhibit:
+        for study in self.studies:
+            if study not in STUDIES:
+                raise ValueError(f"{unknown('study', study, STUDIES)}")
+        if not self.studies and not self.missing:
+            raise ValueError(f"{self.title}: give the `studies` with a counterpart, or the reason in `missing`")
+        return self
+
+
 class PublishedRun(_Part):
     """A training of the paper: network, framework, number of devices and length.
 
@@ -145,6 +163,7 @@ class Paper(_Part):
     printed: list[PrintedTable] = []
     tables: list[PublishedTable] = []
     runs: list[PublishedRun] = []
+    exhibits: list[Exhibit] = []  # every table and figure, in the paper's order
     claims: list[Claim] = []
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from labkit.report.claims_page import write_claims
 from labkit.report.exchange import write_exchange
 from labkit.report.execute import execute
 from labkit.report.html import render_notebook
+from labkit.report.paper_pages import write_papers
 from labkit.results import reports_folder
 from labkit.studies.comparison import in_generations
 
@@ -76,6 +77,7 @@ def write_comparison(baseline: str = "", rendering: str = "") -> str | None:
         if profile.name == rendering or (folder.parent / profile.name / "index.html").is_file()
     ]
     write_claims(folder / "claims.html", findings, title="all devices", links=sites)
+    write_papers(folder, findings, title="all devices", links=[("claims.html", "Claims")])
     links = [*sites, ("claims.html", "Claims"), ("numbers.csv", "Numbers (CSV)"), ("claims.csv", "Claims (CSV)")]
     strip = {
         "Profiles": ", ".join(profile.title for profile in profiles),

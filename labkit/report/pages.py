@@ -28,6 +28,7 @@ from labkit.report.exchange import FILES, write_exchange
 from labkit.report.fingerprint import write_fingerprint
 from labkit.report.headlines import figures
 from labkit.report.html import render_notebook, write_template
+from labkit.report.paper_pages import write_papers
 from labkit.report.status import StudyRun, read_runs
 from labkit.results import Results, study_records
 from labkit.results.study_records import StudyRecords
@@ -74,7 +75,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     )
 
 
-LINKS = [("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
+LINKS = [("index.html#papers", "Papers"), ("claims.html", "Claims"), ("fingerprint.html", "Machines and software")]
 
 
 def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str, float] = MappingProxyType({})) -> None:
@@ -89,14 +90,15 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
     newest = max(runs.values(), key=lambda run: run.finished_at, default=None)
     command = newest.command if newest else f"make render HW={profile.name}"
     write_exchange(report, results, findings)
-    write_claims(report / "claims.html", findings, title=profile.title, links=LINKS[1:])
+    write_claims(report / "claims.html", findings, title=profile.title, links=[LINKS[0], LINKS[2]])
+    write_papers(report, findings, title=profile.title, links=LINKS)
     rendered = {
         "Written": utc_now(),
         "By": f"labkit {__version__}, commit {host.commit or 'unknown'}, code {host.source}",
         "On": host.summary(),
         "Reproduce": command,
     }
-    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:1])
+    write_fingerprint(report / "fingerprint.html", profile, results, rendered=rendered, links=LINKS[:2])
     rows = {
         study: _waiting(study, waiting)
         if study in waiting

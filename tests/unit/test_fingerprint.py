@@ -99,7 +99,7 @@ def test_properties_that_differ_stand_side_by_side_and_equal_ones_once(tmp_path:
     assert (rows["GPU 0"][1], rows["GPU 1 memory"]) == (False, (["–", "150 GiB"], True))
     alike = {name for name, (_, differs) in rows.items() if not differs}
     assert {"Package labkit", "CPU", "Python", "System"} <= alike
-    assert "Alike on all 2 machines:" in said_in(page.main)
+    assert "The same on all 2 machines:" in said_in(page.main)
 
 
 def test_a_single_host_has_no_differences_and_its_numbers_have_units(tmp_path: Path) -> None:

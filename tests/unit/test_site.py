@@ -273,7 +273,7 @@ def test_every_page_is_sound(site: Path) -> None:
 def test_the_index_has_a_square_per_claim_and_each_papers_counts(site: Path) -> None:
     index = page_of(site, "index.html")
     soup = BeautifulSoup(index, "html.parser")
-    squares = [said_in(row).count("■") for row in soup.select(".lk-units tr")]
+    squares = [sum(map(said_in(row).count, "■□")) for row in soup.select(".lk-units tr")]
     counts = [sum(int(said_in(cell)) for cell in row.select("td")) for row in soup.select("#papers + div tbody tr")]
     assert squares == counts == [len(paper.claims) for paper in PAPERS]
     assert re.search(r"\d+ of \d+ testable claims are replicated", index)
@@ -375,6 +375,14 @@ def evil_paper(paper: Paper) -> Paper:
             "tables": [
                 table.model_copy(update={"where": evil("table"), "note": evil("remark")}) for table in paper.tables
             ],
+            "printed": [
+                printed.model_copy(update={"title": evil("heading"), "where": evil("table"), "note": evil("remark")})
+                for printed in paper.printed
+            ],
+            "exhibits": [
+                exhibit.model_copy(update={"title": evil("exhibit"), "missing": evil("missing")})
+                for exhibit in paper.exhibits
+            ],
             "claims": claims,
         }
     )
@@ -435,6 +443,10 @@ SAID_BY_OTHERS = {
     "fingerprint.html": (
         *("profile", "NVIDIA H200", "cpu", "os", "driver", "python", "package", "version", "remark of the host"),
         *("torch_build", "cuda", "cudnn", "commit", "source", "rendered on", "rendered by", "command"),
+    ),
+    "papers/wisconsin.html": (
+        *("profile", "title", "author", "institution", "published", "framework", "data", "printed", "statement"),
+        *("where", "heading", "table", "remark", "exhibit", "missing"),
     ),
     "01_training.html": (*("profile", "NVIDIA H200", "out of memory", "paper", "statement", "command", "commit"),),
 }

@@ -256,7 +256,7 @@ def test_comparing_two_profiles_writes_a_page_claims_and_the_numbers_of_both(rep
     assert compare.make_compare() == 0
     made = {path.name for path in (reports / "comparison").iterdir()}
     pages = {"index.html", "claims.html", f"{COMPARISON}.ipynb"}
-    assert made == pages | {"numbers.csv", "numbers.parquet", "claims.csv"}
+    assert made == pages | {"numbers.csv", "numbers.parquet", "claims.csv", "papers"}
     frame = pd.read_parquet(reports / "comparison" / "numbers.parquet")
     assert set(zip(frame["profile"], frame["host"], strict=True)) == {("h100", C), ("h200", A)}
     _, text = read_page(page_in(reports))
