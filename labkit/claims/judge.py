@@ -98,7 +98,8 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         return Judged(test, (), f"it needs a GPU, and {listing(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
-        return Judged(test, (), f"no configuration of {study} has {choice_words(test.select)}")
+        lacking = {name: choice for name, choice in test.select.items() if not select(sides, {name: choice})}
+        return Judged(test, (), f"no configuration of {study} has {choice_words(lacking or test.select)}")
     if across:
         there = _profiles(chosen)
         if len(there) < 2:

@@ -43,13 +43,14 @@ def render_notebook(
     profile: str,
     strip: dict[str, str],
     links: list[tuple[str, str]],
+    records: str = "",
 ) -> None:
     """Write the page of a notebook, whether it ran, failed or never ran.
 
     Cells with the tags `setup`, `answer`, `figure`, `table`, `verdicts`, `limits` and `more` make the page's parts; all
     other cells fold under "Method and checks". `title` names the study and `device` the profile. `strip` is the
-    provenance (label -> value), and `links` are (address, text) pairs in the head. Texts are escaped; only text/html
-    outputs and the notebook's own Markdown are markup.
+    provenance (label -> value), `links` are (address, text) pairs in the head, and `records` is the address of the raw
+    data. Texts are escaped; only text/html outputs and the notebook's own Markdown are markup.
     Raise LabkitError, and write nothing, if the notebook can't be read or rendered, or the page would load a URL.
     """
     import nbformat
@@ -76,6 +77,7 @@ def render_notebook(
         "profile": profile,
         "notebook": notebook.name,
         "strip": strip,
+        "records": records,
         "home": dict(links).get("index.html", ""),
         "links": [link for link in links if link[0] != "index.html"],
         "notice": _notice(node),

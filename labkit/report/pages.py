@@ -72,6 +72,7 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
         profile=profile.name,
         strip=strip,
         links=[("index.html", "Results"), *LINKS],
+        records=f"../{shown.file()}" if shown else "",
     )
 
 
