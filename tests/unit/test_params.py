@@ -20,11 +20,13 @@ PROMISED = [
     "k40m",
     "k80",
     "p40",
+    "p40_x4",
     "p100_12gb",
     "p100_16gb",
     "p100_16gb_x4",
     "p100_sxm2",
     "v100_pcie",
+    "v100_pcie_x4",
     "v100_sxm2",
     "v100_x4",
     "h200",
@@ -52,11 +54,16 @@ SINGLE = {
 SEVERAL = {
     ("Tesla P100-PCIE-16GB", 4): "p100_16gb_x4",
     ("Tesla V100-SXM2-16GB", 4): "v100_x4",
+    ("Tesla V100-PCIE-16GB", 4): "v100_pcie_x4",
+    ("Tesla P40", 4): "p40_x4",
     ("H200", 2): "h200_x2",
     ("H200", 4): "h200_x4",
     ("H200", 8): "h200_x8",
 }
-BASE_OF = {"p100_16gb_x4": "p100_16gb", "v100_x4": "v100_sxm2", "h200_x2": "h200", "h200_x4": "h200", "h200_x8": "h200"}
+BASE_OF = {
+    **{"p100_16gb_x4": "p100_16gb", "v100_x4": "v100_sxm2", "v100_pcie_x4": "v100_pcie", "p40_x4": "p40"},
+    **dict.fromkeys(("h200_x2", "h200_x4", "h200_x8"), "h200"),
+}
 KEPLER = ("k20xm", "k40c", "k40m", "k80")
 # Other devices, which a looser pattern would match.
 STRANGERS = (

@@ -1,0 +1,130 @@
+"""The plans of all profiles have trials for every test and every published magnitude, except those listed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import pytest
+
+from labkit.claims import schema
+from labkit.claims.evidence import Side, families, pairs, select
+from labkit.claims.schema import FASTEST, Claim
+from labkit.hardware.profile import Profile, load_profile, profile_names
+from labkit.places import notebook_of
+from labkit.registry import COMPARISON, STUDIES, Study
+from labkit.report.execute import planned_trials
+from labkit.study import data_at_scale
+from labkit.trial import Trial
+from tests.unit.made_telemetry import PAPERS
+
+NODES = "needs a Slurm job over several nodes, which no profile plans by itself"
+PIPELINE = "12_data_pipeline has no notebook yet"
+CPU_AND_FOUR = "06_cpu_vs_gpu plans one GPU beside the CPU"
+INCEPTION_BN = "no sweep of 03_multi_gpu has Inception-BN"
+UNTESTABLE = {  # (claim, place of the test): why no plan has its trials
+    ("dell_p100-cpu", 1): CPU_AND_FOUR,
+    ("dell_p100-speedup16", 0): NODES,
+    ("dell_p100-speedup16", 1): INCEPTION_BN,
+    ("dell_p100-speedup16", 2): INCEPTION_BN,
+    ("dell_p100-ethernet", 0): NODES,
+    ("dell_v100-storage-nodes", 0): PIPELINE,
+    ("dell_v100-storage-nodes", 1): PIPELINE,
+    ("dell_v100-storage-cached", 0): PIPELINE,
+    ("dell_v100-storage-cached", 1): PIPELINE,
+    ("dell_v100-storage-fp16", 0): PIPELINE,
+    ("dell_v100-io-wait", 0): PIPELINE,
+    ("dell_v100-shuffle", 0): PIPELINE,
+    ("dell_v100-network", 0): NODES,
+}
+
+Plans: TypeAlias = dict[tuple[str, str], list[Side]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The records of a study on a profile, as far as `select` and `pairs` read them: nothing is measured."""
+
+    profile: Profile
+    study: Study
+    host_id: str = "planned"
+
+    def ok(self, trial: Trial) -> list[Any]:
+        return []
+
+
+@pytest.fixture(scope="module")
+def plans() -> Plans:
+    """Return (profile, study) -> the trials of the plan at the largest scale, on small data."""
+    studies = [study for study in STUDIES if study != COMPARISON and notebook_of(study).is_file()]
+    profiles = [load_profile(name) for name in profile_names()]
+    given = {"scale": "full", "mode": "plan", "data": ""}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))
+        return {
+            (profile.name, study): [
+                Side(cast(Any, Planned(profile, STUDIES[study])), trial)
+                for trial in planned_trials(notebook_of(study), given | {"hw": profile.name})
+            ]
+            for profile in profiles
+            for study in studies
+        }
+
+
+def known(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return a choice without `fastest`, which only records can tell."""
+    return {name: value for name, value in choice.items() if value != FASTEST}
+
+
+def has_case(test: schema.Test, sides: Iterable[Side]) -> bool:
+    """Return whether these trials form a case of the test: all that its shape compares is planned."""
+    chosen = select(sides, test.select)
+    if test.over:
+        groups = families(chosen, test.over)
+        return any(pairs(family, known(test.over), known(test.under)) for family in groups)
+    if test.along:
+        return any(len({side.field(test.along) for side in family}) > 1 for family in families(chosen, [test.along]))
+    return bool(chosen)
+
+
+def each_test() -> list[tuple[Claim, int, schema.Test]]:
+    claims = [claim for paper in PAPERS for claim in paper.claims]
+    return [(claim, place, test) for claim in claims for place, test in enumerate(claim.tests)]
+
+
+def can_be_tested(test: schema.Test, claim: Claim, plans: Plans) -> bool:
+    """Return whether the plan of a profile has a case, or all plans together have one."""
+    studies = claim.studies_of(test)
+    names = dict.fromkeys(name for name, _ in plans)
+    each = ([side for study in studies for side in plans.get((name, study), [])] for name in names)
+    if any(has_case(test, sides) for sides in each):
+        return True
+    return has_case(test, [side for (_, study), sides in plans.items() if study in studies for side in sides])
+
+
+@pytest.mark.parametrize(("claim", "place", "test"), each_test(), ids=lambda value: getattr(value, "id", ""))
+def test_every_test_can_get_a_case_or_is_listed_with_the_reason(
+    claim: Claim, place: int, test: schema.Test, plans: Plans
+) -> None:
+    listed = UNTESTABLE.get((claim.id, place))
+    assert can_be_tested(test, claim, plans) != bool(listed), listed or "no profile plans trials for this test"
+
+
+def test_every_published_magnitude_can_be_met_on_its_own_hardware(plans: Plans) -> None:
+    without = [
+        (claim.id, printed.value)
+        for claim, place, test in each_test()
+        for printed in test.published
+        if (claim.id, place) not in UNTESTABLE
+        and not can_be_tested(
+            test.model_copy(update={"select": test.select | printed.select}),
+            claim,
+            {place: sides for place, sides in plans.items() if place[0] in printed.hardware},
+        )
+    ]
+    assert without == []
+
+
+def test_every_listed_test_exists() -> None:
+    assert set(UNTESTABLE) <= {(claim.id, place) for claim, place, _ in each_test()}
