@@ -92,7 +92,7 @@ def _summary(finding: Finding, home: str, small: str) -> dict[str, str]:
     return {
         "Claim": claim.format(home, finding.claim.id, finding.claim.statement, small),
         "The paper": _printed(judged) if not judged.test.has_direction else shown_bound(judged.test),
-        "Here": _span(judged) or finding.reason,
+        "Here": _here(finding, judged) or finding.reason,
         "Verdict": _marked(finding),
     }
 
@@ -106,6 +106,14 @@ def _decides(judged: Judged) -> int:
 def _printed(judged: Judged) -> str:
     """Return the published magnitude of a test without a direction."""
     return next((case.published for case in judged.cases if case.published), "") or shown_bound(judged.test)
+
+
+def _here(finding: Finding, judged: Judged) -> str:
+    """Return the first open case with its interval, or the range of all cases; the metric where tests differ in it."""
+    undecided = [case.shown for case in judged.cases if case.verdict == "inconclusive" and case.shown]
+    effects = undecided[0] if undecided and finding.verdict == "inconclusive" else _span(judged)
+    several = len({each.test.metric for each in finding.tests if each.cases}) > 1
+    return f"{metric_label(judged.test)}: {effects}" if several and effects else effects
 
 
 def _span(judged: Judged) -> str:
