@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -38,10 +38,11 @@ class Look:
     marker: str
 
 
-def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
+def looks(values: Iterable[Any], column: str, own: Mapping[Any, str] | None = None) -> dict[Any, Look]:
     """Return the colour and marker of each value, in display order.
 
     Execution modes and precisions look the same in every figure. Other values take the series colours in turn.
+    `own` are colours of the caller, value -> colour of matplotlib.
     """
     chosen: dict[Any, Look] = {}
     taken: set[str] = set()
@@ -55,7 +56,7 @@ def looks(values: Iterable[Any], column: str) -> dict[Any, Look]:
         else:
             name, marker = meaning, _MARKER_OF_ROLE[meaning]
         taken.add(name)
-        chosen[value] = Look(colour(name), marker)
+        chosen[value] = Look((own or {}).get(value, colour(name)), marker)
     return chosen
 
 

@@ -102,6 +102,7 @@ def dots(
     ratio: pd.DataFrame | tuple[pd.DataFrame, str] | None = None,
     ticks: pd.DataFrame | None = None,
     limits: tuple[float, float] | None = None,
+    colours: Mapping[Any, str] | None = None,
     title: str = "",
     caption: str = "",
     alt: str = "",
@@ -136,7 +137,7 @@ def dots(
         marks = _marks(ticks)
         reach = pd.concat([values, lows, rows.frame["high"], *printed]) if limits is None else pd.Series(limits)
         fit(axes, "x", reach * scale, log=is_log, pad=0.1)
-        chosen = _looks(rows, "ink")
+        chosen = _looks(rows, "ink", colours)
         notes, obstacles = [], []
         for place, key in enumerate(rows.keys):
             points = rows.at(key).dropna(subset=["value"])
@@ -178,6 +179,7 @@ def bars(
     x: str,
     hue: str | None = None,
     sort: Order | None = None,
+    colours: Mapping[Any, str] | None = None,
     title: str = "",
     caption: str = "",
     alt: str = "",
@@ -195,7 +197,7 @@ def bars(
     with styled():
         if rows.frame["value"].isna().all():
             return rows.figure(nothing(ax, why_nothing(rows.frame)), "Bars", name, alt, title, caption)
-        chosen = _looks(rows, "between")
+        chosen = _looks(rows, "between", colours)
         kinds, scale = list(chosen), metric_of(x).scale
         drawing, axes = rows.axes(ax, size_in, bars=len(kinds))
         thick = 0.76 / len(kinds)
@@ -277,8 +279,8 @@ def _rows(data: pd.DataFrame, y: str | Sequence[str], x: str, hue: str | None, s
     return _Rows(frame.reset_index(drop=True), names, x, hue)
 
 
-def _looks(rows: _Rows, alone: str) -> dict[Any, Look]:
-    return looks(rows.frame[rows.hue], rows.hue) if rows.hue else {None: Look(colour(alone), "o")}
+def _looks(rows: _Rows, alone: str, own: Mapping[Any, str] | None) -> dict[Any, Look]:
+    return looks(rows.frame[rows.hue], rows.hue, own) if rows.hue else {None: Look(colour(alone), "o")}
 
 
 def _entries(rows: _Rows, chosen: Mapping[Any, Look], marker: str = "") -> list[tuple[str, Look]]:

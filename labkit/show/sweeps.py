@@ -73,6 +73,7 @@ def lines(
     log: bool | Literal["x"] = True,
     values_at: Sequence[float] = (),
     bound: pd.DataFrame | None = None,
+    colours: Mapping[Any, str] | None = None,
     title: str = "",
     caption: str = "",
     alt: str = "",
@@ -84,7 +85,8 @@ def lines(
 
     A line joins neighbouring points of a series of three or more. The 95 % interval is a band; fewer points have
     whiskers. A single panel names up to four series at their ends; a legend names more. `values_at` are values of `x`
-    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. With `log="x"` only the
+    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. `colours` maps
+    values of `hue` to colours of your own. With `log="x"` only the
     x axis is logarithmic, as for shares.
 
     >>> frame = pd.DataFrame({"batch": [16, 64, 256], "value": [1e3, 4e3, 9e3], "low": [9e2, 3e3, 8e3],
@@ -101,7 +103,7 @@ def lines(
         else:
             width_in, height_in = size_in or (WIDTH_IN, 3.3 if len(kinds) < 2 else 2.1 * -(-len(kinds) // 2) + 0.6)
             drawing, grid = panels(ax, len(kinds), width_in=width_in, height_in=height_in)
-            series = _series(measured, hue, style)
+            series = _series(measured, hue, style, colours)
             asked = {"x": bool(log), "y": log is True}
             is_log = {along: asked[along] and may_be_log(measured[of]) for along, of in (("x", x), ("y", "value"))}
             is_named = len(kinds) == 1 and len(series) <= MOST_LABELS
@@ -127,12 +129,12 @@ def _fit(axes: Any, frame: pd.DataFrame, x: str, y: str, is_log: Mapping[str, bo
     fit(axes, "y", pd.concat([frame["value"], low, frame["high"]]) * metric_of(y).scale, log=is_log["y"])
 
 
-def _series(frame: pd.DataFrame, hue: str | None, style: str | None) -> list[_Series]:
+def _series(frame: pd.DataFrame, hue: str | None, style: str | None, own: Mapping[Any, str] | None) -> list[_Series]:
     """Return a series per combination of `hue` (its colour) and `style` (its marker and dashes)."""
     columns = unique(hue, style)
     if not columns:
         return [_Series({}, Look(colour("ink"), "o"), "-")]
-    colours = looks(frame[hue], hue) if hue else {}
+    colours = looks(frame[hue], hue, own) if hue else {}
     kinds = in_order(frame[style], style) if style and style != hue else []
     entries = []
     for values in frame[columns].dropna().drop_duplicates().to_dict("records"):

@@ -133,6 +133,19 @@ def test_each_colour_has_a_single_meaning() -> None:
     assert len(set(looks(range(7), "seed").values())) == 7
 
 
+def test_the_caller_may_choose_colours() -> None:
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", colours={"baseline": "black"})
+    assert "black" in {line.get_color() for line in figure.axes[0].lines}
+    figure = plots.bars(SWEEP, y="batch", x="images_per_s", hue="mode", colours={"baseline": "black"})
+    assert (0, 0, 0, 1) in {patch.get_facecolor() for patch in figure.axes[0].patches}
+
+
+def test_a_saved_file_has_the_title_and_the_page_draws_none(tmp_path: Path) -> None:
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", title="Throughput grows")
+    assert "Throughput grows" in figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")
+    assert "Throughput grows" not in figure.svg().split("</title>")[-1].replace(f'aria-label="{figure.alt}"', "")
+
+
 @pytest.mark.parametrize(("count", "joined"), [(1, False), (2, False), (3, True), (4, True)])
 def test_only_three_points_and_more_are_joined(count: int, joined: bool) -> None:
     figure = plots.lines(SWEEP[SWEEP["batch"].isin(BATCHES[:count])], x="batch", y="images_per_s", hue="mode")
