@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from labkit.hardware.profile import load_profile
@@ -39,8 +40,9 @@ def _of_trial(passes: pd.DataFrame) -> list[dict[str, Any]]:
         "records": _records(passes["record"]),
     }
     rows = []
-    for metric in METRICS.values():
-        interval = interval_of(passes[metric.name].dropna(), metric.name)
+    columns = passes[list(METRICS)].to_numpy(dtype=float).T  # at once: a Series per metric takes twice as long
+    for metric, column in zip(METRICS.values(), columns, strict=True):
+        interval = interval_of(column[~np.isnan(column)].tolist(), metric.name)
         if interval is not None:
             ends = {"value": interval.point, "low": interval.low, "high": interval.high, "passes": interval.n}
             about = {"metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}

@@ -1,4 +1,4 @@
-"""The plans of all profiles have trials for every test and every published magnitude, except those listed here."""
+"""The plans of the papers' devices, a CPU and eight GPUs have trials for every test, except those listed here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from labkit.claims import schema
 from labkit.claims.evidence import Side, families, pairs, select
 from labkit.claims.schema import FASTEST, Claim
-from labkit.hardware.profile import Profile, load_profile, profile_names
+from labkit.hardware.profile import Profile, load_profile
 from labkit.places import notebook_of
 from labkit.registry import COMPARISON, STUDIES, Study
 from labkit.report.execute import planned_trials
@@ -58,7 +58,8 @@ class Planned:
 def plans() -> Plans:
     """Return (profile, study) -> the trials of the plan at the largest scale, on small data."""
     studies = [study for study in STUDIES if study != COMPARISON and notebook_of(study).is_file()]
-    profiles = [load_profile(name) for name in profile_names()]
+    named = {name for _, _, test in each_test() for printed in test.published for name in printed.hardware}
+    profiles = [load_profile(name) for name in sorted(named | {"cpu", "h200_x8"})]
     given = {"scale": "full", "mode": "plan", "data": ""}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("labkit.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))
