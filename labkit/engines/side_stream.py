@@ -7,8 +7,9 @@ stream becomes a second branch. `join()` closes it before the update.
 Memory that the side stream reads must not be overwritten meanwhile. `record_stream` keeps the allocator from doing so,
 and Inductor must neither reuse buffers nor write in place (`INDUCTOR_OPTIONS`).
 
-With several ranks, the buckets (`buckets`) say where each gradient goes, and are told as soon as it is queued. Autograd
-gets the gradients of a compiled network much later, after its whole backward pass is queued.
+With several ranks, `buckets` assigns each gradient a place. This module reports a gradient to its bucket as soon as the
+kernels that make it are queued. Autograd gets the gradients of a compiled network much later, after its whole backward
+pass is queued.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INDUCTOR_OPTIONS = {"allow_buffer_reuse": False, "inplace_buffers": False}
 
 @dataclass
 class _Step:
-    """Addresses of the gradients that the side stream made in this step, and the buckets that are told of them."""
+    """The addresses of the gradients that the side stream made in this step, and the buckets that receive them."""
 
     made: list[int] = field(default_factory=list)
     buckets: Buckets | None = None

@@ -32,7 +32,7 @@ SIDE_STREAM_PX = 64  # larger images fill the device, and keeping all gradients 
 class Training:
     """A model, its optimiser and its loss. `model` has FP32 weights and is changed in place.
 
-    `lr` is a float32 scalar on the device. Captured steps read it there; other engines are told by `set_learning_rate`.
+    `lr` is a float32 scalar on the device. Captured steps read it there. For other engines, call `set_learning_rate`.
     `network` is called with the images: the model, or a module that shares it with other devices. `restarts` says
     whether `restart()` will be called: initial values are then kept on the host, since the device's memory is reported.
     `exchange` says how several devices average gradients; gates compare with "by hand".

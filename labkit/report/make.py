@@ -268,8 +268,8 @@ def _compared(profile: Profile) -> str | None:
     """Write the comparison if several profiles have records; return why it failed, or None."""
     try:
         return write_comparison(rendering=profile.name) if is_comparable() else None
-    except LabkitError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 - it costs its own page, not the index of what was measured
+        return f"{type(error).__name__}: {error}"
 
 
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:

@@ -150,10 +150,12 @@ class Figure:
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
         with styled(self.name):
             titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
-            self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated.get(path.suffix, {}))
-        if titled:
-            titled.remove()  # pages write the title above the drawing
-            self.drawing._suptitle = None
+            try:
+                self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated.get(path.suffix, {}))
+            finally:  # pages write the title above the drawing
+                if titled:
+                    titled.remove()
+                    self.drawing._suptitle = None
         return path
 
     def svg(self) -> str:

@@ -10,7 +10,7 @@ MISSING = "–"
 DIGITS = 3
 VAGUE_DIGITS = 2
 VAGUE = 0.10  # relative half width of an interval above which the third digit means nothing
-WIDE = 0.05  # relative half width above which the interval stands beside the number
+WIDE = 0.05  # relative half width above which tables show the interval beside the number
 INVERTED_BELOW = 0.5  # smaller ratios are shown as inverses: 0.143 as 1/7.0
 NAN = float("nan")
 

@@ -73,7 +73,7 @@ def plans() -> Plans:
         }
 
 
-def known(choice: dict[str, Any]) -> dict[str, Any]:
+def without_fastest(choice: dict[str, Any]) -> dict[str, Any]:
     """Return a choice without `fastest`, which only records can tell."""
     return {name: value for name, value in choice.items() if value != FASTEST}
 
@@ -83,7 +83,7 @@ def has_case(test: schema.Test, sides: Iterable[Side]) -> bool:
     chosen = select(sides, test.select)
     if test.over:
         groups = families(chosen, test.over)
-        return any(pairs(family, known(test.over), known(test.under)) for family in groups)
+        return any(pairs(family, without_fastest(test.over), without_fastest(test.under)) for family in groups)
     if test.along:
         return any(len({side.field(test.along) for side in family}) > 1 for family in families(chosen, [test.along]))
     return bool(chosen)
