@@ -29,7 +29,7 @@ from labkit.recipes import mode_name
 from labkit.records.selection import done, host_to_show
 from labkit.records.store import Store
 from labkit.registry import STUDIES, Study, check_scale, find_study
-from labkit.results import Results, records_of_host, reports_folder, study_records
+from labkit.results import Results, is_report, records_of_host, reports_folder, study_records
 from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
 from labkit.run import measure, nodes_here
@@ -285,7 +285,10 @@ class OpenStudy:
         return Table(shown, shown, f"{len(frame)} configurations, {passes} runs each. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
-        """Measure what is missing, if this call may measure, and return the results that the page shows."""
+        """Measure what is missing, if this call may measure, and return the results that the page shows.
+
+        In JupyterLab the results are of the given trials, and the pages of a report stay as they are.
+        """
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
         if self.measures_here:
@@ -296,18 +299,26 @@ class OpenStudy:
                 profile=self.profile,
                 host=self.host,
                 store=self.store,
+                extra=not is_report(),
             )
-        # This host's records, else those of the newest complete host, at the largest complete scale. At this call's
-        # scale, only records of the given trials.
-        keys = [trial.key for trial in trials] if self.measures_here else None
-        asked = (self.scale, keys)
-        records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
+        records = self._measured_here(trials) if self.measures_here else None
+        if records is None:
+            asked = (self.scale, None)
+            records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
-        return Results([records], self._other_hosts)
+        return Results([records], lambda: self._other_hosts(records.host_id))
 
-    def _other_hosts(self) -> list[StudyRecords]:
+    def _measured_here(self, trials: Sequence[Trial]) -> StudyRecords | None:
+        """Return this host's records of the trials; None without any. A report shows a larger complete scale first."""
+        if self.host.id not in self.store.hosts(self.study.id):
+            return None
+        asked, scale = (self.scale, [trial.key for trial in trials]), None if is_report() else self.scale
+        return records_of_host(
+            self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
+        )
+
+    def _other_hosts(self, shown: str | None) -> list[StudyRecords]:
         """Return the records of this study on the profile's hosts that are not shown."""
-        shown = host_to_show(self.store, self.study.id, self.host.id)
         hosts = [host for host in self.store.hosts(self.study.id) if host != shown]
         return [records_of_host(self.profile, self.study, store=self.store, host_id=host) for host in hosts]
 

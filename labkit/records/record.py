@@ -138,12 +138,14 @@ class Process(_Part):
 class Planned(_Part):
     """The plan of the pass. It shows whether a study is complete, and which records are of an older plan.
 
-    `keys` are the short hashes (`short_hash`) of the planned trials' keys.
+    `keys` are the short hashes (`short_hash`) of the planned trials' keys. `extra` plans were measured in JupyterLab,
+    beside the reports: they do not change what a page shows.
     """
 
     keys: list[str]
     passes: int
     order_seed: int
+    extra: bool = False
 
 
 class Record(_Part):

@@ -20,6 +20,7 @@ from typing import Any
 
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.frameworks import path_of_workers
+from labkit.results import REPORT_VARIABLE
 
 START_TIMEOUT_S = 120
 KERNEL = "labkit"
@@ -111,7 +112,8 @@ def _offer_kernel(folder: Path, log: Path | None) -> None:
     specification.mkdir(parents=True)
     argv = [sys.executable, "-c", LAUNCH, "-f", "{connection_file}"]
     # The notebook runs in its own folder, where Python would not find a labkit that is not installed.
-    environment = {"PYTHONPATH": path_of_workers(), **({"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {})}
+    environment = {"PYTHONPATH": path_of_workers(), REPORT_VARIABLE: "1"}
+    environment |= {"LABKIT_KERNEL_LOG": str(log.resolve())} if log else {}
     text = json.dumps({"argv": argv, "display_name": "labkit", "language": "python", "env": environment})
     (specification / "kernel.json").write_text(text, encoding="utf-8")
     os.environ["JUPYTER_PATH"] = str(folder)

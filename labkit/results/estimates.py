@@ -33,6 +33,7 @@ ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
 # The columns that tell configurations apart. Fields that apply after the timed part of a trial do not.
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
+SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
 Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
 
@@ -42,13 +43,15 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
 
     Positive values have a geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an
     arithmetic mean. A group without a value is left out. Raise UserError if a group mixes configurations: the message
-    names the columns that `by` lacks.
+    names the columns that `by` lacks. Raise it too if the groups differ in size of image or framework, and no column of
+    `by` says so.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
     rows, measured = [], data.dropna(subset=[metric])
+    _check_side_by_side(measured, by)
     varying = _varying(measured, by)
     for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
@@ -109,6 +112,7 @@ def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float],
 def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
     shared = [name for name in by if name not in over]
     measured = data.dropna(subset=[metric])
+    _check_side_by_side(measured, by)
     is_base = pd.Series(True, index=measured.index)
     for name, value in over.items():
         is_base &= measured[name] == value
@@ -169,6 +173,19 @@ def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, A
 def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
     """Return the columns of `IDENTITY` that are not in `by` and have several values."""
     return [name for name in IDENTITY if name in data and name not in by and data[name].nunique(dropna=False) > 1]
+
+
+def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:
+    """Raise UserError if groups differ in `SHOWN` without a column for it. A column of the caller's own may say it."""
+    if not set(by) <= {*WHAT_RAN, *RECORDS}:
+        return
+    hidden = [name for name in SHOWN if name in data and name not in by and data[name].nunique() > 1]
+    if by and hidden:
+        values = "; ".join(f"{name}: {', '.join(map(str, data[name].unique()[:4]))}" for name in hidden)
+        raise UserError(
+            f"rows that differ in {', '.join(hidden)} ({values}) would stand side by side without saying so. Add these "
+            f"columns to `by`, or choose one value of each with `query`."
+        )
 
 
 def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:

@@ -17,10 +17,17 @@ from labkit.registry import STUDIES, Study, find_study
 from labkit.results.study_records import StudyRecords
 from labkit.results.table import Results
 
+REPORT_VARIABLE = "LABKIT_REPORT"  # environment variable of the kernels of `make report` and `make render`
+
 
 def reports_folder() -> Path:
     """Return the folder of reports: LABKIT_REPORTS, else `reports/` beside the package."""
     return Path(os.environ.get("LABKIT_REPORTS") or ROOT / "reports")
+
+
+def is_report() -> bool:
+    """Return whether a report executes this notebook; else a person runs it in JupyterLab."""
+    return bool(os.environ.get(REPORT_VARIABLE))
 
 
 def load(hw: str = "", study: str = "") -> Results:
@@ -82,10 +89,11 @@ def records_of_host(
     store: Store,
     host_id: str,
     asked: tuple[str, Sequence[str] | None] = ("quick", None),
+    scale: str | None = None,
 ) -> StudyRecords:
-    """Return the records of a study on one host that belong together, at the largest complete scale."""
+    """Return the records of a study on one host that belong together, at `scale` or the largest complete scale."""
     records = store.read(study.id, host_id)
-    scale = scale_to_show(records) or asked[0]
+    scale = scale or scale_to_show(records) or asked[0]
     shown = at_scale(records, scale, asked[1] if scale == asked[0] else None)
     number = {id(record): line for line, record in enumerate(records, start=1)}
     return StudyRecords(

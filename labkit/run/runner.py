@@ -53,11 +53,13 @@ def measure(
     host: Host,
     store: Store,
     nodes: Nodes | None = None,
+    extra: bool = False,
 ) -> Outcome:
     """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version.
 
-    Trials may run over `nodes`, by default those of this process's Slurm job. Raise LabkitError for a trial listed
-    twice and for a worker process that does not start; UserError if another measurement runs on this machine.
+    Trials may run over `nodes`, by default those of this process's Slurm job. `extra` trials change no page. Raise
+    LabkitError for a trial listed twice and for a worker process that does not start; UserError if another measurement
+    runs on this machine.
     """
     passes, timing = profile.passes(scale), profile.timing_at(scale, study)
     if len({trial.key for trial in trials}) < len(trials):
@@ -82,7 +84,8 @@ def measure(
                 for number in range(1, passes + 1):
                     seed = order_seed(study, scale, number)
                     order = by_framework(order_of_pass(trials, study=study, scale=scale, pass_number=number), seed)
-                    planned = Planned(keys=[short_hash(trial.key) for trial in trials], passes=passes, order_seed=seed)
+                    keys = [short_hash(trial.key) for trial in trials]
+                    planned = Planned(keys=keys, passes=passes, order_seed=seed, extra=extra)
                     run.one_pass(order, {key for key, of_pass in missing if of_pass == number}, number, planned)
         finally:
             progress.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.records import PROTOCOL, Planned, short_hash
+from pathlib import Path
+
+from labkit.records import PROTOCOL, Planned, Record, short_hash
 from labkit.records.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
 from labkit.records.store import Store
 from tests.unit.test_records import STUDY, record
@@ -94,3 +96,30 @@ def test_this_host_is_shown_or_else_the_newest_complete_or_else_the_newest(store
     for host in ("x", "z", "y"):
         beginnings.append(record(host=host, plan=(64, 8)))
     assert host_to_show(beginnings, STUDY, None) == "y"
+
+
+def extra(batch: int, scale: str = "smoke") -> Record:
+    """Return a record that a user measured in JupyterLab."""
+    made = record(batch=batch, scale=scale)
+    return made.model_copy(update={"planned": made.planned.model_copy(update={"extra": True})})
+
+
+def test_a_trial_measured_in_jupyterlab_leaves_the_plan_of_the_report() -> None:
+    report, own, larger = [record(batch=batch, plan=(8, 16)) for batch in (8, 16)], extra(4), extra(4, "quick")
+    assert at_scale([*report, own], "smoke") == report
+    assert is_complete([*report, own], "smoke")
+    assert scale_to_show([*report, larger]) == "smoke"
+    assert at_scale([*report, own], "smoke", keys=[own.key]) == [own], "the call that measured it shows it"
+
+
+def test_a_trial_measured_in_jupyterlab_is_shown_where_no_report_measured() -> None:
+    own = extra(4, "quick")
+    assert scale_to_show([own]) == "quick"
+    assert at_scale([own], "quick") == [own]
+
+
+def test_a_host_with_a_report_comes_before_one_that_measured_in_jupyterlab(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.append(record().model_copy(update={"host": "rented"}))
+    store.append(extra(4).model_copy(update={"host": "laptop"}))
+    assert host_to_show(store, STUDY, "laptop") == "rented"
