@@ -174,22 +174,26 @@ class Profile(_Part):
         Raise UserError if the profile has none. The mapping raises UserError for a missing size.
         """
         by_scale = self.sweeps.get(find_study(study).id, {})
+        file = f"params/{self.extends or self.name}.yaml"
         for candidate in reversed(SCALES[: SCALES.index(check_scale(scale)) + 1]):
             if candidate in by_scale:
-                return _Sizes(by_scale[candidate], f"sweep of {study} at {candidate} in the profile {self.name!r}")
-        raise UserError(f"profile {self.name!r} has no sweep for {study} at {scale}: add one under `sweeps:`.")
+                of = f"sweep of {study} at {candidate} in the profile {self.name!r}"
+                return _Sizes(by_scale[candidate], of, file)
+        raise UserError(
+            f"profile {self.name!r} has no sweep for {study} at {scale}: add one under `sweeps:` in {file}."
+        )
 
 
 class _Sizes(dict[str, SweepValue]):
-    """The sizes of a sweep by their names; `of` describes the sweep in error messages."""
+    """The sizes of a sweep by their names; `of` and `file` describe the sweep in error messages."""
 
-    def __init__(self, sizes: dict[str, SweepValue], of: str) -> None:
+    def __init__(self, sizes: dict[str, SweepValue], of: str, file: str) -> None:
         super().__init__(sizes)
-        self._of = of
+        self._of, self._file = of, file
 
     def __missing__(self, name: str) -> SweepValue:
         has = ", ".join(nearest_first(name, self)) or "nothing"
-        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it to the profile, or correct its name.")
+        raise UserError(f"the {self._of} lacks {name!r}; it has: {has}. Add it in {self._file}, or correct its name.")
 
 
 # libyaml's reader takes a seventh of the Python reader's time.

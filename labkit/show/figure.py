@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 
+from labkit.errors import UserError
 from labkit.show.frames import configuration, numbers
 from labkit.show.table import table_html
 
@@ -144,14 +145,17 @@ class Figure:
     def save(self, path: str | Path) -> Path:
         """Write a .pdf, .png or .svg file with the title, in light colours. Equal drawings give equal bytes.
 
-        Returns the path. Change the drawing first through `axes` and `drawing`, which are matplotlib's.
+        Returns the path; other endings raise UserError. Change the drawing first through `axes` and `drawing`, which
+        are matplotlib's.
         """
         path = Path(path)
-        undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+        undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+        if path.suffix not in undated:
+            raise UserError(f"a figure is saved as {', '.join(undated)}: {path.name!r} has another ending.")
         with styled(self.name):
             titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
             try:
-                self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated.get(path.suffix, {}))
+                self.drawing.savefig(path, dpi=200, facecolor="white", metadata=undated[path.suffix])
             finally:  # pages write the title above the drawing
                 if titled:
                     titled.remove()

@@ -53,4 +53,6 @@ def _data(names: Iterable[str]) -> str:
 
 def _runs(frame: pd.DataFrame) -> str:
     runs = int(frame["pass_number"].max())
-    return f"{runs} fresh processes" if runs > 1 else "one process"
+    if runs > 1:
+        return f"{runs} fresh processes"
+    return "smoke: one short run, no intervals" if (frame["scale"] == "smoke").all() else "one process"

@@ -290,7 +290,9 @@ def test_a_scale_without_a_sweep_takes_the_next_smaller_ones(params):
 
 
 def test_a_study_without_a_sweep_at_its_scale_or_a_smaller_one_says_what_to_add(params):
-    with pytest.raises(UserError, match="profile 'mine' has no sweep for 10_gan at full: add one under `sweeps:`"):
+    with pytest.raises(
+        UserError, match="profile 'mine' has no sweep for 10_gan at full: add one under `sweeps:` in params/"
+    ):
         load_profile("mine", params(mine=GOOD)).sweep("10_gan", "full")
     with pytest.raises(UserError, match="no sweep for 01_training at smoke"):
         load_profile("mine", params(mine=GOOD.replace("    smoke:", "    quick:"))).sweep("01_training", "smoke")

@@ -212,6 +212,12 @@ def test_a_figure_can_be_changed_and_saved(tmp_path: Path) -> None:
     assert "Reproduce: <code>labkit run</code>" in markup
 
 
+def test_a_figure_of_another_kind_of_file_is_a_clear_error(tmp_path: Path) -> None:
+    figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode")
+    with pytest.raises(UserError, match=r"mine\.jpg. has another ending"):
+        figure.save(tmp_path / "mine.jpg")
+
+
 def test_plots_draw_on_axes_that_are_given() -> None:
     from matplotlib.figure import Figure as Drawing
 
