@@ -22,8 +22,8 @@ MARKS: dict[Group, str] = {
 }
 BAR_PX = (110, 16)
 COLUMNS = [
-    *("paper", "claim", "verdict", "mark", "scope", "reason", "case", "metric", "kind", "effect", "low", "high", "n"),
-    *("needs", "case_verdict", "case_reason", "published", "records"),
+    *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
+    *("n", "needs", "case_verdict", "case_reason", "published", "records"),
 ]
 _DECIDING: tuple[Verdict, ...] = ("not replicated", "inconclusive", "replicated")
 Place = Callable[[float], float]  # a value -> pixels from the left
@@ -129,6 +129,7 @@ def _rows(finding: Finding) -> list[dict[str, object]]:
         "claim": finding.claim.id,
         "verdict": finding.verdict,
         "mark": finding.mark or "",
+        "why": finding.why,
         "scope": finding.scope,
         "reason": finding.reason,
     }
@@ -161,13 +162,10 @@ def badge(verdict: Verdict) -> Markup:
 
 
 def _marked(finding: Finding) -> Markup:
-    """Return the verdict with its mark, if it does not count."""
+    """Return the verdict, with its mark if it does not count, and why it is so."""
     mark = finding.mark if finding.verdict != "not testable here" else None
-    return (
-        Markup("{} <small>{}, not counted</small>").format(badge(finding.verdict), mark)
-        if mark
-        else badge(finding.verdict)
-    )
+    extra = ". ".join(filter(None, [f"{mark}, not counted" if mark else "", finding.why]))
+    return Markup("{} <small>{}</small>").format(badge(finding.verdict), extra) if extra else badge(finding.verdict)
 
 
 def finding_html(finding: Finding, committed: str = "") -> Markup:

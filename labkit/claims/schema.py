@@ -155,6 +155,15 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 
 
+class Why(_Part):
+    """The reason, in at most eight words, of a verdict that the records of a host gave a claim."""
+
+    profile: str
+    host: Annotated[str, Field(min_length=1)]
+    verdict: Literal["not replicated", "inconclusive"]
+    why: Annotated[str, Field(pattern=r"^\S+( \S+){0,7}$")]
+
+
 class Claim(_Part):
     """One claim of a paper: its statement, place, studies and tests. All of its tests must hold."""
 
@@ -165,6 +174,7 @@ class Claim(_Part):
     tests: Annotated[list[Test], Field(min_length=1)]
     mark: Mark | None = None
     only: dict[str, list[Value]] = {}  # the paper speaks of these trials or profiles; others get the third mark
+    because_not: list[Why] = []  # shown with this verdict and these records only
     note: str = ""  # how an ambiguous statement was read
 
     @model_validator(mode="after")

@@ -107,6 +107,17 @@ class Finding:
         return "other hardware or data" if foreign else None
 
     @property
+    def why(self) -> str:
+        """The reason for this verdict on these records in a few words; empty without one."""
+        places = {(side.results.profile.name, side.results.host_id) for case in self.cases for side in case.sides}
+        fitting = [
+            reason.why
+            for reason in self.claim.because_not
+            if reason.verdict == self.verdict and (reason.profile, reason.host) in places
+        ]
+        return fitting[0] if fitting else ""
+
+    @property
     def group(self) -> Group:
         """The verdict where it counts, else "not counted"."""
         return "not counted" if self.mark and self.verdict != "not testable here" else self.verdict

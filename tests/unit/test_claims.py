@@ -166,6 +166,9 @@ def test_bounds_of_a_published_value_are_within_a_tenth(value: Any, of_ratio: bo
     assert Published(value=value, hardware=["h200"]).bounds(of_ratio=of_ratio) == pytest.approx((low, high))
 
 
+WHY = {"profile": "h200", "host": "0123456789ab", "verdict": "inconclusive", "why": "too few runs"}
+
+
 def a_claim(**other: Any) -> dict[str, Any]:
     return {
         "id": "small-one",
@@ -191,6 +194,8 @@ def a_claim(**other: Any) -> dict[str, Any]:
         (a_claim(id="small"), "id"),
         (a_claim(statement=""), "statement"),
         (a_claim(verdict="replicated"), "Extra inputs are not permitted"),
+        (a_claim(because_not=[{**WHY, "why": "one two three four five six seven eight nine"}]), "why"),
+        (a_claim(because_not=[{**WHY, "verdict": "replicated"}]), "verdict"),
     ],
 )
 def test_an_inconsistent_claim_is_refused_with_a_sentence_that_says_what_is_valid(

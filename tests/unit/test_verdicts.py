@@ -1263,6 +1263,19 @@ def test_a_marked_verdict_is_shown_and_not_counted(fields: dict[str, Any], mark:
     assert "replicated" in page and (mark is None or f"{mark}, not counted" in page)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "host", "shown_why"), [(NO, HOST, True), (OPEN, HOST, False), (NO, OTHER_HOST, False)]
+)
+def test_a_reason_is_shown_for_its_verdict_and_records_only(verdict: str, host: str, shown_why: bool) -> None:
+    why = {"profile": "h200", "host": host, "verdict": verdict, "why": "waits for kernel launches"}
+    claim = a_claim(a_test(shape="level", at_least=100, select={"model": "resnet50"}), because_not=[why])
+    finding = judge(a_paper(claim), claim, seen(shown({R50: near(50)})))
+    assert finding.verdict == NO
+    assert (finding.why == "waits for kernel launches") == shown_why
+    page = Findings([finding])._repr_mimebundle_()["text/html"]
+    assert ("waits for kernel launches" in page) == shown_why
+
+
 def test_a_claim_without_records_has_no_group_but_its_verdict() -> None:
     claim = a_claim(a_test(shape="level", at_least=1), mark="derived")
     assert judge(a_paper(claim), claim, seen()).group == UNTESTED
