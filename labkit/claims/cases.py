@@ -10,7 +10,7 @@ from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
 from labkit.claims.verdict import Bounds, Case, Verdict
-from labkit.claims.words import Kind, listing, shown_value, within_sentence
+from labkit.claims.words import Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.from_telemetry import why_not
 from labkit.show.quantities import MISSING, quantity
@@ -137,7 +137,7 @@ def _whose_magnitude(test: Test, sides: tuple[Side, ...]) -> str:
     """Return why a published magnitude decides nothing here: it is of other hardware or of other configurations."""
     where = sorted({name for published in test.published for name in published.hardware})
     if not _hardware(sides) & set(where):
-        return f"published for {listing(where)} and judged on that hardware only; the value measured here is shown too"
+        return f"published for {device_titles(where)}, and judged on that hardware only"
     of = "; ".join(", ".join(f"{name} {value}" for name, value in one.select.items()) for one in test.published)
     return f"the published value is of other configurations ({of})"
 
@@ -148,7 +148,7 @@ def _is_of(published: Published, sides: tuple[Side, ...]) -> bool:
 
 def _magnitude(published: Published, metric: str, kind: Kind) -> str:
     ends = published.value if isinstance(published.value, tuple) else (published.value,)
-    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {listing(published.hardware)}"
+    return f"{' to '.join(shown_value(end, metric, kind) for end in ends)} on {device_titles(published.hardware)}"
 
 
 def _beside(test: Test, sides: tuple[Side, ...]) -> tuple[tuple[str, str], ...]:

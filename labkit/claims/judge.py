@@ -14,7 +14,7 @@ from labkit.claims.papers import Paper
 from labkit.claims.schema import ACROSS, OTHERS, Claim, Test
 from labkit.claims.shapes import SHAPES
 from labkit.claims.verdict import Case, Finding, Judged, Verdict
-from labkit.claims.words import choice_words, field_name, listing
+from labkit.claims.words import choice_words, device_titles, field_name, listing
 from labkit.registry import STUDIES
 from labkit.show.labels import label
 from labkit.trial import NO_DATA, OF_NETWORKS
@@ -85,7 +85,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if not sides:
         if evidence.profile is None:
             return Judged(test, (), f"no device file has records of {study}")
-        no_records = f"no records of {study} on {evidence.profile}"
+        no_records = f"no records of {study} on {device_titles([evidence.profile])}"
         unreadable = [why for name in available if (why := evidence.unreadable.get((evidence.profile, name)))]
         if unreadable:
             return Judged(test, (), "; ".join(unreadable))
@@ -95,7 +95,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         again = f"`make report HW={evidence.profile} STUDY={names}`"
         return Judged(test, (), f"{no_records}; with the hardware: {again}")
     if _wants_gpu(test) and all(side.results.profile.device.kind == "cpu" for side in sides):
-        return Judged(test, (), f"it needs a GPU, and {listing(_profiles(sides))} has none")
+        return Judged(test, (), f"it needs a GPU, and {device_titles(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
         lacking = {name: choice for name, choice in test.select.items() if not select(sides, {name: choice})}
@@ -103,9 +103,10 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if across:
         there = _profiles(chosen)
         if len(there) < 2:
-            return Judged(test, (), f"it compares devices, and only {listing(there)} has such records")
+            return Judged(test, (), f"it compares devices, and only {device_titles(there)} has such records")
         if evidence.profile is not None and evidence.profile not in there:
-            return Judged(test, (), f"it compares {listing(there)}; {evidence.profile} has no such records")
+            own = device_titles([evidence.profile])
+            return Judged(test, (), f"it compares {device_titles(there)}; {own} has no such records")
     cases = tuple(SHAPES[test.shape](test, chosen))
     if cases:
         return Judged(test, cases)
@@ -126,11 +127,12 @@ def _compares_profiles(test: Test) -> bool:
 
 
 def _why_no_case(test: Test, chosen: list[Side]) -> str:
-    profiles = listing(_profiles(chosen))
+    profiles = device_titles(_profiles(chosen))
     if test.along == "profile" and test.order:
-        return f"it compares {listing([str(name) for name in test.order])}; such records are of {profiles}"
+        return f"it compares {device_titles(test.order)}; such records are of {profiles}"
     if "profile" in test.over:
-        return f"it compares {test.over['profile']} with {test.under['profile']}; such records are of {profiles}"
+        both = (device_titles([side["profile"]]) for side in (test.over, test.under))
+        return f"it compares {' with '.join(both)}; such records are of {profiles}"
     if test.along == "generation":
         return f"it compares GPUs of several generations; such records are of {profiles}"
     if test.over:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from labkit.claims.evidence import Side
-from labkit.claims.schema import Test
+from labkit.claims.schema import FASTEST, OTHERS, Test
+from labkit.hardware.profile import load_profile, profile_names
 from labkit.registry import LABELS, METRICS, find_metric
 from labkit.show.labels import label, phrase
 from labkit.show.quantities import number, quantity
@@ -201,3 +202,11 @@ def span(family: list[Side], along: str) -> str:
     """Return the range of a family along a field: `batch 4 to 64`."""
     first, last = (value_words(side, along, bare=True) for side in (family[0], family[-1]))
     return f"{along.replace('_', ' ')} {first} to {last}"
+
+
+def device_titles(profiles: Iterable[object]) -> str:
+    """Return the titles of devices as a list: `H100 SXM and H200 SXM`."""
+    words, named = {FASTEST: "the fastest device", OTHERS: "the others"}, set(profile_names())
+    return listing(
+        [load_profile(str(name)).title if name in named else words.get(str(name), str(name)) for name in profiles]
+    )

@@ -877,8 +877,8 @@ def test_a_magnitude_decides_only_on_the_papers_hardware_and_is_shown_elsewhere(
     test = a_test(shape="ratio", at_least=1, **OVER_64, published=[published(3.0)])
     finding = found_by(test, shown({B64: tight(100)[::-1], B256: tight(measured * 100)}, hw=hw), view=hw)
     assert finding.verdict == verdict
-    assert only_case(finding).published == "3.00x on v100_sxm2"
-    assert "Published: 3.00x on v100_sxm2" in finding_html(finding)
+    assert only_case(finding).published == "3.00x on Tesla V100 SXM2"
+    assert "Published: 3.00x on Tesla V100 SXM2" in finding_html(finding)
 
 
 def test_a_contradicted_direction_stays_so_with_an_open_magnitude() -> None:
@@ -906,10 +906,10 @@ def test_a_magnitude_without_a_direction_is_shown_but_not_testable_on_other_hard
     test = {"shape": "level", "metric": "throughput_variation", "published": [published(0.5)]}
     finding = found_by(test, shown({R50: near(0.5)}, "throughput_variation"))
     assert finding.verdict == UNTESTED
-    assert "v100_sxm2" in finding.reason
+    assert "Tesla V100 SXM2" in finding.reason
     case = only_case(finding)
     assert case.effect is not None and case.effect.point == pytest.approx(0.5, rel=1e-3), "the figure is shown"
-    assert case.published == "50.0 % on v100_sxm2"
+    assert case.published == "50.0 % on Tesla V100 SXM2"
 
 
 def test_a_magnitude_of_other_hardware_does_not_prevent_a_verdict_on_a_direction() -> None:
@@ -1006,7 +1006,7 @@ def test_a_single_study_is_enough_for_its_own_tests() -> None:
 def test_the_reason_for_missing_records_names_the_command() -> None:
     finding = found_by(a_test(shape="level", at_least=1))
     assert finding.verdict == UNTESTED
-    assert "no records of 01_training on h200" in finding.reason
+    assert "no records of 01_training on H200 SXM" in finding.reason
     assert "`make report HW=h200 STUDY=training`" in finding.reason
     assert "no device file has records of 01_training" in found_by(a_test(shape="level", at_least=1), view=None).reason
 
@@ -1028,14 +1028,14 @@ def test_a_comparison_of_profiles_needs_two_profiles(field: str) -> None:
     }[field]
     finding = found_by(test, shown({R50: near(1), V16: near(1)}))
     assert finding.verdict == UNTESTED
-    assert finding.reason == "it compares devices, and only h200 has such records"
+    assert finding.reason == "it compares devices, and only H200 SXM has such records"
 
 
 def test_an_order_of_absent_profiles_names_the_present_ones() -> None:
     test = a_test(shape="order", along="profile", order=["v100_sxm2", "k40m"])
     finding = found_by(test, *two_profiles({R50: near(1)}, {R50: near(1)}))
     assert finding.verdict == UNTESTED
-    assert finding.reason == "it compares v100_sxm2 and k40m; such records are of h100 and h200"
+    assert finding.reason == "it compares Tesla V100 SXM2 and Tesla K40m; such records are of H100 SXM and H200 SXM"
 
 
 def test_a_value_of_0_has_no_ratio() -> None:
