@@ -123,6 +123,7 @@ METRICS: dict[str, Metric] = {
         Metric("fp32_utilisation", "FP32 FLOP over peak and elapsed time", "%", "neither", 1e2),
         Metric("launch_gap_share", "Time in which the device waited for a launch", "%", "less", 1e2, share=True),
         Metric("waiting_share", "Waiting (share of a step)", "%", "less", 1e2, share=True),
+        Metric("host_copy_share", "Time of a prediction in copies from and to the host", "%", "less", 1e2, share=True),
         Metric("copy_share", "Kernel and copy time in copies", "%", "less", 1e2, share=True),
         Metric("broadcast_share", "Kernel and copy time in broadcasts", "%", "less", 1e2, share=True),
         Metric("winograd_share", "Kernel and copy time in Winograd kernels", "%", "neither", 1e2, share=True),

@@ -68,7 +68,8 @@ class Test(_Part):
       before, `peaks`: rises, then falls).
     - `order`: the metric at each value in `order` of the field `along` exceeds the metric at the next value.
     - `alike`: the order along a field is the same for every value of `among`.
-    - `differs`: a label (a text, not a number) is not the same for all values of the field.
+    - `differs`: a label (a text, not a number) is not the same for all values of the field; with `among`, for at least
+      one value of `among`.
     """
 
     shape: Shape
@@ -107,6 +108,8 @@ class Test(_Part):
         needed = _NEEDED[self.shape]
         for name in ("over", "under", "along", "among", "trend", "order"):
             given = bool(getattr(self, name))
+            if name == "among" and self.shape == "differs":
+                continue
             if given and name not in needed and not (name in ("over", "under") and self.metric_under):
                 raise ValueError(f"a test of shape {self.shape!r} has no `{name}`")
             if not given and name in needed and not (name in ("over", "under") and self.metric_under):

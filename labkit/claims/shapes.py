@@ -139,10 +139,21 @@ def _direction(effect: Interval) -> str:
 
 def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:
     assert test.along is not None
-    for family in ordered_families(chosen, test.along):
-        if len(family) > 1:
-            label = f"{shared_name(family[0], chosen, [test.along])}, {span(family, test.along)}".removeprefix(", ")
-            yield _labels_case(test, label, family)
+    for group in families(chosen, [test.along, test.among]) if test.among else [chosen]:
+        cases = []
+        for family in ordered_families(group, test.along):
+            if len(family) > 1:
+                label = f"{shared_name(family[0], chosen, [test.along])}, {span(family, test.along)}".removeprefix(", ")
+                cases.append(_labels_case(test, label, family))
+        yield from [_best_of(cases)] if test.among and cases else cases
+
+
+def _best_of(cases: list[Case]) -> Case:
+    """Return the case that supports a claim of which one case is enough; else the one that comes closest to it."""
+    order: tuple[Verdict, ...] = ("replicated", "inconclusive", "not replicated", "not testable here")
+    best = min(cases, key=lambda case: order.index(case.verdict))
+    labels = "; ".join(case.label for case in cases if case.verdict == best.verdict)
+    return replace(best, label=labels, sides=tuple(side for case in cases for side in case.sides))
 
 
 def _labels_case(test: Test, label: str, family: list[Side]) -> Case:

@@ -66,7 +66,8 @@ def shown_bound(test: Test) -> str:
     if test.shape == "alike":
         return f"the order along {field_name(test.along or '')} is the same along {field_name(test.among or '')}"
     if test.shape == "differs":
-        return f"not the same all along {field_name(test.along or '')}"
+        least = f" for one {field_name(test.among)} or more" if test.among else ""
+        return f"not the same all along {field_name(test.along or '')}{least}"
     if test.at_least is not None:
         return f"at least {_as_written(test.at_least, test)}"
     if test.at_most is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from labkit.records import Record
 from labkit.results import roofline
@@ -80,8 +81,20 @@ def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
     return rate / (peak * record.devices_used) if peak else None
 
 
+def _host_copy_share(results: StudyRecords, record: Record) -> float | None:
+    """Return the share of a batch's time that its copies take: what the same trial of this pass saves without them."""
+    trial = record.as_trial
+    if trial.workload != "infer" or trial.copies != "included":
+        return None
+    without = {other.pass_number: other for other in results.ok(replace(trial, copies="excluded"))}
+    same_pass = without.get(record.pass_number)
+    rate, faster = (value_of(one, "images_per_s") if one else None for one in (record, same_pass))
+    return max(1 - rate / faster, 0.0) if rate and faster else None  # below 0 by noise alone
+
+
 _DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
     "power_fraction": _power_fraction,
+    "host_copy_share": _host_copy_share,
     "late_over_early": _late_over_early,
     "training_90_epochs_s": _training_90_epochs_s,
     "roofline_fraction": _roofline_fraction,

@@ -64,7 +64,7 @@ def traced(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
 
 
 def sampled(lab: Lab) -> list[Trial]:
-    """Return trials that differ only in how many of their steps are traced. No claim selects them."""
+    """Return trials that differ only in how many of their steps are traced."""
     about = {"image_px": SMALL_PX, "batch": lab.sweep["sampled_batch"], "steps_before": lab.sweep["steps_before"]}
     return lab.trials(model=lab.sweep["sampled"], **about, traced_iterations=lab.sweep["sampled_iterations"])
 

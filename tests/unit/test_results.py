@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from labkit.registry import METRICS
 from labkit.results import Results, difference, estimate, load, ratio
 from labkit.results.columns import WHAT_RAN
 from labkit.results.estimates import ESTIMATED
+from labkit.results.metrics import metric_of
+from labkit.trial import Trial
 from tests.committed import committed_reports
+from tests.unit.made_records import blocks, of_records
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,17 @@ def test_a_missing_value_has_a_reason_and_a_value_has_none(h200: Results, frame:
 def test_a_row_of_a_ceiling_has_no_network(frame: pd.DataFrame) -> None:
     ceilings = frame[frame["workload"].isin(["matmul", "memory_copy", "idle"])]
     assert len(ceilings) and ceilings[["model", "batch", "optimizer"]].isna().all(axis=None)
+
+
+def test_the_share_of_copies_is_the_time_that_the_same_pass_saves_without_them() -> None:
+    without = Trial(workload="infer", batch=1)
+    with_copies = replace(without, copies="included")
+    rates = {(without, 1): 400.0, (with_copies, 1): 300.0, (with_copies, 2): 300.0, (without, 3): 290.0}
+    rates[with_copies, 3] = 300.0
+    results = of_records("05_inference", [blocks("05_inference", *of, rate) for of, rate in rates.items()])
+    shares = [metric_of(results, record, "host_copy_share") for record in results.ok(with_copies)]
+    assert shares == [pytest.approx(0.25), None, 0.0], "alone in its pass there is none; noise gives none below 0"
+    assert metric_of(results, results.ok(without)[0], "host_copy_share") is None
 
 
 def test_the_long_tables_have_the_record_keys_of_the_frame(h200: Results, frame: pd.DataFrame) -> None:
