@@ -72,6 +72,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("images_per_s", "Throughput", "images/s", "more"),
+        Metric("images_per_s_per_device", "Throughput per device", "images/s/device", "more"),
         Metric("step_s", "Step time", "ms", "less", 1e3),
         Metric("epoch_s", "Time per epoch", "s", "less"),
         Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
