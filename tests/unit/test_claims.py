@@ -22,7 +22,7 @@ from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 
-CLAIMS = {"cern": 5, "dell_p100": 8, "dell_v100": 16, "nyu": 13, "wisconsin": 26}  # of each paper
+CLAIMS = {"cern": 5, "dell_p100": 8, "dell_v100": 21, "nyu": 13, "wisconsin": 26}  # of each paper
 PAPERS = load_papers()
 ALL = [(paper, claim, test) for paper in PAPERS for claim in paper.claims for test in claim.tests]
 
@@ -353,7 +353,6 @@ NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
     (r"not alike, more than ±10 %", "outside", (0.9, 1.1)),
-    (r"'close to 2x': within ±10 %", "between", (1.8, 2.2)),
     (r"within ±10 %", "between", (0.9, 1.1)),
     (r"alike within 10 %", "at_most", 1.1),
     (r"about half( is|,) 40-60 %", "between", (0.4, 0.6)),
@@ -364,7 +363,6 @@ RULES: tuple[tuple[str, str, Any], ...] = (
     (r"'scales well', of 21\.95x on 32 GPUs: at least 0\.685 per GPU", "at_least", 0.685),
     (r"'close to the ideal speedup', of 13\.5x on 16 GPUs: at least 0\.84 per GPU", "at_least", 0.84),
     (r"'good scalability', of 3\.0x on 4 GPUs: at least 0\.75 per GPU", "at_least", 0.75),
-    (r"more, and by little, at most 5 %", "between", (1.0, 1.05)),
     (r"read as little, at most 5 %", "at_most", 1.05),
     (r"(?<!no )more than hardly, 5 %", "at_least", 0.05),
     (r"hardly,? \(?(at most )?5 %", "at_most", 0.05),
