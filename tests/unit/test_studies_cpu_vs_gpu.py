@@ -146,6 +146,7 @@ def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
     assert {name: finding.verdict for name, finding in findings.items()} == {
         "dell_p100-cpu": "replicated",
         "dell_p100-day": "not replicated",  # 12 days on the GPU of these records
+        "dell_p100-steady": "replicated",
         "wisconsin-cpu": "replicated",
     }
     cases = [case for test in findings["wisconsin-cpu"].tests for case in test.cases]
@@ -153,9 +154,15 @@ def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
     (case,) = findings["dell_p100-cpu"].tests[0].cases
     assert case.effect is not None and case.effect.point == pytest.approx(20)
     assert "5.30x" in case.published
+    faster = RATES | {Trial(device="cpu", **LARGE, **FUSED_ON_CPU): 8.0}
+    (case,) = judged(of_records(STUDY, records(faster)))["dell_p100-cpu"].tests[0].cases
+    assert case.effect is not None and case.effect.point == pytest.approx(100 / 8), "the CPU's fastest FP32 loop"
+    assert findings["dell_p100-day"].mark == "other hardware or data", "a level of the paper's own hardware"
 
 
-def test_without_a_gpu_the_claims_are_not_testable() -> None:
+def test_without_a_gpu_the_claims_on_it_are_not_testable() -> None:
     on_cpu = {trial: rate for trial, rate in RATES.items() if trial.device == "cpu"}
     findings = judged(of_records(STUDY, records(on_cpu), hw="cpu"))
+    steady = findings.pop("dell_p100-steady")
+    assert steady.verdict == "replicated", "the paper trained on a CPU too"
     assert {finding.verdict for finding in findings.values()} == {"not testable here"}
