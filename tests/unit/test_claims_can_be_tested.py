@@ -21,13 +21,9 @@ from tests.unit.made_telemetry import PAPERS
 
 NODES = "needs a Slurm job over several nodes, which no profile plans by itself"
 PIPELINE = "12_data_pipeline has no notebook yet"
-CPU_AND_FOUR = "06_cpu_vs_gpu plans one GPU beside the CPU"
-INCEPTION_BN = "no sweep of 03_multi_gpu has Inception-BN"
 UNTESTABLE = {  # (claim, place of the test): why no plan has its trials
-    ("dell_p100-cpu", 1): CPU_AND_FOUR,
     ("dell_p100-speedup16", 0): NODES,
     ("dell_p100-speedup16", 1): NODES,
-    ("dell_p100-linear", 0): INCEPTION_BN,
     ("dell_p100-ethernet", 0): NODES,
     ("dell_p100-ethernet-io", 0): PIPELINE,
     ("dell_v100-storage-nodes", 0): PIPELINE,

@@ -90,6 +90,16 @@ def test_the_fastest_mode_may_be_the_baseline_or_have_other_threads() -> None:
     assert set(sides["configuration"]) == {"baseline, FP32"}
 
 
+def test_a_training_on_several_gpus_is_a_row_and_no_side() -> None:
+    four = RATES | {Trial(devices=4, **LARGE): 390.0}
+    frame = rows(of_records(STUDY, records(four), hw="p100_16gb_x4"))
+    assert "baseline, FP32, 4 GPUs" in set(frame["configuration"])
+    assert set(cpu_vs_gpu.sides(frame)["devices"]) == {1}
+    _, on_four = judged(of_records(STUDY, records(four), hw="p100_16gb_x4"))["dell_p100-cpu"].tests
+    (case,) = on_four.cases
+    assert case.effect is not None and case.effect.point == pytest.approx(390 / 5) and "19.7x" in case.published
+
+
 def test_no_records_give_no_sides() -> None:
     assert cpu_vs_gpu.sides(rows(of_records(STUDY, []))).empty
 
