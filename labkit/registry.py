@@ -72,6 +72,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("images_per_s", "Throughput", "images/s", "more"),
+        Metric("images_per_s_per_device", "Throughput per device", "images/s/device", "more"),
         Metric("step_s", "Step time", "ms", "less", 1e3),
         Metric("epoch_s", "Time per epoch", "s", "less"),
         Metric("time_to_first_step_s", "Time to the first step", "s", "less"),
@@ -147,10 +148,15 @@ METRICS: dict[str, Metric] = {
         Metric("copy_bytes_per_s", "Copy throughput", "GB/s", "more", 1e-9),
         Metric("read_bytes", "Bytes read from storage", "MB", "less", 1e-6),
         Metric("read_bytes_per_s", "Storage read throughput", "MB/s", "more", 1e-6),
+        Metric("read_rate_late_over_early", "Read rate of the first epoch, second half over first", "x", "neither"),
+        Metric("written_bytes", "Bytes written to storage", "MB", "less", 1e-6),
         Metric("later_read_share", "Reads of later epochs over the first's", "%", "less", 1e2),
         Metric("first_epoch_ratio", "Time of the first epoch over later ones'", "x", "less"),
         Metric("throughput_variation", "Coefficient of variation of throughput", "%", "less", 1e2),
         Metric("reread_share", "Reads of files that another process had read", "%", "less", 1e2, share=True),
+        Metric("stall_share", "Waiting for images (share of the time)", "%", "less", 1e2, share=True),
+        Metric("received_bytes", "Network bytes received", "MB", "neither", 1e-6),
+        Metric("sent_bytes", "Network bytes sent", "MB", "neither", 1e-6),
         Metric("received_minus_sent_bytes", "Network bytes received minus sent", "MB", "neither", 1e-6),
         Metric("gradient_bytes", "Bytes that a device sends in a step", "MB", "less", 1e-6),
     )
@@ -171,6 +177,7 @@ FRAMEWORK_TITLES: dict[str, str] = {
 # test checks that a field leaves this list once a trial has it.
 PLANNED_FIELDS: dict[str, str] = {
     "cache": "12_data_pipeline: the page cache, cold or warm",
+    "readers": "12_data_pipeline: processes that read all of the data set, each in an order of its own",
 }
 
 SCALES: tuple[str, ...] = ("smoke", "quick", "full")

@@ -146,19 +146,23 @@ def families(sides: Iterable[Side], names: Iterable[str]) -> list[list[Side]]:
 
     Fields that apply after the timed part (`ASKED_AFTER`) separate no sides, nor do the fields of training between
     workloads. Along `devices`, a trial of one device joins all families that it fits: it cannot set `BETWEEN_DEVICES`.
+    Along `nodes`, trials with equally many devices on each node are alike.
     """
     free = {*names, *ASKED_AFTER, "data_checksum"}
     if "workload" in free:
         free |= {"loader", "optimizer"}
     along_devices = "devices" in free
+    along_nodes = "nodes" in free and not along_devices
     free |= {"nodes"} if along_devices else set()  # more devices than one node has need more nodes
+    free |= {"devices"} if along_nodes else set()
     by_key: dict[tuple[Any, ...], list[Side]] = {}
     everywhere: list[tuple[tuple[Any, ...], Side]] = []
 
     def family(side: Side, without: Iterable[str] = ()) -> tuple[Any, ...]:
         alike = tuple(getattr(side.trial, name) for name in sorted(TRIAL_FIELDS - free - set(without)))
         of_study = side.results.study.id  # a test that looks at two studies compares within each
-        return (*alike, of_study, () if free & {"profile", "generation"} else side.results.profile.name)
+        of_node = side.trial.devices_of_node if along_nodes else ()
+        return (*alike, of_node, of_study, () if free & {"profile", "generation"} else side.results.profile.name)
 
     of_several: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for side in sides:

@@ -44,6 +44,11 @@ def _power_fraction(results: StudyRecords, record: Record) -> float | None:
     return power_w / (limit.value * record.devices_used)  # of the boards that the trial used
 
 
+def _images_per_s_per_device(_: StudyRecords, record: Record) -> float | None:
+    rate = value_of(record, "images_per_s")
+    return None if rate is None else rate / record.devices_used
+
+
 def _late_over_early(_: StudyRecords, record: Record) -> float | None:
     """Return images/s of the second half of the timed blocks over the first half; an odd middle block is left out."""
     times = record.blocks.host_s if record.blocks else []
@@ -93,6 +98,7 @@ def _host_copy_share(results: StudyRecords, record: Record) -> float | None:
 
 
 _DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
+    "images_per_s_per_device": _images_per_s_per_device,
     "power_fraction": _power_fraction,
     "host_copy_share": _host_copy_share,
     "late_over_early": _late_over_early,

@@ -20,27 +20,33 @@ def networks(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of networks in the order of a page (training first, simplest mode first), with two more columns.
 
     `setting` is equal on CPU and GPU: "training, 224 px, batch 32". `configuration` is the execution mode with
-    precision and, if set, threads: "OpenVINO, BF16" or "baseline, FP32, 8 threads".
+    precision and, if set, threads or several GPUs: "OpenVINO, BF16", "baseline, FP32, 8 threads".
     """
     rows = frame[frame["workload"].isin(OF_NETWORKS)].sort_values("workload", ascending=False, kind="stable")
-    rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads"])
+    rows = sorted_rows(rows.sort_values("device", kind="stable"), ["mode", "precision", "threads", "devices"])
     settings = [", ".join(map(phrase, _ALIKE, values)) for values in rows[_ALIKE].itertuples(index=False)]
-    named = [
-        ", ".join([mode, label("precision", precision), *([phrase("threads", threads)] if threads else [])])
-        for mode, precision, threads in rows[["mode", "precision", "threads"]].itertuples(index=False)
-    ]
+    fields = ["mode", "precision", "threads", "devices"]
+    named = [_configuration(*values) for values in rows[fields].itertuples(index=False)]
     return rows.assign(
         setting=pd.Series(settings, rows.index, object), configuration=pd.Series(named, rows.index, object)
     )
 
 
+def _configuration(mode: str, precision: str, threads: int, devices: int) -> str:
+    of_threads = [phrase("threads", threads)] if threads else []
+    of_devices = [f"{devices} GPUs"] if devices > 1 else []
+    return ", ".join([mode, label("precision", precision), *of_threads, *of_devices])
+
+
 def sides(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the baseline and the fastest configuration of each processor; `side` is "baseline" or "optimised".
 
-    `rows` is from `networks`. The fastest is chosen among all configurations that ran in a setting, including the
-    baseline. If all but the baseline failed, it is a failed one; if no other was planned, there is none.
+    Trainings on several GPUs are left out: a side is one processor. `rows` is from `networks`. The fastest is chosen
+    among all configurations that ran in a setting, including the baseline. If all but the baseline failed, it is a
+    failed one; if no other was planned, there is none.
     """
     by = ["model", "setting", "device"]
+    rows = rows[rows["devices"] == 1]
     is_baseline = (rows["mode"] == BASELINE) & (rows["threads"] == 0)
     baseline, others = rows[is_baseline], rows[~is_baseline]
     beaten = baseline.merge(others.dropna(subset=["images_per_s"])[by].drop_duplicates())

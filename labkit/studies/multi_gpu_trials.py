@@ -23,6 +23,7 @@ def scaling(lab: Lab) -> list[Trial]:
             trials += _small(lab, lab.sweep["strong"], scaling="strong", **recipe) if shared else []
         for recipe in _by_engines(lab, "large_engines", n):
             trials += _large(lab, lab.sweep["large"], **recipe)
+        trials += _large(lab, _on_several(lab), **recipes.on_devices(_plain(lab), n))
     return trials
 
 
@@ -108,13 +109,19 @@ def over_nodes(lab: Lab) -> list[Trial]:
             trials += _small(lab, lab.sweep["scaled"], nodes=nodes, **recipe)
         over = {"devices": n, "nodes": nodes}
         networks = ["any", "ethernet", "infiniband"]
-        trials += _large(lab, lab.sweep["large"], network=networks, **_plain(lab), **over)
+        models = [*lab.sweep["large"], *_on_several(lab)]
+        trials += _large(lab, models, network=networks, **_plain(lab), **over)
         trials += lab.trials(workload="all_reduce", size=lab.sweep["message_bytes"], data=NO_DATA, **over)
     return trials
 
 
 def _most(lab: Lab) -> int:
     return lab.device_counts[-1]
+
+
+def _on_several(lab: Lab) -> list[str]:
+    """Return the networks at native size that only machines with several devices train."""
+    return list(lab.sweep["large_on_several"]) if _most(lab) > 1 else []
 
 
 def _each(lab: Lab) -> dict[str, int]:

@@ -23,7 +23,8 @@ def speed_ups(study: str, column: str = "precision") -> pd.DataFrame:
             faster = str(test.over[column])
             about = {column: faster, "label": f"{label(column, faster)}, {paper.name} paper"}
             for printed in test.published:
-                place = {"model": test.select.get("model"), "image_px": printed.select.get("image_px")}
+                chosen = test.select | printed.select
+                place = {"model": test.select.get("model"), "image_px": chosen.get("image_px")}
                 ends = printed.value if isinstance(printed.value, tuple) else (printed.value,)
                 rows += [{**place, **about, "value": end} for end in ends]
     return pd.DataFrame(rows, columns=["model", "image_px", column, "value", "label"])

@@ -17,7 +17,7 @@ R50 = Trial(model="resnet50", batch=64, energy_windows=3)
 VGG = Trial(model="vgg16", batch=64, energy_windows=3)
 IDLE = Trial(workload="idle", data=NO_DATA, energy_windows=3)
 TRIALS = (R50, VGG, IDLE)
-WATTS = {"resnet50": 400.0, "vgg16": 500.0, "idle": 100.0}
+WATTS = {"resnet50": 400.0, "vgg16": 500.0, "googlenet": 300.0, "idle": 100.0}
 WINDOW_S, IMAGES = 5.0, 1000  # so ResNet-50 costs 2 J an image, 1.5 J above idle
 NO_RAPL = "no RAPL: this kernel shows no energy counter"
 KILLED = "the telemetry process was killed by signal SIGKILL"

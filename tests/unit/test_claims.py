@@ -22,7 +22,7 @@ from labkit.trial import Trial
 
 Test.__test__ = False  # type: ignore[attr-defined] # it is a claim's test, not pytest's
 
-CLAIMS = {"cern": 6, "dell_p100": 7, "dell_v100": 16, "nyu": 15, "wisconsin": 32}  # of each paper
+CLAIMS = {"cern": 6, "dell_p100": 9, "dell_v100": 22, "nyu": 15, "wisconsin": 32}  # of each paper
 PAPERS = load_papers()
 ALL = [(paper, claim, test) for paper in PAPERS for claim in paper.claims for test in claim.tests]
 
@@ -304,7 +304,8 @@ def test_a_test_compares_only_values_that_it_selects(paper: Paper, claim: Claim,
 @pytest.mark.parametrize(("paper", "claim", "test"), each_test())
 def test_words_for_values_are_used_only_where_they_are_valid(paper: Paper, claim: Claim, test: Test) -> None:
     for choice in (test.over, test.under):
-        assert {name for name, value in choice.items() if value == FASTEST} <= {"profile", "engine", "memory_format"}
+        may_be_fastest = {"profile", "engine", "memory_format", "optimizer"}
+        assert {name for name, value in choice.items() if value == FASTEST} <= may_be_fastest
     selected = [
         value for values in test.select.values() for value in (values if isinstance(values, list) else [values])
     ]
@@ -358,19 +359,24 @@ NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
     (r"not alike, more than ±10 %", "outside", (0.9, 1.1)),
-    (r"'close to 2x': within ±10 %", "between", (1.8, 2.2)),
     (r"within ±10 %", "between", (0.9, 1.1)),
     (r"alike within 10 %", "at_most", 1.1),
     (r"about half( is|,) 40-60 %", "between", (0.4, 0.6)),
     (r"well below: at most 80 %", "at_most", 0.8),
     (r"almost.* at least 0\.9 (n|x 2)", "at_least", None),
-    (r"more, and by little, at most 5 %", "between", (1.0, 1.05)),
+    (r"as for almost linear, at least (90 %|0\.9 per GPU)", "at_least", 0.9),
+    # the lowest speed-up that a paper praises, per GPU: 21.95 of 32, 13.5 of 16, 3.0 of 4
+    (r"'scales well', of 21\.95x on 32 GPUs: at least 0\.685 per GPU", "at_least", 0.685),
+    (r"'close to the ideal speedup', of 13\.5x on 16 GPUs: at least 0\.84 per GPU", "at_least", 0.84),
+    (r"'good scalability', of 3\.0x on 4 GPUs: at least 0\.75 per GPU", "at_least", 0.75),
     (r"read as little, at most 5 %", "at_most", 1.05),
     (r"(?<!no )more than hardly, 5 %", "at_least", 0.05),
     (r"hardly,? \(?(at most )?5 %", "at_most", 0.05),
     (r"significant.* at least 1\.5x", "at_least", 1.5),
     (r"at least 1x|at least as (many|much|slow)|more at 16 than at the smallest", "at_least", 1),
     (r"at most 1x|no more than any other", "at_most", 1),
+    (r"at most 0\.18 points", "at_most", 0.0018),
+    (r"at most 0\.12 points", "at_most", 0.0012),
     (r"'less than a day': 86,400 s", "at_most", 24 * 3600),
     (r"'>1 week': 604,800 s", "at_least", 7 * 24 * 3600),
 )
@@ -384,9 +390,7 @@ CHOSEN = {
     "wisconsin-int8": 0.99,
     "nyu-memory-bound": 0,
     "nyu-backward-launch": 0,
-    "dell_v100-int8": 3,
     "dell_v100-int8-batch": 0.5,
-    "dell_v100-int8-accuracy": pytest.approx(0.0018, abs=0.000051),  # from its table: see below
 }
 
 
@@ -465,20 +469,26 @@ def test_every_mean_utilisation_that_is_printed_is_a_published_magnitude() -> No
     )
 
 
-def test_the_bound_on_int8_accuracy_is_the_upper_end_of_the_printed_differences() -> None:
+def test_the_bounds_on_scaling_are_met_by_the_speed_ups_that_the_papers_praise() -> None:
+    praised = {"dell_v100-scaling": 21.95 / 32, "dell_p100-speedup16": 13.5 / 16, "dell_p100-speedup4": 3.0 / 4}
+    for name, of_each in praised.items():
+        bound = next(claim.tests[0].at_least for _, claim, _ in ALL if claim.id == name)
+        assert bound is not None and 0 <= of_each - bound < 0.005, name
+
+
+def test_the_bounds_on_int8_accuracy_are_the_upper_ends_of_the_printed_differences() -> None:
     (dell,) = [paper for paper in PAPERS if paper.id == "dell_v100"]
-    lost = [
-        table.si(model, "fp32") - table.si(model, "int8")
+    lost = {
+        table.metric: [table.si(model, "fp32") - table.si(model, "int8") for model in table.rows]
         for table in dell.tables
         if table.metric in ("top1", "top5")
-        for model in table.rows
-    ]
-    assert len(lost) == 14
-    assert (min(lost), max(lost)) == pytest.approx((0.0002, 0.0018))
+    }
+    assert (min(lost["top1"]), max(lost["top1"])) == pytest.approx((0.0002, 0.0018))
+    assert (min(lost["top5"]), max(lost["top5"])) == pytest.approx((0.0003, 0.0012))
     claim = next(claim for claim in dell.claims if claim.id == "dell_v100-int8-accuracy")
     assert [test.metric for test in claim.tests] == ["top1", "top5"]
     for test in claim.tests:
-        assert test.at_most == pytest.approx(0.0018, abs=0.000051), "to the last printed digit"
+        assert test.at_most == pytest.approx(max(lost[test.metric])), "to the last printed digit"
         assert test.select["model"] == list(dell.tables[0].rows)
 
 

@@ -90,6 +90,16 @@ def test_the_fastest_mode_may_be_the_baseline_or_have_other_threads() -> None:
     assert set(sides["configuration"]) == {"baseline, FP32"}
 
 
+def test_a_training_on_several_gpus_is_a_row_and_no_side() -> None:
+    four = RATES | {Trial(devices=4, **LARGE): 390.0}
+    frame = rows(of_records(STUDY, records(four), hw="p100_16gb_x4"))
+    assert "baseline, FP32, 4 GPUs" in set(frame["configuration"])
+    assert set(cpu_vs_gpu.sides(frame)["devices"]) == {1}
+    _, on_four = judged(of_records(STUDY, records(four), hw="p100_16gb_x4"))["dell_p100-cpu"].tests
+    (case,) = on_four.cases
+    assert case.effect is not None and case.effect.point == pytest.approx(390 / 5) and "19.7x" in case.published
+
+
 def test_no_records_give_no_sides() -> None:
     assert cpu_vs_gpu.sides(rows(of_records(STUDY, []))).empty
 
@@ -146,6 +156,7 @@ def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
     assert {name: finding.verdict for name, finding in findings.items()} == {
         "dell_p100-cpu": "replicated",
         "dell_p100-day": "not replicated",  # 12 days on the GPU of these records
+        "dell_p100-steady": "replicated",
         "wisconsin-cpu": "replicated",
         "wisconsin-per-watt": "not testable here",  # these records have no energy
     }
@@ -154,9 +165,15 @@ def test_the_claims_pair_the_same_configuration_on_both_processors() -> None:
     (case,) = findings["dell_p100-cpu"].tests[0].cases
     assert case.effect is not None and case.effect.point == pytest.approx(20)
     assert "5.30x" in case.published
+    faster = RATES | {Trial(device="cpu", **LARGE, **FUSED_ON_CPU): 8.0}
+    (case,) = judged(of_records(STUDY, records(faster)))["dell_p100-cpu"].tests[0].cases
+    assert case.effect is not None and case.effect.point == pytest.approx(100 / 8), "the CPU's fastest FP32 loop"
+    assert findings["dell_p100-day"].mark == "other hardware or data", "a level of the paper's own hardware"
 
 
-def test_without_a_gpu_the_claims_are_not_testable() -> None:
+def test_without_a_gpu_the_claims_on_it_are_not_testable() -> None:
     on_cpu = {trial: rate for trial, rate in RATES.items() if trial.device == "cpu"}
     findings = judged(of_records(STUDY, records(on_cpu), hw="cpu"))
+    steady = findings.pop("dell_p100-steady")
+    assert steady.verdict == "replicated", "the paper trained on a CPU too"
     assert {finding.verdict for finding in findings.values()} == {"not testable here"}

@@ -227,7 +227,7 @@ def verdicts(results: StudyRecords, *others: StudyRecords) -> dict[str, Finding]
 
 def test_claims_on_scaling_use_records_of_either_study_and_compare_within_each() -> None:
     judged = verdicts(made())
-    assert set(judged) == {"dell_p100-speedup4", "dell_v100-scaling"}
+    assert set(judged) == {"dell_p100-speedup4", "dell_p100-steady", "dell_v100-scaling"}
     four = judged["dell_p100-speedup4"]
     assert four.verdict == "replicated" and {case.sides[0].trial.framework for case in four.cases} == {"torch"}
     of_gpus = [

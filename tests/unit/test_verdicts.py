@@ -1075,14 +1075,15 @@ def test_a_failure_without_a_reason_gives_its_status() -> None:
 
 def test_every_claim_can_be_judged_with_no_or_few_records() -> None:
     papers = load_papers()
+    claims = sum(len(paper.claims) for paper in papers)
     sparse = shown({B64: near(100), B256: (120.0,), V16: OOM, R152: (1.0, None, 2.0)})
     for view in ("h200", "cpu", "k40m", None):
         for evidence in (seen(view=view), seen(sparse, view=view, available=tuple(STUDIES))):
             findings = Findings(judge_all(papers, evidence))
-            assert len(findings.findings) == sum(len(paper.claims) for paper in papers)
+            assert len(findings.findings) == claims
             assert all(finding.reason for finding in findings.findings if finding.verdict == UNTESTED)
             assert findings._repr_mimebundle_()["text/html"]
-            assert len(findings.frame()) >= len(findings.findings)
+            assert len(findings.frame()) >= claims
 
 
 def test_a_study_shows_only_its_own_claims() -> None:
@@ -1114,6 +1115,15 @@ def test_without_a_view_each_profile_is_a_separate_case() -> None:
         a_test(shape="ratio", at_least=1, **OVER_64), *two_profiles({B64: near(1)}, {B256: near(2)}), view=None
     )
     assert ratio.cases == [], "batches on different devices are not a pair"
+
+
+def test_along_nodes_each_node_has_as_many_devices() -> None:
+    one, two, apart = (Trial(devices=count, nodes=nodes) for count, nodes in ((4, 1), (8, 2), (4, 2)))
+    over = a_test(shape="ratio", at_least=1.8, over={"nodes": 2}, under={"nodes": 1})
+    case = only_case(found_by(over, shown({one: near(100), two: even(190), apart: near(50)})))
+    assert [side.trial for side in case.sides] == [two, one] and case.verdict == YES
+    (trend,) = found_by(a_test(shape="trend", along="nodes", trend="rises"), shown({one: near(1), two: near(2)})).cases
+    assert trend.verdict == YES
 
 
 def write(report: str, *found: Record) -> None:
