@@ -1,0 +1,56 @@
+"""The verdicts on the committed records have reasons, and the README has their number."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from labkit.claims import Findings
+from labkit.claims.shown import evidence, verdicts
+from labkit.places import ROOT
+
+PROFILES = ("cpu", "h100", "h200", "h200_x2")
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Findings]:
+    """Return the findings of each profile from committed records only: this machine's own do not count."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "reports"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("the committed records are known to git, and this tree has none")
+    reports = tmp_path_factory.mktemp("committed")
+    for name in listed:
+        copy = reports / Path(name).relative_to("reports")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(ROOT / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(reports))
+        return {profile: verdicts(evidence(profile)) for profile in PROFILES}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_claim_that_is_not_replicated_or_open_has_a_reason(findings: dict[str, Findings], profile: str) -> None:
+    open_or_failed = [f for f in findings[profile].findings if f.verdict in ("not replicated", "inconclusive")]
+    assert open_or_failed, "a profile with records has such claims"
+    assert [finding.claim.id for finding in open_or_failed if not finding.why] == []
+
+
+def test_the_readme_has_the_numbers_of_todays_verdicts(findings: dict[str, Findings]) -> None:
+    counts = findings["h200"].counts()
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    claims = re.search(r"tests (\d+) of their claims", text)
+    assert claims and int(claims[1]) == len(findings["h200"].findings)
+    told = re.search(
+        r"can test (\d+) of the claims: (\d+) are replicated, (\d+) are not, and (\d+) are inconclusive. (\w+) more",
+        text,
+    )
+    assert told, "the README has a sentence on the H200's verdicts"
+    three = [counts["replicated"], counts["not replicated"], counts["inconclusive"]]
+    assert [int(number) for number in told.groups()[:4]] == [sum(three), *three]
+    assert told[5] == {8: "Eight", 9: "Nine", 10: "Ten", 11: "Eleven", 12: "Twelve"}[counts["not counted"]]
