@@ -6,6 +6,7 @@ A study's page and `claims.html` use the same markup. Links to the raw records a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from labkit.show.table import table_html
 MARKS: dict[Group, str] = {
     **{"replicated": "✓", "not replicated": "✗", "inconclusive": "~", "not counted": "○", "not testable here": "–"}
 }
+USUAL = ("on synthetic32", "with PyTorch")  # of most records; claims.html says it above the claims
 BAR_PX = (110, 16)
 COLUMNS = [
     *("paper", "claim", "verdict", "mark", "why", "scope", "reason", "case", "metric", "kind", "effect", "low", "high"),
@@ -177,7 +179,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
     late = "test changed after its records" if "after the records" in dated else ""
-    scope = "; ".join(filter(None, [finding.scope, late])) if tested else ""
+    scope = "; ".join(filter(None, [_unusual(finding.scope), late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
         Markup("{} <small>{}</small>").format(_marked(finding), scope) if scope else _marked(finding),
@@ -186,6 +188,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     tests = Markup("").join(_test_html(judged) for judged in finding.tests if judged.cases)
     notes = [
         f"{paper.name}, {claim.where}. {dated}",
+        tested and finding.scope and _sentence(f"Judged {finding.scope}"),
         finding.reason and _sentence(finding.reason),
         claim.note,
     ]
@@ -196,6 +199,12 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     )
     data = finding.group.replace(" ", "-"), paper.id, " ".join(claim.studies)
     return whole.format(*data, summary, claim.id, paragraphs, tests)
+
+
+def _unusual(scope: str) -> str:
+    """Return a scope without what holds for most claims, which the page says once."""
+    parts = re.split(r", (?=(?:on|with|in|of|also|without|after|by) )", scope)
+    return ", ".join(part for part in parts if part not in USUAL)
 
 
 def _dated(finding: Finding, committed: str) -> str:

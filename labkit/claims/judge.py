@@ -8,6 +8,7 @@ all its cases are, and `not replicated` when one case is. The number of cases is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from labkit.claims.evidence import Evidence, Side, select
 from labkit.claims.papers import Paper
@@ -98,10 +99,10 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
         return Judged(test, (), f"it needs a GPU, and {device_titles(_profiles(sides))} has none")
     chosen = select(sides, test.select)
     if not chosen:
-        lacking = {name: choice for name, choice in test.select.items() if not select(sides, {name: choice})}
-        return Judged(test, (), f"no configuration of {study} has {choice_words(lacking or test.select)}")
+        return Judged(test, (), f"no configuration of {study} has {choice_words(_lacking(sides, test.select))}")
     if across:
-        there = _profiles(chosen)
+        gpus = [side for side in chosen if side.results.profile.device.kind == "cuda"]
+        there = _profiles(gpus if test.along == "generation" else chosen)
         if len(there) < 2:
             return Judged(test, (), f"it compares devices, and only {device_titles(there)} has such records")
         if evidence.profile is not None and evidence.profile not in there:
@@ -111,6 +112,16 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     if cases:
         return Judged(test, cases)
     return Judged(test, (), _why_no_case(test, chosen))
+
+
+def _lacking(sides: list[Side], choice: dict[str, Any]) -> dict[str, Any]:
+    """Return a smallest part of a choice that no side fits."""
+    lacking = dict(choice)
+    for name in choice:
+        without = {field: value for field, value in lacking.items() if field != name}
+        if without and not select(sides, without):
+            lacking = without
+    return lacking
 
 
 def _wants_gpu(test: Test) -> bool:
@@ -134,7 +145,8 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
         both = (device_titles([side["profile"]]) for side in (test.over, test.under))
         return f"it compares {' with '.join(both)}; such records are of {profiles}"
     if test.along == "generation":
-        return f"it compares GPUs of several generations; such records are of {profiles}"
+        gpus = [side for side in chosen if side.results.profile.device.kind == "cuda"]
+        return f"it compares GPUs of several generations; such records are of {device_titles(_profiles(gpus))}"
     if test.over:
         return f"no configuration with {choice_words(test.over)} has a counterpart with {choice_words(test.under)} here"
     if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -59,15 +60,16 @@ def _points(value: float, digits: int) -> str:
 
 def shown_bound(test: Test) -> str:
     """Return the bound of a test in words."""
+    along, among = (field_name(name or "") for name in (test.along, test.among))
     if test.shape == "trend":
-        return f"{_TREND_WORDS[test.trend or 'rises']} along {field_name(test.along or '')}"
+        return _TREND_WORDS[test.trend or "rises"].format(along)
     if test.shape == "order":
-        return "in this order: " + ", ".join(label("model", str(value)) for value in test.order)
+        named = [device_titles([v]) if test.along == "profile" else label(test.along or "", v) for v in test.order]
+        return f"in this order: {'; '.join(named)}"
     if test.shape == "alike":
-        return f"the order along {field_name(test.along or '')} is the same along {field_name(test.among or '')}"
+        return f"the same order of {along.removeprefix('the ')}s, whatever {among} is"
     if test.shape == "differs":
-        least = f" for one {field_name(test.among)} or more" if test.among else ""
-        return f"not the same all along {field_name(test.along or '')}{least}"
+        return f"changes with {along}{f', for at least one {among}'.replace('the ', '') if among else ''}"
     if test.at_least is not None:
         return f"at least {_as_written(test.at_least, test)}"
     if test.at_most is not None:
@@ -88,11 +90,11 @@ def _as_written(bound: float, test: Test) -> str:
 
 
 _TREND_WORDS = {
-    "rises": "rises",
-    "falls": "falls",
-    "constant": "stays within ±10 %",
-    "diminishing": "each step adds less",
-    "peaks": "rises, then falls",
+    "rises": "rises with {}",
+    "falls": "falls with {}",
+    "constant": "the same within ±10 %, whatever {} is",
+    "diminishing": "each step of {} adds less",
+    "peaks": "rises with {}, then falls",
 }
 
 
@@ -112,16 +114,23 @@ def within_sentence(name: str) -> str:
 
 def field_name(name: str) -> str:
     """Return the name of a trial's field for a sentence."""
-    return {"batch": "the batch", "devices": "the number of devices"}.get(name, name.replace("_", " "))
+    words = {"model": "network", "profile": "device", "devices": "number of devices", "nodes": "number of nodes"}
+    return f"the {words.get(name, name.replace('_', ' '))}" if name else ""
 
 
 def choice_words(choice: Mapping[str, object]) -> str:
-    """Return selected values in words: `batch 256, model ResNet-50`; `there` without any."""
+    """Return selected values in words: `batch 256, ResNet-50`, `4 or 8 GPUs`."""
     texts = []
     for name, value in choice.items():
-        values = value if isinstance(value, list) else [value]
-        texts.append(f"{name.replace('_', ' ')} {' or '.join(label('model', str(item)) for item in values)}")
-    return ", ".join(texts) or "there"
+        *others, last = value if isinstance(value, list) else [value]
+        text, said = label(name, last), phrase(name, last)
+        if last == OTHERS:
+            said = f"another {field_name(name).removeprefix('the ')}"
+        elif said == text and name not in ("model", "precision", "image_px", "data", "framework", "mode"):
+            said = f"{name.replace('_', ' ')} {text}"
+        many = " or ".join([*(label(name, item) for item in others), text])
+        texts.append(said.replace(text, many))
+    return ", ".join(texts)
 
 
 _NAMED = (
@@ -208,6 +217,5 @@ def span(family: list[Side], along: str) -> str:
 def device_titles(profiles: Iterable[object]) -> str:
     """Return the titles of devices as a list: `H100 SXM and H200 SXM`."""
     words, named = {FASTEST: "the fastest device", OTHERS: "the others"}, set(profile_names())
-    return listing(
-        [load_profile(str(name)).title if name in named else words.get(str(name), str(name)) for name in profiles]
-    )
+    titles = [load_profile(str(name)).title if name in named else words.get(str(name), str(name)) for name in profiles]
+    return listing([re.sub("^The ", "the ", title) for title in titles])
