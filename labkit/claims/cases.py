@@ -12,7 +12,7 @@ from labkit.claims.schema import Published, Test
 from labkit.claims.verdict import Bounds, Case, Verdict
 from labkit.claims.words import Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
-from labkit.results.from_telemetry import why_not
+from labkit.results.metrics import why_missing
 from labkit.show.quantities import MISSING, quantity
 from labkit.statistics import Interval
 
@@ -109,7 +109,7 @@ def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) ->
         without = [side for side in sides if not side.values(metric)]
         reason = (
             f"{within_sentence(find_metric(metric).label)}: "
-            f"{why_not(without[0].results, metric, without[0].trial.device, trial=without[0].trial)}"
+            f"{why_missing(without[0].results, without[0].results.ok(without[0].trial)[0], metric)}"
             if without
             else _no_effect(test, kind, sides)
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
 from labkit.results import from_trace as traced
-from labkit.results.estimates import difference_of_passes, interval_of, ratio_of_passes
+from labkit.results.estimates import OWN_PROCESSES, difference_of_passes, interval_of, ratio_of_passes, sharing_process
 from labkit.results.metrics import metric_of
 from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
@@ -207,11 +207,21 @@ def level(side: Side, metric: str) -> Interval | None:
 
 def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """Return one metric divided by another (or by that of another trial), within passes if both sides share them."""
-    above, below = over.values(metric), under.values(metric_under or metric)
-    return ratio_of_passes(above, below, paired=over.same_records(under))
+    return ratio_of_passes(*_paired(over, under, metric, metric_under or metric), paired=over.same_records(under))
 
 
 def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """Return one metric minus another (or minus that of another trial), within passes if both sides share them."""
-    above, below = over.values(metric), under.values(metric_under or metric)
-    return difference_of_passes(above, below, paired=over.same_records(under))
+    return difference_of_passes(*_paired(over, under, metric, metric_under or metric), paired=over.same_records(under))
+
+
+def _paired(over: Side, under: Side, metric: str, metric_under: str) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the values of both sides by pass; of the same records, only those of passes that they may share."""
+    above, below = over.values(metric), under.values(metric_under)
+    if not over.same_records(under) or any(getattr(over.trial, n) != getattr(under.trial, n) for n in OWN_PROCESSES):
+        return above, below
+    first, second = ({record.pass_number: record.process.id for record in s.results.ok(s.trial)} for s in (over, under))
+    shared = sharing_process(first, second)
+    return {n: value for n, value in above.items() if n in shared}, {
+        n: value for n, value in below.items() if n in shared
+    }

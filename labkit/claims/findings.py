@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -111,18 +111,29 @@ def _printed(judged: Judged) -> str:
 
 
 def _here(finding: Finding, judged: Judged) -> str:
-    """Return the first open case with its interval, or the range of all cases; the metric where tests differ in it."""
+    """Return the first open case with its interval, else the range of the cases that contradict, else that of all.
+
+    The metric is named where tests differ in it.
+    """
     undecided = [case.shown for case in judged.cases if case.verdict == "inconclusive" and case.shown]
-    effects = undecided[0] if undecided and finding.verdict == "inconclusive" else _span(judged)
+    against = [case for case in judged.cases if case.verdict == "not replicated" and case.effect]
+    if finding.verdict == "inconclusive" and undecided:
+        effects = undecided[0]
+    elif against:
+        of = f" ({len(against)} of {len(judged.cases)} cases)" if len(judged.cases) > 1 else ""
+        effects = f"{_span(against)}{of}"
+    else:
+        effects = _span(judged.cases)
     several = len({each.test.metric for each in finding.tests if each.cases}) > 1
     return f"{metric_label(judged.test)}: {effects}" if several and effects else effects
 
 
-def _span(judged: Judged) -> str:
-    """Return the smallest and the largest effect of a test: `1.6x to 4.0x`."""
-    effects = sorted(((case.effect.point, case) for case in judged.cases if case.effect), key=lambda pair: pair[0])
+def _span(cases: Sequence[Case]) -> str:
+    """Return the smallest and the largest effect of cases: `1.6x to 4.0x`; `at least 6.5x` of a lower bound."""
+    effects = sorted(((case.effect.point, case) for case in cases if case.effect), key=lambda pair: pair[0])
     ends = [shown_value(point, case.metric, case.kind) for point, case in (*effects[:1], *effects[-1:])]
-    return " to ".join(dict.fromkeys(ends))
+    least = "at least " if any(case.is_least for case in cases) else ""
+    return least + " to ".join(dict.fromkeys(ends))
 
 
 def _rows(finding: Finding) -> list[dict[str, object]]:
@@ -178,7 +189,7 @@ def finding_html(finding: Finding, committed: str = "") -> Markup:
     claim, paper, verdict = finding.claim, finding.paper, finding.verdict
     line, tested = _summary(finding, "", paper.name), verdict != "not testable here"
     dated = _dated(finding, committed)
-    late = "test changed after its records" if "after the records" in dated else ""
+    late = "test newer than its records" if _order(finding, committed) == AFTER else ""
     scope = "; ".join(filter(None, [_unusual(finding.scope), late])) if tested else ""
     parts = (
         *(paper.name, claim.statement, line["The paper"], line["Here"] if tested else MISSING),
@@ -207,17 +218,39 @@ def _unusual(scope: str) -> str:
     return ", ".join(part for part in parts if part not in USUAL)
 
 
-def _dated(finding: Finding, committed: str) -> str:
-    """Return a sentence on when the test last changed and when its records were made."""
+def newer_tests(findings: Sequence[Finding], committed: Mapping[str, str]) -> str:
+    """Return how many counted verdicts have a test that changed after their records; empty if none or unknown."""
+    counted = [finding for finding in findings if finding.group in VERDICTS[:3]]
+    newer = sum(_order(finding, committed.get(finding.claim.id, "")) == AFTER for finding in counted)
+    if not newer:
+        return ""
+    return f"{newer} of these {len(counted)} tests {'is' if newer == 1 else 'are'} newer than the records."
+
+
+AFTER = "after the records"
+
+
+def _starts(finding: Finding) -> list[str]:
+    """Return when the first and the last record behind a verdict were begun; [] without records."""
     sides = [side for case in finding.cases for side in case.sides]
     starts = [record.started_at for side in sides for record in side.results.by_trial.get(side.trial, [])]
-    first, last = (f"{moment[:10]} {moment[11:16]}" for moment in (min(starts, default=""), max(starts, default="")))
+    return [f"{moment[:10]} {moment[11:16]}" for moment in (min(starts), max(starts))] if starts else []
+
+
+def _order(finding: Finding, committed: str) -> str:
+    """Return whether a test last changed before or after its records; empty if that is unknown."""
+    starts = _starts(finding)
+    if not starts or not committed:
+        return ""
+    return "before the records" if committed < starts[0] else AFTER if committed > starts[1] else "between them"
+
+
+def _dated(finding: Finding, committed: str) -> str:
+    """Return a sentence on when the test last changed and when its records were made."""
+    starts, order = _starts(finding), _order(finding, committed)
     changed = f"Test last changed: {f'{committed} UTC' if committed else 'not known here'}"
-    if not starts:
-        return f"{changed}. Records: none."
-    order = "before the records" if committed < first else "after the records" if committed > last else "between them"
-    order = f", {order}" if committed else ""
-    return f"{changed}{order}. Records: {' to '.join(dict.fromkeys([first, last]))} UTC."
+    made = f"{' to '.join(dict.fromkeys(starts))} UTC" if starts else "none"
+    return f"{changed}{f', {order}' if order else ''}. Records: {made}."
 
 
 def _sentence(text: str) -> str:

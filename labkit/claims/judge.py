@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.claims.evidence import Evidence, Side, select
 from labkit.claims.papers import Paper
-from labkit.claims.schema import ACROSS, OTHERS, Claim, Test
+from labkit.claims.schema import ACROSS, FASTEST, OTHERS, Claim, Test
 from labkit.claims.shapes import SHAPES
 from labkit.claims.verdict import Case, Finding, Judged, Verdict
 from labkit.claims.words import choice_words, device_titles, field_name, listing
@@ -100,9 +100,8 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     chosen = select(sides, test.select)
     if not chosen:
         return Judged(test, (), f"no configuration of {study} has {choice_words(_lacking(sides, test.select))}")
-    if across:
-        gpus = [side for side in chosen if side.results.profile.device.kind == "cuda"]
-        there = _profiles(gpus if test.along == "generation" else chosen)
+    if across and not _names_devices(test):
+        there = _profiles(chosen)
         if len(there) < 2:
             return Judged(test, (), f"it compares devices, and only {device_titles(there)} has such records")
         if evidence.profile is not None and evidence.profile not in there:
@@ -137,6 +136,12 @@ def _compares_profiles(test: Test) -> bool:
     return bool(named & set(ACROSS))
 
 
+def _names_devices(test: Test) -> bool:
+    """Return whether a test names the devices or generations that it compares, so that others cannot stand in."""
+    named = {str(value) for choice in (test.over, test.under) for name, value in choice.items() if name == "profile"}
+    return test.along == "generation" or bool(test.along == "profile" and test.order) or bool(named - {FASTEST, OTHERS})
+
+
 def _why_no_case(test: Test, chosen: list[Side]) -> str:
     profiles = device_titles(_profiles(chosen))
     if test.along == "profile" and test.order:
@@ -146,7 +151,7 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
         return f"it compares {' with '.join(both)}; such records are of {profiles}"
     if test.along == "generation":
         gpus = [side for side in chosen if side.results.profile.device.kind == "cuda"]
-        return f"it compares GPUs of several generations; such records are of {device_titles(_profiles(gpus))}"
+        return f"it compares GPUs of several generations; its records are of {device_titles(_profiles(gpus))}"
     if test.over:
         return f"no configuration with {choice_words(test.over)} has a counterpart with {choice_words(test.under)} here"
     if test.among and len({str(side.field(test.among)) for side in chosen}) < 2:
@@ -154,7 +159,8 @@ def _why_no_case(test: Test, chosen: list[Side]) -> str:
     if test.along:
         there = sorted({str(side.field(test.along)) for side in chosen})
         wanted = f" of {listing([str(value) for value in test.order])}" if test.order else ""
-        alike = f"it needs several values{wanted} of {field_name(test.along)} in otherwise equal configurations"
+        several = "three values or more" if test.trend in ("diminishing", "peaks") else "several values"
+        alike = f"it needs {several}{wanted} of {field_name(test.along)} in otherwise equal configurations"
         return f"{alike}; the records have {listing(there)}"
     return "no configuration fits the test"
 

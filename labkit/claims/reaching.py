@@ -50,7 +50,8 @@ def judged(case: Case, over: Side, under: Side) -> Case:
     shortfall = "; ".join(_said(side) for side in (over, under) if short(side))
     stands = (late != early) and _stands(case.bounds, case.effect, up=late)
     verdict = case.verdict if stands else "inconclusive"
-    return replace(case, verdict=verdict, reason="; ".join(part for part in (case.reason, shortfall) if part))
+    reason = "; ".join(part for part in (case.reason, shortfall) if part)
+    return replace(case, verdict=verdict, reason=reason, is_least=late and not early)
 
 
 def _stands(bounds: Bounds, effect: Interval, *, up: bool) -> bool:

@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "device": DEVICES,
     "network": NETWORKS,
 }
+MOST_WORDS = 8  # of the reason for a verdict
 ABOUT = 0.1  # a magnitude is met within ±10 %
 
 
@@ -164,7 +165,13 @@ class Why(_Part):
     profile: str
     host: Annotated[str, Field(min_length=1)]
     verdict: Literal["not replicated", "inconclusive"]
-    why: Annotated[str, Field(pattern=r"^\S+( \S+){0,7}$")]
+    why: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Why:
+        if len(self.why.split()) > MOST_WORDS:
+            raise ValueError(f"`why` has at most {MOST_WORDS} words")
+        return self
 
 
 class Claim(_Part):

@@ -23,6 +23,7 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
     """Return the case of the last value over the first; a step back of more than 5 % contradicts the trend."""
     rises = test.trend == "rises"
     bounds = MORE if rises else LESS
+    label = f"{label}: {_over(family[-1], family[0], test)}"
     case = make_case(test, label, "ratio", ratio(family[-1], family[0], test.metric), bounds, tuple(family))
     for before, after in pairwise(family):
         step = ratio(after, before, test.metric)

@@ -60,6 +60,7 @@ class Case:
     published: str = ""
     beside: tuple[tuple[str, str], ...] = ()
     passes: int = 0  # of a case of labels, which has no effect
+    is_least: bool = False  # the effect is a lower bound
 
     @property
     def n(self) -> int:
@@ -69,7 +70,8 @@ class Case:
     @property
     def shown(self) -> str:
         """The effect with its interval, in the metric's printed unit; empty without an effect."""
-        return shown_effect(self.effect, self.metric, self.kind) if self.effect else ""
+        least = "at least " if self.is_least else ""
+        return f"{least}{shown_effect(self.effect, self.metric, self.kind)}" if self.effect else ""
 
 
 @dataclass(frozen=True)

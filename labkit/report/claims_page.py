@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.claims import GROUPS, MARKS, Finding, Findings, finding_html
+from labkit.claims import GROUPS, MARKS, Finding, Findings, finding_html, newer_tests
 from labkit.claims.dates import committed
 from labkit.registry import STUDIES
 from labkit.report.html import write_template
@@ -35,7 +35,7 @@ def write_claims(page: Path, findings: Findings, *, title: str, links: Sequence[
         "claims.html.j2",
         title=title,
         links=links,
-        sentence=findings.sentence(),
+        sentence=" ".join(filter(None, [findings.sentence(), newer_tests(claims, days)])),
         groups=[(MARKS[group], group) for group in GROUPS],
         rows=rows,
         studies=_studies(claims),

@@ -12,7 +12,8 @@ from typing import Literal
 from markupsafe import Markup
 
 from labkit import __version__
-from labkit.claims import VERDICTS, Evidence, Finding, Findings, Group
+from labkit.claims import VERDICTS, Evidence, Finding, Findings, Group, newer_tests
+from labkit.claims.dates import committed
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence, verdicts
 from labkit.hardware.host import Host
@@ -116,6 +117,7 @@ def write_site(report: Path, profile: Profile, host: Host, waiting: Mapping[str,
         devices=_devices(report),
         figures=[Markup(figure._repr_mimebundle_()["text/html"]) for figure in made],  # noqa: S704 - figures escape
         verdicts=_verdicts(findings),
+        newer=newer_tests(findings.findings, committed()),
         papers=_papers(findings),
         studies=list(rows.values()),
         places=[(row.page, STUDIES[study].title) for study, row in rows.items() if row.page],

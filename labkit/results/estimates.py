@@ -34,6 +34,7 @@ _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts":
 # The columns that tell configurations apart. Fields that apply after the timed part of a trial do not.
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
+OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
 Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
 Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
 
@@ -63,7 +64,8 @@ def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Seque
     """Return a metric divided by that of the rows with the values of `over`, one row per group of `by`.
 
     Two groups are compared if they agree in all other columns of `by`. If both ran in the same passes of a study and
-    host, the ratio is formed within each pass; else it is unpaired (Welch 1947, on the logarithm). Raise UserError as
+    host, the ratio is formed within each pass, without passes that a second process finished. Else it is unpaired
+    (Welch 1947, on the logarithm). Raise UserError as
     `estimate` does.
 
     >>> import labkit
@@ -132,13 +134,21 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
 def _ratio(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_ratio(*_answers(above, below, metric))
-    return ratio_of_passes(_passes(above, metric), _passes(below, metric), paired=_same_records(above, below))
+    paired = _same_records(above, below)
+    first, second = (
+        _in_one_process(above, below, metric) if paired else (_passes(above, metric), _passes(below, metric))
+    )
+    return ratio_of_passes(first, second, paired=paired)
 
 
 def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_difference(*_answers(above, below, metric))
-    return difference_of_passes(_passes(above, metric), _passes(below, metric), paired=_same_records(above, below))
+    paired = _same_records(above, below)
+    first, second = (
+        _in_one_process(above, below, metric) if paired else (_passes(above, metric), _passes(below, metric))
+    )
+    return difference_of_passes(first, second, paired=paired)
 
 
 def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
@@ -154,6 +164,28 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
 def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
     """Return whether both sides ran in the same passes: those of one profile, study and host."""
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
+
+
+def sharing_process(above: Mapping[Any, str], below: Mapping[Any, str]) -> set[Any]:
+    """Return the passes in which two configurations ran in one process, from their processes by pass.
+
+    A pass that was interrupted goes on in another process. Without any shared process, return all common passes.
+    """
+    common = set(above) & set(below)
+    return {number for number in common if above[number] == below[number]} or common
+
+
+def _in_one_process(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes]:
+    first, second = _passes(above, metric), _passes(below, metric)
+    needed = ["process", *OWN_PROCESSES]
+    alike = set(needed) <= set(above) & set(below) and all(
+        set(above[name]) == set(below[name]) for name in OWN_PROCESSES
+    )
+    if not alike:
+        return first, second
+    keys = [dict(zip(zip(d["host"], d["pass_number"], strict=True), d["process"], strict=True)) for d in (above, below)]
+    shared = sharing_process(*keys)
+    return tuple({key: value for key, value in values.items() if key in shared} for values in (first, second))  # type: ignore[return-value]
 
 
 def _passes(group: pd.DataFrame, metric: str) -> Passes:

@@ -75,6 +75,8 @@ def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
         return from_traffic.value(record, metric)
     if metric == "cpu_cores_used":
         return value_of(record, metric)
+    if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
+        return None
     statistics = of_record(record, metric, "timed")
     return None if statistics is None else statistics[0]
 
@@ -146,6 +148,8 @@ def why_not(results: StudyRecords, metric: str, device: str | None = None, *, tr
     lost = {telemetry.reason or "unknown" for telemetry in recorded if telemetry.status == "lost"}
     if lost and all(telemetry.status == "lost" for telemetry in recorded):
         return _listing(sorted(lost))
+    if metric == "cpu_clock_hz" and results.has_fixed_cpu_clock:
+        return "not readable here: the clock never changes, so it is the nominal one"
     on_gpu = (device or results.profile.device.kind) == "cuda"
     meter = HOST if metric in OF_HOST else GPU if on_gpu else RAPL
     names = {metric, "*"} | (OF_METERS if metric in OF_METERS or metric.endswith("_per_image_j") else set())

@@ -13,6 +13,8 @@ from labkit.results.study_records import StudyRecords
 
 IMAGES_OF_90_EPOCHS = 90 * 1_200_000  # Dell P100, last paragraph of "Performance Evaluation"
 HOUR_S = 3600.0
+PEAKS = ("memory_bytes", "framework_peak_bytes")  # properties of a configuration, which repeat from pass to pass
+PEAK_REPEATS = 1.02
 
 
 def metric_of(results: StudyRecords, record: Record, metric: str) -> float | None:
@@ -21,8 +23,9 @@ def metric_of(results: StudyRecords, record: Record, metric: str) -> float | Non
         return None
     if metric in _DERIVED:
         return _DERIVED[metric](results, record)
-    value = value_of(record, metric)
-    return value if value is not None else of_pass(results, record, metric)
+    if metric in PEAKS and not _repeats(results, record, metric):
+        return None
+    return _own(results, record, metric)
 
 
 def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
@@ -34,7 +37,27 @@ def why_missing(results: StudyRecords, record: Record, metric: str) -> str:
             f"params/{results.profile.name}.yaml gives no price: add `cost` with `currency`, `per_hour` (`value` and "
             "`source`) and, for the CPU beside a GPU, `cpu_per_hour`"
         )
-    return why_not(results, metric, record.trial["device"], trial=record.as_trial)
+    if metric in PEAKS and not _repeats(results, record, metric):
+        return "withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations"
+    trial = record.as_trial
+    if metric == "roofline_fraction" and roofline.measured(results, trial, record.pass_number).flop_per_s is None:
+        return f"no ceiling of {trial.precision.upper()} was measured in this pass"
+    return why_not(results, metric, record.trial["device"], trial=trial)
+
+
+def _own(results: StudyRecords, record: Record, metric: str) -> float | None:
+    """Return a metric that the record holds, or that its telemetry gives."""
+    value = value_of(record, metric)
+    return value if value is not None else of_pass(results, record, metric)
+
+
+def _repeats(results: StudyRecords, record: Record, metric: str) -> bool:
+    """Return whether a peak of memory is that of the trial: then its passes agree within 2 %.
+
+    Until 23 November 2026 a peak could include memory of trials that the same process had run before.
+    """
+    values = [value for other in results.ok(record.as_trial) if (value := _own(results, other, metric))]
+    return not values or max(values) <= PEAK_REPEATS * min(values)
 
 
 def _power_fraction(results: StudyRecords, record: Record) -> float | None:
@@ -72,9 +95,13 @@ def _cost_per_million_images(results: StudyRecords, record: Record) -> float | N
 
 
 def _roofline_fraction(results: StudyRecords, record: Record) -> float | None:
-    rate, work = value_of(record, "images_per_s"), roofline.work_of(results, record.as_trial)
-    limit = roofline.bound(work, roofline.measured(results, record.trial["device"])) if work else None
-    return rate / limit.images_per_s if rate is not None and limit else None
+    """Return images/s over the bound by the ceilings of the same pass; None without one of the trial's precision."""
+    rate, trial = value_of(record, "images_per_s"), record.as_trial
+    ceilings, work = roofline.measured(results, trial, record.pass_number), roofline.work_of(results, trial)
+    if rate is None or work is None or ceilings.flop_per_s is None:
+        return None
+    limit = roofline.bound(work, ceilings)
+    return rate / limit.images_per_s if limit else None
 
 
 def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
@@ -82,7 +109,7 @@ def _fp32_utilisation(results: StudyRecords, record: Record) -> float | None:
     rate, trial = value_of(record, "flop_per_s"), record.as_trial
     if rate is None or trial.precision != "fp32":
         return None
-    peak = roofline.fp32_peak(results, trial)
+    peak = roofline.fp32_peak(results, trial, record.pass_number)
     return rate / (peak * record.devices_used) if peak else None
 
 

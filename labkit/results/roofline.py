@@ -53,20 +53,20 @@ def nominal_of(profile: Profile, trial: Trial) -> Ceilings:
     return Ceilings(peak.value if peak else None, memory.value if memory else None)
 
 
-def measured(results: StudyRecords, device: str | None = None) -> Ceilings:
-    """Return the ceilings that this host reached with a large FP32 matrix product and a copy in the device's memory.
+def measured(results: StudyRecords, trial: Trial, pass_number: int | None = None) -> Ceilings:
+    """Return the ceilings that this host reached: a large matrix product in the trial's precision, a copy in memory.
 
-    `device` is `cuda` or `cpu`, by default the profile's kind.
+    They are those of a pass, by default of all passes.
     """
-    kind = device or results.profile.device.kind
-    arithmetic = results.ceiling("matmul", "flop_per_s", device=kind)
-    return Ceilings(arithmetic, results.ceiling("memory_copy", "bytes_per_s", device=kind))
+    device, precision = trial.device, trial.precision
+    arithmetic = results.ceiling("matmul", "flop_per_s", device=device, precision=precision, pass_number=pass_number)
+    return Ceilings(arithmetic, results.ceiling("memory_copy", "bytes_per_s", device=device, pass_number=pass_number))
 
 
-def fp32_peak(results: StudyRecords, trial: Trial) -> float | None:
-    """Return the FP32 FLOP/s of one device of a trial: the vendor's peak, else the measured one."""
-    vendor = nominal_of(results.profile, replace(trial, precision="fp32"))
-    return vendor.flop_per_s or measured(results, trial.device).flop_per_s
+def fp32_peak(results: StudyRecords, trial: Trial, pass_number: int | None = None) -> float | None:
+    """Return the FP32 FLOP/s of one device of a trial: the vendor's peak, else the one measured in a pass."""
+    plain = replace(trial, precision="fp32")
+    return nominal_of(results.profile, plain).flop_per_s or measured(results, plain, pass_number).flop_per_s
 
 
 def work_of(results: StudyRecords, trial: Trial) -> Work | None:

@@ -58,16 +58,32 @@ class StudyRecords:
         """Return the records without a result."""
         return [record for record in self.records if record.status != "ok"]
 
-    def ceiling(self, workload: str, metric: str, *, device: str) -> float | None:
+    def ceiling(
+        self, workload: str, metric: str, *, device: str, precision: str = "fp32", pass_number: int | None = None
+    ) -> float | None:
         """Return a device's ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
 
-        The value is the geometric mean of the measured passes; None without any.
+        The value is that of a pass, or by default the geometric mean of the measured passes; None without any.
         """
-        for trial in self.trials(workload=workload, precision="fp32", device=device):
-            values = [value for record in self.ok(trial) if (value := value_of(record, metric)) is not None]
+        for trial in self.trials(workload=workload, precision=precision, device=device):
+            passes = [record for record in self.ok(trial) if pass_number in (None, record.pass_number)]
+            values = [value for record in passes if (value := value_of(record, metric)) is not None]
             if values:
                 return log_interval(values).point
         return None
+
+    @cached_property
+    def has_fixed_cpu_clock(self) -> bool:
+        """Whether the processor's clock reads the same in all records: a virtual machine shows the nominal clock."""
+        read = [
+            statistic
+            for record in self.records
+            if record.telemetry
+            for window in record.telemetry.windows.values()
+            for source in window.sources.values()
+            if (statistic := source.get("cpu_clock_hz"))
+        ]
+        return len(read) > 1 and len({end for statistic in read for end in (statistic.low, statistic.high)}) == 1
 
     def passes(self) -> list[int]:
         """Return the pass numbers that have records."""

@@ -194,7 +194,7 @@ def a_claim(**other: Any) -> dict[str, Any]:
         (a_claim(id="small"), "id"),
         (a_claim(statement=""), "statement"),
         (a_claim(verdict="replicated"), "Extra inputs are not permitted"),
-        (a_claim(because_not=[{**WHY, "why": "one two three four five six seven eight nine"}]), "why"),
+        (a_claim(because_not=[{**WHY, "why": "one two three four five six seven eight nine"}]), "at most 8 words"),
         (a_claim(because_not=[{**WHY, "verdict": "replicated"}]), "verdict"),
     ],
 )

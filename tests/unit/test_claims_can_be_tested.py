@@ -11,7 +11,7 @@ import pytest
 from labkit.claims import schema
 from labkit.claims.evidence import Side, families, pairs, select
 from labkit.claims.schema import FASTEST, Claim
-from labkit.hardware.profile import Profile, load_profile
+from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
 from labkit.registry import COMPARISON, STUDIES, Study
 from labkit.report.execute import planned_trials
@@ -64,7 +64,10 @@ def plans() -> Plans:
     """Return (profile, study) -> the trials of the plan at the largest scale, on small data."""
     studies = [study for study in STUDIES if study != COMPARISON and notebook_of(study).is_file()]
     named = {name for _, _, test in each_test() for printed in test.published for name in printed.hardware}
-    profiles = [load_profile(name) for name in sorted(named | {"cpu", "h200_x8"})]
+    named |= {
+        str(side["profile"]) for _, _, test in each_test() for side in (test.over, test.under) if "profile" in side
+    }
+    profiles = [load_profile(name) for name in sorted(named & set(profile_names()) | {"cpu", "h200_x8"})]
     given = {"scale": "full", "mode": "plan", "data": ""}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("labkit.study.data_at_scale", lambda name, _: data_at_scale(name, "smoke"))

@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup, Tag
 
 from labkit.claims.dates import committed
-from labkit.claims.findings import Findings, finding_html
+from labkit.claims.findings import Findings, finding_html, newer_tests
 from labkit.claims.judge import judge_all
 from labkit.claims.papers import Paper
 from labkit.claims.shown import evidence
@@ -166,11 +166,13 @@ def test_a_claim_says_when_its_test_was_changed_and_when_its_records_were_made(
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00", "a-two": "2026-03-04 12:00"}
     (tmp_path / "a.yaml").write_text(text.replace("because: x", "because: y").replace("at_least: 3", "at_least: 4"))
     assert committed(tmp_path) == {"a-one": "2026-01-02 12:00"}, "a bound that is not committed has no date"
-    tested = next(finding for finding in made[1] if finding.cases)
+    tested = next(finding for finding in made[1] if finding.group == "replicated")
     for changed, order in (("2020-01-01 00:00", "before"), ("2099-01-01 00:00", "after")):
         markup = finding_html(tested, changed)
         assert f"Test last changed: {changed} UTC, {order} the records." in markup
-        assert ("test changed after its records" in markup) == (order == "after")
+        assert ("test newer than its records" in markup) == (order == "after")
+        newer = newer_tests([tested], {tested.claim.id: changed})
+        assert newer == ("1 of these 1 tests is newer than the records." if order == "after" else "")
     shutil.rmtree(tmp_path / ".git")
     assert committed(tmp_path) == {}
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import labkit
 from labkit.errors import UserError
 from labkit.registry import METRICS
 from labkit.results import Results, difference, estimate, load, ratio
@@ -167,7 +168,53 @@ def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.Da
         estimate(made({("baseline", 1): [1.0], ("baseline", 2): [2.0]}), "images_per_s", by=["mode"])
     resnet = frame.query("model == 'resnet50' and workload == 'train' and batch == 256 and image_px == 32")
     with pytest.raises(UserError, match="study"):
-        estimate(resnet, "images_per_s", by=["mode"])
+        estimate(resnet.query("framework == 'torch'"), "images_per_s", by=["mode"])
+
+
+def test_rows_that_differ_in_size_or_framework_say_so(frame: pd.DataFrame) -> None:
+    trained = frame.query("workload == 'train' and study == '07_precision' and epochs == 0")
+    with pytest.raises(UserError, match=r"differ in image_px \(image_px: .*\) would stand side by side"):
+        estimate(trained, "images_per_s", by=["model", "mode", "batch", "precision"])
+    own = trained.assign(setting=trained["model"] + trained["image_px"].astype(str))
+    assert len(estimate(own, "images_per_s", by=["setting", "mode", "batch", "precision"])), (
+        "the caller's column says it"
+    )
+
+
+def test_a_pass_that_a_second_process_finished_gives_no_ratio() -> None:
+    data = made({("baseline", 1): [1.0, 2.0, 4.0], ("CUDA graph", 1): [2.0, 4.0, 8.0]})
+    data = data.assign(process=data["pass_number"].astype(str), framework="torch", devices=1)
+    split = (data["pass_number"] == 3) & (data["mode"] == "CUDA graph")
+    data.loc[split, "process"] = "another"
+    paired = ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])
+    assert paired["passes"].tolist() == [2]
+    data["process"] = data["mode"]  # never together, such as two frameworks: paired by pass
+    assert ratio(data, "images_per_s", over={"mode": "baseline"}, by=["mode"])["passes"].tolist() == [3]
+
+
+def test_a_peak_that_differs_between_passes_is_withdrawn_with_the_reason() -> None:
+    results = labkit.load("h200", "quantization")
+    assert results.frame()["framework_peak_bytes"].isna().all()
+    assert set(results.reasons().query("workload == 'infer' and status == 'ok'")["framework_peak_bytes"]) == {
+        "withdrawn: runs differ by more than 2 %, so the peak is partly that of other configurations"
+    }
+    assert labkit.load("h200", "power").frame().query("workload == 'train'")["framework_peak_bytes"].notna().all()
+
+
+def test_the_roofline_is_of_the_trials_own_precision() -> None:
+    results = labkit.load("h200", "power")
+    trained, reasons = (data.query("workload == 'train'") for data in (results.frame(), results.reasons()))
+    assert trained.query("precision == 'fp32'")["roofline_fraction"].notna().all()
+    assert trained.query("precision != 'fp32'")["roofline_fraction"].isna().all()
+    assert set(reasons.query("precision == 'bf16'")["roofline_fraction"]) == {
+        "no ceiling of BF16 was measured in this pass"
+    }
+
+
+def test_a_clock_that_never_changes_is_not_readable() -> None:
+    results = labkit.load("h200", "training")
+    assert results.frame()["cpu_clock_hz"].isna().all()
+    assert results.reasons()["cpu_clock_hz"].str.startswith("not readable here").all()
 
 
 @given(VALUES, st.floats(0.1, 10))
