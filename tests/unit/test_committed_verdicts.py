@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from labkit.claims import Findings
 from labkit.claims.shown import evidence, verdicts
 from labkit.places import ROOT
+from tests.committed import committed_reports
 
 PROFILES = ("cpu", "h100", "h200", "h200_x2")
 
 
 @pytest.fixture(scope="module")
-def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Findings]:
+def findings() -> dict[str, Findings]:
     """Return the findings of each profile from committed records only: this machine's own do not count."""
-    try:
-        listed = subprocess.run(
-            ["git", "ls-files", "reports"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("the committed records are known to git, and this tree has none")
-    reports = tmp_path_factory.mktemp("committed")
-    for name in listed:
-        copy = reports / Path(name).relative_to("reports")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.symlink_to(ROOT / name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABKIT_REPORTS", str(reports))
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
         return {profile: verdicts(evidence(profile)) for profile in PROFILES}
 
 
