@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,33 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A point with its 95 % interval over `n` values. `low` and `high` are None if n < 2."""
+    """A point with its 95 % interval over `n` values. `low` and `high` are None if n < 2.
+
+    `half` is half the interval's width where it is symmetric: on the logarithm if `is_log`. `degrees` are those of
+    Student's t; infinite for the normal distribution.
+    """
 
     point: float
     low: float | None
     high: float | None
     n: int
+    half: float | None = field(default=None, compare=False, repr=False)
+    degrees: float = field(default=math.inf, compare=False, repr=False)
+    is_log: bool = field(default=False, compare=False, repr=False)
+
+    def chance_beyond(self, bound: float) -> float:
+        """Return the one-sided p value: how often chance takes the effect so far past `bound` if its truth is there.
+
+        It is 1 without an interval.
+        """
+        from scipy.special import stdtr
+
+        if self.half is None or (self.is_log and bound <= 0):
+            return 1.0
+        distance = abs(math.log(self.point / bound)) if self.is_log else abs(self.point - bound)
+        if not self.half:
+            return 0.0 if distance else 1.0
+        return float(stdtr(self.degrees, -distance * t_quantile(CONFIDENCE, self.degrees) / self.half))
 
 
 def log_interval(values: Sequence[float]) -> Interval:
@@ -57,8 +78,9 @@ def linear_interval(values: Sequence[float]) -> Interval:
     mean = float(array.mean())
     if len(array) < 2:
         return Interval(mean, None, None, 1)
-    half = t_quantile(CONFIDENCE, len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
-    return Interval(mean, mean - half, mean + half, len(array))
+    degrees = len(array) - 1
+    half = t_quantile(CONFIDENCE, degrees) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    return Interval(mean, mean - half, mean + half, len(array), half, degrees)
 
 
 def share_interval(values: Sequence[float]) -> Interval:
@@ -70,7 +92,7 @@ def share_interval(values: Sequence[float]) -> Interval:
     if min(values) < 0 or max(values) > 1:
         raise ValueError(f"a share lies between 0 and 1, not {list(values)}")
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (linear.low, linear.high))
-    return Interval(linear.point, low, high, linear.n)
+    return replace(linear, low=low, high=high)
 
 
 def difference_interval(minuend: Mapping[Any, float], subtrahend: Mapping[Any, float]) -> Interval | None:
@@ -88,10 +110,10 @@ def unpaired_difference(minuend: Sequence[float], subtrahend: Sequence[float]) -
     parts = [float(sample.var(ddof=1)) / len(sample) for sample in (first, second)]
     total = sum(parts)
     if total == 0:
-        return Interval(point, point, point, n)
+        return Interval(point, point, point, n, 0.0)
     degrees = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (first, second), strict=True))
     half = t_quantile(CONFIDENCE, degrees) * math.sqrt(total)
-    return Interval(point, point - half, point + half, n)
+    return Interval(point, point - half, point + half, n, half, degrees)
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
@@ -102,7 +124,7 @@ def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> 
 
 def _exponential(logs: Interval) -> Interval:
     low, high = (None if end is None else math.exp(end) for end in (logs.low, logs.high))
-    return Interval(math.exp(logs.point), low, high, logs.n)
+    return Interval(math.exp(logs.point), low, high, logs.n, logs.half, logs.degrees, is_log=True)
 
 
 def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval:
@@ -116,7 +138,7 @@ def paired_share_difference(first: NDArray[np.bool_], second: NDArray[np.bool_])
     b, c, all_ = only_first + 0.5, only_second + 0.5, n + 2.0
     half = _Z * math.sqrt(b + c - (b - c) ** 2 / all_) / all_
     middle = (b - c) / all_
-    return Interval((only_first - only_second) / n, middle - half, middle + half, n)
+    return Interval((only_first - only_second) / n, middle - half, middle + half, n, half)
 
 
 def paired_share_ratio(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> Interval | None:
@@ -133,7 +155,7 @@ def paired_share_ratio(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> I
     half = _Z * math.sqrt((b + c) / ((a + b) * (a + c)))
     middle = math.log((a + b) / (a + c))
     point = (both + only_first) / (both + only_second)
-    return Interval(point, math.exp(middle - half), math.exp(middle + half), n)
+    return Interval(point, math.exp(middle - half), math.exp(middle + half), n, half, is_log=True)
 
 
 _Z = 1.959963984540054  # the normal distribution's quantile of CONFIDENCE, two-sided
@@ -173,6 +195,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float | None:
 
 def t_quantile(confidence: float, degrees: float) -> float:
     """Return the two-sided quantile of Student's t distribution."""
-    from scipy.special import stdtrit  # scipy.stats has the same function, but takes a second to import
+    from scipy.special import ndtri, stdtrit  # scipy.stats has the same function, but takes a second to import
 
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
+    share = 0.5 + confidence / 2
+    return float(ndtri(share) if math.isinf(degrees) else stdtrit(degrees, share))

@@ -9,7 +9,7 @@ from labkit.claims.by_image import compare_images, is_by_image
 from labkit.claims.evidence import Side, difference, families, level, ratio
 from labkit.claims.reaching import is_one_sided, judged, least_ratio
 from labkit.claims.schema import Published, Test
-from labkit.claims.verdict import Bounds, Case, Verdict
+from labkit.claims.verdict import TIE, Bounds, Case, Verdict
 from labkit.claims.words import Kind, device_titles, shown_value, within_sentence
 from labkit.registry import find_metric
 from labkit.results.metrics import why_missing
@@ -45,7 +45,8 @@ def bounds_of(test: Test) -> Bounds | None:
     ends = test.between or (test.at_least, test.at_most)
     if ends == (None, None):
         return None
-    return Bounds(*ends, strict=equality is not None and equality in ends)
+    strict = equality is not None and equality in ends
+    return Bounds(*ends, strict=strict, tie=TIE if strict and test.shape == "ratio" else 0.0)
 
 
 def make_case(

@@ -2,7 +2,8 @@
 
 A verdict comes from the interval, never from the point. An interval wholly on the supporting side of the bound is
 `replicated`, wholly on the other side `not replicated`, and anything else `inconclusive`. A claim is replicated when
-all its cases are, and `not replicated` when one case is. The number of cases is not corrected for.
+all its cases are. It is not replicated when a case contradicts it by more than chance among its cases allows (Holm
+1979, Scandinavian Journal of Statistics 6:65-70).
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     cases = [case for judged in tests for case in judged.cases if case.verdict != "not testable here"]
     against = [case for case in cases if case.verdict == "not replicated"]
     unclear = [case for case in cases if case.verdict == "inconclusive"]
+    if against and not _beyond_chance(against, len(cases)):
+        return "inconclusive", f"{len(against)} of {len(cases)} cases contradict it, as chance could among so many"
     if against:
         verb = "contradicts" if len(against) == 1 else "contradict"
         return "not replicated", f"{len(against)} of {len(cases)} cases {verb} it" if len(cases) > 1 else ""
@@ -68,6 +71,14 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
             f"{supporting} {'supports' if supporting == 1 else 'support'} it",
         )
     return "replicated", ""
+
+
+ALPHA = 0.025  # of each side of a 95 % interval
+
+
+def _beyond_chance(against: list[Case], number: int) -> bool:
+    """Return whether the clearest of the contradicting cases is one among `number` cases too (Holm's first step)."""
+    return min(case.chance for case in against) <= ALPHA / number
 
 
 def _deciding(tests: tuple[Judged, ...]) -> list[Judged]:

@@ -9,8 +9,8 @@ from itertools import combinations, pairwise
 from labkit.claims.cases import NO_INTERVAL, bounds_of, compare, make_case, missing_case, ordered_families
 from labkit.claims.evidence import Side, families, level, pairs, ratio
 from labkit.claims.schema import Test
-from labkit.claims.trends import MORE, STEP_BACK, TRENDS
-from labkit.claims.verdict import Case, Verdict
+from labkit.claims.trends import MORE, TRENDS
+from labkit.claims.verdict import TIE, Case, Verdict
 from labkit.claims.words import (
     COMPARED,
     Kind,
@@ -130,11 +130,11 @@ def _alike_case(test: Test, label: str, effects: dict[str, Interval], sides: tup
 def _direction(effect: Interval) -> str:
     if effect.low is None or effect.high is None:
         return "open"
-    if effect.low > 1 + STEP_BACK:
+    if effect.low > 1 + TIE:
         return "higher"
-    if effect.high < 1 - STEP_BACK:
+    if effect.high < 1 / (1 + TIE):
         return "lower"
-    return "same" if effect.low >= 1 - STEP_BACK and effect.high <= 1 + STEP_BACK else "open"
+    return "same" if effect.low >= 1 / (1 + TIE) and effect.high <= 1 + TIE else "open"
 
 
 def _differs(test: Test, chosen: list[Side]) -> Iterator[Case]:

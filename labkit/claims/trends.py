@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from labkit.claims.cases import Weighed, deciding_case, make_case, missing_case
 from labkit.claims.evidence import Side, level, ratio
 from labkit.claims.schema import Test
-from labkit.claims.verdict import Bounds, Case
+from labkit.claims.verdict import TIE, Bounds, Case
 from labkit.claims.words import shown_effect, value_words
 from labkit.statistics import Interval, linear_interval
 
-STEP_BACK = 0.05  # "hardly": the largest step back between neighbours in a trend
-ALIKE = (0.9, 1.1)  # "alike", "constant"
-MORE, LESS = Bounds(low=1.0, strict=True), Bounds(high=1.0, strict=True)
+ALIKE = (1 / 1.1, 1.1)  # "alike", "constant"
+MORE, LESS = Bounds(low=1.0, strict=True, tie=TIE), Bounds(high=1.0, strict=True, tie=TIE)
 
 
 def _monotone(test: Test, family: list[Side], label: str) -> Case:
-    """Return the case of the last value over the first; a step back of more than 5 % contradicts the trend."""
+    """Return the case of the last value over the first; a step back of more than a tie contradicts the trend."""
     rises = test.trend == "rises"
     bounds = MORE if rises else LESS
     label = f"{label}: {_over(family[-1], family[0], test)}"
@@ -29,20 +28,21 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
         step = ratio(after, before, test.metric)
         if step is None or step.low is None or step.high is None:
             continue
-        if (step.high < 1 - STEP_BACK) if rises else (step.low > 1 + STEP_BACK):
+        if bounds.verdict(step) == "not replicated":
             step_name = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
             how = f"{'falls' if rises else 'rises'} {step_name}: {shown_effect(step, test.metric, 'ratio')}"
-            return replace(case, verdict="not replicated", reason=f"it {how}")
+            chance = min(1.0, (len(family) - 1) * bounds.chance_against(step))  # each step could have been the one
+            return replace(case, verdict="not replicated", reason=f"it {how}", step_chance=chance)
     return case
 
 
 def _constant(test: Test, family: list[Side], label: str) -> Case:
-    """Return the case that every value is within ±10 % of the first."""
+    """Return the case that any two values are within ±10 % of each other."""
     bounds = Bounds(*ALIKE)
     effects = [
-        Weighed(effect, bounds, _over(side, family[0], test))
-        for side in family[1:]
-        if (effect := ratio(side, family[0], test.metric))
+        Weighed(effect, bounds, _over(second, first, test))
+        for first, second in combinations(family, 2)
+        if (effect := ratio(second, first, test.metric))
     ]
     if not effects:
         return missing_case(test, label, "ratio", tuple(family))

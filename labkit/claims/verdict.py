@@ -18,14 +18,21 @@ Group = Literal["replicated", "not replicated", "inconclusive", "not counted", "
 GROUPS: tuple[Group, ...] = ("replicated", "not replicated", "inconclusive", "not counted", "not testable here")
 
 
+TIE = 0.05  # "hardly": two values that differ by less are equal
+
+
 @dataclass(frozen=True)
 class Bounds:
-    """The range in which an effect supports a claim: `low` to `high` (None: open); with `outside`, everywhere else."""
+    """The range in which an effect supports a claim: `low` to `high` (None: open); with `outside`, everywhere else.
+
+    `tie` is the relative margin of a direction: an effect within it of the bound is neither more nor less.
+    """
 
     low: float | None = None
     high: float | None = None
     outside: bool = False
     strict: bool = False  # "more" and "less" are not "the same"; a bound such as "at most 5 %" may be met exactly
+    tie: float = 0.0
 
     def _above(self, upper: float, lower: float) -> bool:
         # A bound that is met exactly must not fail by the last binary digit.
@@ -36,13 +43,24 @@ class Bounds:
         """Return the verdict of an effect's interval; "inconclusive" without an interval."""
         if effect.low is None or effect.high is None:
             return "inconclusive"
-        inside = (self.low is None or self._above(effect.low, self.low)) and (
-            self.high is None or self._above(self.high, effect.high)
+        margin = 1 + self.tie
+        inside = (self.low is None or self._above(effect.low, self.low * margin)) and (
+            self.high is None or self._above(self.high / margin, effect.high)
         )
-        apart = (self.low is not None and effect.high < self.low) or (self.high is not None and effect.low > self.high)
+        apart = (self.low is not None and effect.high < self.low / margin) or (
+            self.high is not None and effect.low > self.high * margin
+        )
         if self.outside:
             inside, apart = apart, inside
         return "replicated" if inside else "not replicated" if apart else "inconclusive"
+
+    def chance_against(self, effect: Interval) -> float:
+        """Return the p value of an effect that contradicts these bounds: chance could have taken it beyond them."""
+        margin = 1 + self.tie
+        ends = [] if self.low is None else [self.low if self.outside else self.low / margin]
+        ends += [] if self.high is None else [self.high if self.outside else self.high * margin]
+        chances = [effect.chance_beyond(end) for end in ends]
+        return max(chances) if self.outside else min(chances, default=1.0)
 
 
 @dataclass(frozen=True)
@@ -61,11 +79,19 @@ class Case:
     beside: tuple[tuple[str, str], ...] = ()
     passes: int = 0  # of a case of labels, which has no effect
     is_least: bool = False  # the effect is a lower bound
+    step_chance: float | None = None  # of a trend that a step back contradicts: the p value of this step
 
     @property
     def n(self) -> int:
         """The number of values behind the case: passes, or images compared one by one; 0 without any."""
         return self.effect.n if self.effect else self.passes
+
+    @property
+    def chance(self) -> float:
+        """The p value of a contradiction; 0 where no chance is involved, as in a comparison of labels."""
+        if self.step_chance is not None:
+            return self.step_chance
+        return self.bounds.chance_against(self.effect) if self.bounds and self.effect else 0.0
 
     @property
     def shown(self) -> str:

@@ -94,7 +94,7 @@ def test_a_consistent_test_is_accepted(name: str) -> None:
         ({**LEVEL, "at_mosst": 1}, "Extra inputs are not permitted"),
         # bounds
         ({**LEVEL, "at_least": 0.5}, "a test has one bound: at_least, at_most, between or outside"),
-        ({**RATIO, "outside": (0.9, 1.1)}, "a test has one bound"),
+        ({**RATIO, "outside": (0.909, 1.1)}, "a test has one bound"),
         (without(LEVEL, "at_most"), "a test of shape 'level' needs a bound: at_least, at_most, between or outside"),
         (without(LEVEL, "because"), "a bound needs `because`: the word of the paper that it stands for"),
         ({**without(LEVEL, "at_most"), "between": (0.6, 0.4)}, "the lower end comes first"),
@@ -358,8 +358,8 @@ NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?"
 # Words in `because` -> the bound for them. They are in quotes only if they are the paper's. The first match counts.
 # None: 0.9 of the number of devices (or 2).
 RULES: tuple[tuple[str, str, Any], ...] = (
-    (r"not alike, more than ±10 %", "outside", (0.9, 1.1)),
-    (r"within ±10 %", "between", (0.9, 1.1)),
+    (r"not alike, more than ±10 %", "outside", (0.909, 1.1)),
+    (r"within ±10 %", "between", (0.909, 1.1)),
     (r"alike within 10 %", "at_most", 1.1),
     (r"about half( is|,) 40-60 %", "between", (0.4, 0.6)),
     (r"well below: at most 80 %", "at_most", 0.8),

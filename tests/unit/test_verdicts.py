@@ -283,7 +283,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Data]]] = {
         a_test(**ALONG, trend="peaks"),
         {
             YES: {B64: even(100), B128: near(150), B256: even(110)},
-            NO: {B64: even(100), B128: near(150), B256: even(160)},
+            NO: {B64: even(100), B128: near(150), B256: even(180)},
             OPEN: {B64: even(100), B128: near(150), B256: near(150)[::-1]},
             UNTESTED: {B64: even(100), B128: near(150), B256: OOM},
         },
@@ -727,7 +727,7 @@ def test_inference_and_training_are_compared_also_at_the_same_batch() -> None:
     infer = Trial(workload="infer", batch=256, queries=1000)
     train = Trial(workload="train", batch=256, loader="device")
     over, under = {"workload": "infer", "batch": "largest"}, {"workload": "train", "batch": 256}
-    test = a_test(shape="ratio", metric="utilisation", between=(0.9, 1.1), over=over, under=under)
+    test = a_test(shape="ratio", metric="utilisation", between=(0.909, 1.1), over=over, under=under)
     finding = found_by(test, shown({infer: near(0.8), train: even(0.8)}, "utilisation"))
     assert finding.verdict == YES, finding.reason
 
@@ -1434,7 +1434,9 @@ def utilised(shares: Mapping[str, float]) -> Finding:
 
 def test_the_printed_utilisations_support_that_the_fastest_device_has_the_lowest() -> None:
     table = table_of(claim_of("wisconsin-v100-least")[0], "utilisation")
-    assert utilised({hw: table.si("mean", hw) for hw in table.columns}).verdict == YES
+    printed = {hw: table.si("mean", hw) for hw in table.columns}
+    assert utilised(printed).verdict == OPEN, "71.7 % against the K40m's 75.2 % is a tie: within 5 %"
+    assert utilised({hw: share for hw, share in printed.items() if hw != "k40m"}).verdict == YES
     assert utilised({"v100_sxm2": 0.9, "k40m": 0.8}).verdict == NO
 
 
@@ -1500,10 +1502,52 @@ def test_across_hosts_a_true_ratio_at_the_bound_is_rarely_called_replicated() ->
     assert 0 < outcomes.count(NO) / 500 <= limit
 
 
-@pytest.mark.parametrize("trend", ["rises", "falls", "peaks"])
-def test_noise_alone_is_rarely_called_a_trend(trend: str) -> None:
-    # The data choose the top of a peak, so its error rate could exceed 2.5 %, but does not.
+@pytest.mark.parametrize(
+    ("trend", "truth"),
+    [("rises", [100, 100, 100, 100, 105]), ("falls", [105, 105, 105, 105, 100]), ("peaks", [100, 100, 105, 100, 100])],
+)
+def test_a_trend_of_a_tie_is_rarely_called_a_trend(trend: str, truth: list[float]) -> None:
+    # The data choose the top of a peak, which could raise its error rate above 2.5 %.
     draw = np.random.default_rng(20_261_102)
-    samples = {trial: 100 * draw.lognormal(sigma=NOISE, size=(600, 3)) for trial in (B16, B32, B64, B128, B256)}
+    trials = zip((B16, B32, B64, B128, B256), truth, strict=True)
+    samples = {trial: mean * draw.lognormal(sigma=NOISE, size=(600, 3)) for trial, mean in trials}
     share = verdicts_of(samples, a_test(**ALONG, trend=trend))
-    assert 0 < share[YES] <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 600)
+    assert share[YES] <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 600)
+    assert share[YES] or trend == "peaks", "two effects at the bound are hardly ever both beyond it"
+
+
+@pytest.mark.parametrize("passes", [3, 6])
+def test_many_cases_do_not_contradict_a_claim_by_chance(passes: int) -> None:
+    # Ten pairs, each with its truth at the lower end of a tie: uncorrected, a fifth of such claims would fall.
+    draw = np.random.default_rng(20_261_124)
+    claim = a_claim(a_test(shape="ratio", at_least=1, **OVER_64))
+    outcomes = []
+    for _ in range(300):
+        pairs: Data = {}
+        for image_px in range(32, 42):
+            for batch, mean in ((64, 105.0), (256, 100.0)):
+                values = mean * draw.lognormal(sigma=NOISE, size=passes)
+                pairs[Trial(batch=batch, image_px=image_px)] = tuple(values.tolist())
+        outcomes.append(judge(a_paper(claim), claim, seen(shown(pairs))).verdict)
+    assert outcomes.count(NO) / 300 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 300)
+    assert YES not in outcomes
+
+
+def test_a_clear_contradiction_stands_among_many_cases() -> None:
+    claim = a_claim(a_test(shape="ratio", at_least=1, **OVER_64))
+    pairs = {Trial(batch=64, image_px=px): even(100) for px in range(32, 42)}
+    pairs |= {Trial(batch=256, image_px=px): near(50 if px == 32 else 200) for px in range(32, 42)}
+    finding = judge(a_paper(claim), claim, seen(shown(pairs)))
+    assert (finding.verdict, finding.reason) == (NO, "1 of 10 cases contradicts it")
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(104, OPEN), (106.5, YES), (96, OPEN), (94, NO)])
+def test_a_direction_within_five_percent_is_a_tie(rate: float, verdict: str) -> None:
+    finding = found_by(a_test(shape="ratio", at_least=1, **OVER_64), shown({B64: even(100), B256: even(rate)}))
+    assert finding.verdict == verdict
+
+
+def test_constant_compares_all_pairs() -> None:
+    # Each is within 10 % of the first; the last two are 19 % apart.
+    spread = {B64: even(100), B128: even(92), B256: even(109.5)}
+    assert found_by(a_test(**ALONG, trend="constant"), shown(spread)).verdict == NO
