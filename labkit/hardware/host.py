@@ -231,7 +231,7 @@ def _packages() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Return the commit from git, or from LABKIT_COMMIT if the tree has no git; `+` marks uncommitted changes."""
+    """Return the commit from git, or a checked LABKIT_COMMIT if the tree has no git; `+` marks uncommitted changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -240,7 +240,18 @@ def _commit() -> str | None:
         changed = git("status", "--porcelain", "--", "labkit", "notebooks", "params")
         return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("LABKIT_COMMIT") or None
+        return _given_commit(os.environ.get("LABKIT_COMMIT", ""))
+
+
+def _given_commit(given: str) -> str | None:
+    """Return the commit of `COMMIT@SOURCE`; None if nothing is given. Raise UserError if this code has another hash."""
+    commit, _, source = given.partition("@")
+    if given and source != source_hash():
+        raise UserError(
+            f"LABKIT_COMMIT={given[:80]} is not this code, whose hash is {source_hash()}. Give COMMIT@SOURCE as "
+            "`python -m labkit.hardware.host` prints it in a checkout of the same code, or leave it out."
+        )
+    return commit or None
 
 
 @cache
@@ -299,3 +310,7 @@ def read_host(report: Path, host_id: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise LabkitError(f"{path} does not describe a host: restore it from version control.")
     return values
+
+
+if __name__ == "__main__":
+    print(f"{_commit() or 'unknown'}@{source_hash()}")  # noqa: T201 - a command's output

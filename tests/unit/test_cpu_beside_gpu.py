@@ -79,10 +79,10 @@ def test_a_cpu_trial_has_neither_the_gpus_power_nor_its_limit() -> None:
 
 def test_a_cpu_trial_is_compared_with_the_ceilings_of_the_cpu() -> None:
     results = both()
-    assert roofline.measured(results) == roofline.measured(results, "cuda")
-    assert roofline.measured(results).flop_per_s == pytest.approx(1e15)
-    assert roofline.measured(results, "cpu").flop_per_s == pytest.approx(1e13)
-    assert roofline.measured(results, "cpu").bytes_per_s == pytest.approx(1e13)
+    assert roofline.measured(results, GPU).flop_per_s == pytest.approx(1e15)
+    assert roofline.measured(results, CPU).flop_per_s == pytest.approx(1e13)
+    assert roofline.measured(results, CPU).bytes_per_s == pytest.approx(1e13)
+    assert roofline.measured(results, GPU, 99) == roofline.Ceilings(None, None), "a pass that was never measured"
     shares = [metric_of(results, results.ok(trial)[0], "roofline_fraction") for trial in (GPU, CPU)]
     assert shares == pytest.approx([5000 / (1e15 / 1e9), 50 / (1e13 / 1e9)])
 

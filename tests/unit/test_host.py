@@ -305,3 +305,14 @@ def test_a_gpu_that_the_driver_does_not_show_is_never_silently_taken_for_a_cpu(
     monkeypatch.setattr(host_module, "nvidia_hardware", lambda: True)
     with pytest.raises(UserError, match=r"NVIDIA GPU is here.*nvidia-ml-py.*HW=cpu"):
         detect(this_host())
+
+
+@pytest.mark.parametrize("given", ["0123456789ab", "0123456789ab@ffffffffffff", "@"])
+def test_a_commit_given_by_hand_must_fit_the_code(given: str) -> None:
+    with pytest.raises(UserError, match=f"is not this code, whose hash is {source_hash()}"):
+        host_module._given_commit(given)
+
+
+def test_a_commit_of_this_code_is_recorded() -> None:
+    assert host_module._given_commit(f"0123456789ab@{source_hash()}") == "0123456789ab"
+    assert host_module._given_commit("") is None
