@@ -8,7 +8,7 @@ all its cases are. It is not replicated when a case contradicts it by more than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit.claims.evidence import Evidence, Side, select
@@ -26,13 +26,17 @@ def judge(paper: Paper, claim: Claim, evidence: Evidence) -> Finding:
     """Judge one claim by the available records."""
     missing = [study for study in claim.studies if study not in evidence.available]
     if missing == claim.studies:
-        are = "is" if len(missing) == 1 else "are"
-        reason = f"{listing(missing)} {are} not in this version of the workbook"
+        reason = _not_built(missing)
         untested = tuple(Judged(test, (), reason) for test in claim.tests)
         return Finding(paper, claim, "not testable here", reason, "", untested)
     tests = tuple(_judge_test(claim, test, evidence) for test in claim.tests)
     verdict, reason = _together(tests)
     return Finding(paper, claim, verdict, reason, _scope(paper, tests), tests)
+
+
+def _not_built(studies: Sequence[str]) -> str:
+    titles = listing([STUDIES[study].title for study in studies])
+    return f"the study {titles} is not built yet" if len(studies) == 1 else f"the studies {titles} are not built yet"
 
 
 def judge_all(papers: list[Paper], evidence: Evidence, study: str | None = None) -> list[Finding]:
@@ -91,7 +95,7 @@ def _judge_test(claim: Claim, test: Test, evidence: Evidence) -> Judged:
     across = _compares_profiles(test)
     available = [study for study in claim.studies_of(test) if study in evidence.available]
     if not available:
-        return Judged(test, (), f"{listing(claim.studies_of(test))} is not in this version of the workbook")
+        return Judged(test, (), _not_built(claim.studies_of(test)))
     sides = [side for study in available for side in evidence.sides(study, across=across)]
     study = " or ".join(available)
     if not sides:
