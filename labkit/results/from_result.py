@@ -18,6 +18,17 @@ def value_of(record: Record, metric: str) -> float | None:
     """Return a metric of a record in SI units; None if the record does not have it."""
     if record.result is None:
         return None
+    if metric in CACHED:
+        return value_of_any(record, CACHED[metric]) if took_from_cache(record) else None
+    if metric in CACHED.values() and took_from_cache(record):
+        return None
+    return value_of_any(record, metric)
+
+
+def value_of_any(record: Record, metric: str) -> float | None:
+    """Return a metric of a record whether or not its compiler found programs on the disk."""
+    if record.result is None:
+        return None
     if record.epochs and metric in OF_TIME and not record.as_trial.has_time:
         return None
     derive = (_OF_BLOCKS if record.blocks else _OF_EPOCHS).get(metric)
@@ -27,6 +38,16 @@ def value_of(record: Record, metric: str) -> float | None:
         return record.phases_s.get(PREPARATIONS[metric])
     value = record.facts.get(metric)
     return float(value) if isinstance(value, (int, float)) else None
+
+
+# What compiling takes again once the compiler's cache on the disk has programs -> what it takes the first time.
+CACHED = {f"cached_{name}": name for name in ("compile_s", "time_to_first_step_s", "first_prediction_s")}
+
+
+def took_from_cache(record: Record) -> bool:
+    """Return whether the compiler took programs of this trial from its cache on the disk."""
+    regions = record.facts.get("compiled_regions")
+    return bool(isinstance(regions, dict) and regions.get("from the cache"))
 
 
 # One-time work of an engine before a trial is timed; the worker times each part separately.

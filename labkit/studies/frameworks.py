@@ -66,6 +66,8 @@ def starts(timed: pd.DataFrame, regions: pd.DataFrame) -> pd.DataFrame:
     `start` is "cold" (nothing), "warm" (some or all), or "no cache" if nothing is compiled, or every time anew.
     `regions` is `Results.facts("compiled_regions")`.
     """
+    first = timed["time_to_first_step_s"].fillna(timed["cached_time_to_first_step_s"])
+    timed = timed.assign(time_to_first_step_s=first)
     rows = timed.dropna(subset=["time_to_first_step_s"]).merge(caches(regions), on="record", how="left")
     rows["start"] = rows["cache"].map(_START).fillna(_NO_CACHE)
     return rows.sort_values("start", kind="stable")

@@ -204,3 +204,11 @@ def test_values_that_the_records_cannot_support_are_missing_with_the_reason(h200
     assert set(why["roofline_fraction"]) == {"", "no ceiling of BF16 was measured in this pass"}
     assert frame["cpu_clock_hz"].isna().all(), "the virtual machine's clock never changes"
     assert reasons.query("status == 'ok'")["cpu_clock_hz"].str.startswith("not readable here").all()
+
+
+def test_cold_and_cached_compile_times_are_never_one_mean(frame: pd.DataFrame) -> None:
+    compiled = frame.query("mode == 'compiled + CUDA graph' and study == '02_batch_size' and workload == 'train'")
+    assert compiled["compile_s"].notna().any() and compiled["cached_compile_s"].notna().any()
+    assert (compiled["compile_s"].notna() != compiled["cached_compile_s"].notna()).all()
+    of_model = compiled.groupby("model")
+    assert (of_model["compile_s"].min() > of_model["cached_compile_s"].max()).all()
