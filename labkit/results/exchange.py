@@ -14,6 +14,8 @@ from labkit.results.estimates import interval_of
 from labkit.results.table import Results
 from labkit.statistics import CONFIDENCE
 
+# A sensor that is read 25 times a second says little about a second: such values are marked.
+OF_POWER, FEW_READINGS = ("power_w", "power_fraction", "images_per_s_per_w"), 20
 _ABOUT = ["profile", "device_name", "host", "study", "scale", "protocol"]
 COLUMNS = [
     *(*_ABOUT, "commit", *WHAT_RAN),
@@ -40,12 +42,15 @@ def _of_trial(passes: pd.DataFrame) -> list[dict[str, Any]]:
         "records": _records(passes["record"]),
     }
     rows = []
+    readings = passes["power_readings"].min()
     columns = passes[list(METRICS)].to_numpy(dtype=float).T  # at once: a Series per metric takes twice as long
     for metric, column in zip(METRICS.values(), columns, strict=True):
         interval = interval_of(column[~np.isnan(column)].tolist(), metric.name)
         if interval is not None:
             ends = {"value": interval.point, "low": interval.low, "high": interval.high, "passes": interval.n}
-            about = {"metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}
+            few = metric.name in OF_POWER and readings < FEW_READINGS
+            why = f"from fewer than {FEW_READINGS} readings of power" if few else None
+            about = {"reason": why, "metric": metric.name, "unit": _unit(metric.unit, metric.si_unit, first["profile"])}
             rows.append({**common, **about, **ends, "confidence": CONFIDENCE, "status": "ok"})
     failed = passes[passes["status"] != "ok"]
     if failed.empty:

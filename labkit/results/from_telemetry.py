@@ -69,6 +69,13 @@ def of_pass(results: StudyRecords, record: Record, metric: str) -> float | None:
     if metric == "images_per_s_per_w":
         rate, power = value_of(record, "images_per_s"), of_pass(results, record, "power_w")
         return rate / power if rate is not None and power else None
+    if metric == "power_readings":
+        read = [
+            statistics["power_w"].n
+            for statistics in _sources(record.telemetry, "power_w", "timed")
+            if "power_w" in statistics
+        ]
+        return float(min(read)) if read and on_gpu else None
     if metric == "power_w" and not on_gpu:
         return None if record.telemetry is None or _over_nodes(record) else _rapl_power(record.telemetry)
     if metric in from_traffic.FIGURES:

@@ -79,6 +79,15 @@ def _late_over_early(_: StudyRecords, record: Record) -> float | None:
     return sum(times[:half]) / sum(times[-half:]) if half else None
 
 
+def _between_blocks_share(_: StudyRecords, record: Record) -> float | None:
+    """Return the share of the timed part that lies between blocks, in no block's time: losses and progress are read."""
+    blocks = record.blocks
+    if blocks is None or len(blocks.at_s) < 2:
+        return None
+    span_s = blocks.at_s[-1] + blocks.host_s[-1] - blocks.at_s[0]
+    return max(0.0, 1 - blocks.timed_s / span_s)
+
+
 def _training_90_epochs_s(_: StudyRecords, record: Record) -> float | None:
     rate = value_of(record, "images_per_s")
     return IMAGES_OF_90_EPOCHS / rate if rate else None
@@ -128,6 +137,7 @@ _DERIVED: dict[str, Callable[[StudyRecords, Record], float | None]] = {
     "images_per_s_per_device": _images_per_s_per_device,
     "power_fraction": _power_fraction,
     "host_copy_share": _host_copy_share,
+    "between_blocks_share": _between_blocks_share,
     "late_over_early": _late_over_early,
     "training_90_epochs_s": _training_90_epochs_s,
     "roofline_fraction": _roofline_fraction,

@@ -49,6 +49,7 @@ WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
     "currency": ("currency", 1),
     "cores": ("cores", 1),
     "epochs": ("epochs", 1),
+    "readings": ("readings", 1),
 }
 # Percentages that may exceed 100: of a limit or peak that can be exceeded, relative to another quantity, or variations.
 MAY_PASS_100 = {

@@ -15,6 +15,7 @@ from labkit.errors import UserError
 from labkit.registry import METRICS
 from labkit.results import Results, estimate, load, ratio
 from labkit.results.estimates import ESTIMATED
+from labkit.results.exchange import numbers
 from labkit.results.metrics import metric_of
 from labkit.trial import Trial
 from tests.committed import committed_reports
@@ -212,3 +213,17 @@ def test_cold_and_cached_compile_times_are_never_one_mean(frame: pd.DataFrame) -
     assert (compiled["compile_s"].notna() != compiled["cached_compile_s"].notna()).all()
     of_model = compiled.groupby("model")
     assert (of_model["compile_s"].min() > of_model["cached_compile_s"].max()).all()
+
+
+def test_power_from_few_readings_is_marked(frame: pd.DataFrame) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABKIT_REPORTS", str(committed_reports()))
+        short, long = (numbers(load("h200", study)).query("metric == 'power_w'") for study in ("precision", "power"))
+    assert (short["reason"] == "from fewer than 20 readings of power").any()
+    assert long["reason"].isna().all()
+    assert frame.query("study == '04_power'")["power_readings"].min() >= 20
+
+
+def test_the_time_between_blocks_is_stated_and_small(frame: pd.DataFrame) -> None:
+    shares = frame.query("energy_windows == 0")["between_blocks_share"].dropna()
+    assert len(shares) > 100 and shares.between(0, 0.03).all()
