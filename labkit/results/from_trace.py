@@ -204,8 +204,14 @@ OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exch
 
 
 def value(record: Record, metric: str) -> float | None:
-    """Return a metric of a record's trace in SI units; None without a trace or without events of the kind."""
+    """Return a metric of a record's trace in SI units; None without a trace or without events of the kind.
+
+    `busy_step_s` may also be a fact, of a short trace of which nothing else is kept.
+    """
     traced = trace_of(record)
+    if traced is None and metric == "busy_step_s":
+        short: float | None = record.facts.get("busy_step_s")
+        return short
     return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
 
 

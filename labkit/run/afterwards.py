@@ -1,6 +1,6 @@
 """Measurements after a trial's timed blocks: queries, scores, further steps, a trace, memory, samples.
 
-blocks | queries | scoring | steps up to `steps_before` | pieces of a trace | a few steps for memory | images of a GAN
+blocks | queries | scoring | steps up to `steps_before` | a trace, long or short | steps for memory | images of a GAN
 
 These measurements enter no other number. They lie between the timed part and the pause in which telemetry sees an
 idle device, and have no telemetry window.
@@ -29,11 +29,13 @@ from labkit.measure import (
 from labkit.records import Blocks, Queries, short_hash
 from labkit.records.traced import Trace, Traced, Untraced
 from labkit.run.protocol import TRACES, Events
-from labkit.trial import Trial
+from labkit.trial import OF_NETWORKS, Trial
 from labkit.workloads import AnswersQueries, DrawsSamples, HoldsTensors, ScoresImages, Workload
 
 # Time for queries, as a share of the timed part. Batch 1 gets more, because its report shows the slowest queries.
 SINGLES_SHARE, QUERIES_SHARE = 2.0, 0.5
+# A short trace of trials that ask for no other. Passes agree within a percent, so three say enough.
+SHORT_TRACE_STEPS, SHORT_TRACE_PASSES, SHORT_TRACE_LIMIT_S = 5, 3, 5.0
 LOSSES = 20  # mean losses to record over the steps before a trace, each of an equal part of these steps
 BY_PYTORCH = ("torch", "keras-torch")  # frameworks whose steps PyTorch's profiler sees
 
@@ -103,11 +105,42 @@ def asked_of_steps(
         if keep is not None and keep.exists():
             facts["trace_file"] = "/".join(keep.parts[-4:])
         close_phase("traced_steps")  # not "trace", the phase in which a compiler traces a step
+    elif has_short_trace(trial, pass_number):
+        events.progress("tracing", 0.0)
+        facts |= _device_time(workload, clock, blocks)
+        close_phase("short_trace")
     if trial.samples:
         assert isinstance(workload, DrawsSamples)
         facts |= workload.draw_samples()
         close_phase("samples")
     return blocks, facts
+
+
+def has_short_trace(trial: Trial, pass_number: int) -> bool:
+    """Return whether a few steps are traced for the device's own time: of a network on one GPU, under PyTorch."""
+    on_one_gpu = trial.device == "cuda" and trial.devices == 1
+    of_network = trial.workload in OF_NETWORKS and trial.framework in BY_PYTORCH
+    return on_one_gpu and of_network and pass_number <= SHORT_TRACE_PASSES
+
+
+def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, Any]:
+    """Return `busy_step_s`, the seconds of a step in which any kernel ran, or why a few steps could not be traced."""
+    analysis = Analysis(of="kernels")
+    try:
+        take_trace(
+            workload.step,
+            clock,
+            analysis,
+            asked_for=SHORT_TRACE_STEPS,
+            limit_s=SHORT_TRACE_LIMIT_S,
+            step_s=blocks.step_s,
+            on_gpu=True,
+            after_piece=workload.read_loss or (lambda: None),
+        )
+        traced = analysis.traced()
+    except UntracedError as error:
+        return {"untraced": str(error)}
+    return {"busy_step_s": traced.busy_s / traced.steps}
 
 
 def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:

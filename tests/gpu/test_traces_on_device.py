@@ -16,6 +16,7 @@ from labkit.recipes import CAPTURED
 from labkit.records import Record
 from labkit.records.store import Store
 from labkit.records.traced import SECTIONS, Traced
+from labkit.results.from_result import value_of
 from labkit.run import measure
 from labkit.trial import Trial
 from tests.gpu.test_on_device import profile_of_this_gpu
@@ -129,6 +130,27 @@ def test_traced_steps_do_not_change_timed_steps(host: Host, data: DataSet, tmp_p
     trial = training(data, model="vgg16", batch=256)
     with_trace, without = run(host, [trial, replace(trial, traced_iterations=0)], tmp_path, timed_s=3.0)
     assert timed_step_s(with_trace) == pytest.approx(timed_step_s(without), rel=0.05)
+
+
+def test_a_short_trace_gives_the_device_time_of_a_long_one(host: Host, data: DataSet, tmp_path: Path) -> None:
+    trials = [training(data, batch=64, traced_iterations=steps) for steps in (20, 0)]
+    trials += [replace(trial, engine="graph") for trial in trials]
+    long, short, long_captured, short_captured = run(host, trials, tmp_path)
+    for one, other in ((long, short), (long_captured, short_captured)):
+        assert other.blocks is not None and other.blocks.trace is None
+        assert value_of(other, "busy_step_s") == pytest.approx(value_of(one, "busy_step_s"), rel=0.03)
+        assert other.phases_s["short_trace"] < 5
+
+
+def test_a_short_trace_does_not_change_the_trials_after_it(host: Host, data: DataSet, tmp_path: Path) -> None:
+    # The same captured step, of six seeds: the first runs before any trace of the process.
+    made = run(
+        host, [training(data, batch=64, engine="graph", traced_iterations=0, seed=n) for n in range(6)], tmp_path
+    )
+    made.sort(key=lambda record: record.process.position)
+    assert len({record.process.id for record in made}) == 1
+    first, *later = map(timed_step_s, made)
+    assert later == pytest.approx([first] * len(later), rel=0.02)
 
 
 @pytest.mark.slow
