@@ -134,7 +134,7 @@ def test_traced_steps_do_not_change_timed_steps(host: Host, data: DataSet, tmp_p
 
 def test_a_short_trace_gives_the_device_time_of_a_long_one(host: Host, data: DataSet, tmp_path: Path) -> None:
     trials = [training(data, batch=64, traced_iterations=steps) for steps in (20, 0)]
-    trials += [replace(trial, engine="graph") for trial in trials]
+    trials += [replace(trial, **CAPTURED) for trial in trials]
     long, short, long_captured, short_captured = run(host, trials, tmp_path)
     for one, other in ((long, short), (long_captured, short_captured)):
         assert other.blocks is not None and other.blocks.trace is None
