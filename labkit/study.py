@@ -93,7 +93,8 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     )
 
 
-# Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields.
+# Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
+# column is shown nevertheless if trials of the same row differ in it.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
@@ -280,13 +281,16 @@ class OpenStudy:
             caption = f"Measured on this machine in about {duration(missing.seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
+        rows = frame.groupby(keys, sort=False)  # trials of a row differ in their batch alone
+        keys += [name for name in _IN_PLAN_LEFT_OUT if name != "batch" and (rows[name].nunique() > 1).any()]
         frame.loc[~frame["workload"].isin(OF_NETWORKS), ["model", "image_px", "batch"]] = MISSING
         frame["size"] = frame["size"].replace(0, MISSING)
         batches = frame.groupby(keys, sort=False)["batch"].agg(lambda sizes: ", ".join(map(str, dict.fromkeys(sizes))))
         shown = batches.reset_index().rename(columns=heading)
         for name in keys:
             shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
-        return Table(shown, shown, f"{len(frame)} configurations, {passes} runs each. {caption}", len(keys))
+        counts = f"{_number_of(len(frame), 'configuration')}, {_number_of(passes, 'run')}{' each' * (len(frame) > 1)}"
+        return Table(shown, shown, f"{counts}. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
         """Measure what is missing, if this call may measure, and return the results that the page shows.

@@ -220,3 +220,17 @@ def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
         monkeypatch.setenv(REPORT_VARIABLE, "1")
         disturbed[64] = True
         lab.measure(trials)
+
+
+def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenStudy) -> None:
+    def table(**axes: object) -> tuple[list[str], int, str]:
+        shown = planned.plan(planned.trials(**axes))
+        return list(shown.frame.columns), len(shown.frame), shown.caption.split(".")[0]
+
+    assert table(batch=[4, 8]) == (["execution mode", "batch"], 1, "2 configurations, 1 run each")
+    assert table() == (["execution mode", "batch"], 1, "1 configuration, 1 run")
+    assert table(seed=[0, 1]) == (["seed", "batch"], 2, "2 configurations, 1 run each")
+    columns, rows, _ = table(loader=["indexed", "device"], batch=[4, 8])
+    assert (columns, rows) == (["execution mode", "loader", "batch"], 2)
+    columns, rows, _ = table(workload="infer", queries=[0, 10], engine=["eager", "compile"])
+    assert (columns, rows) == (["execution mode", "queries", "batch"], 4), "the mode's name covers the engine"
