@@ -161,7 +161,7 @@ class Figure:
         path = Path(path)
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
         if path.suffix not in undated:
-            raise UserError(f"a figure is saved as {', '.join(undated)}: {path.name!r} has another ending.")
+            raise UserError(f"a figure's file must end in {', '.join(undated)}: {path.name!r} has another ending.")
         with styled(self.name):
             titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
             try:
