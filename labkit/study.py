@@ -8,6 +8,7 @@ results = lab.measure(trials)
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.host import Host, read_host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
 from labkit.hardware.profile import Profile, SweepValue, load_profile
+from labkit.helpers.timing import doubts
 from labkit.models import MODELS
 from labkit.recipes import mode_name
 from labkit.records.selection import done, host_to_show
@@ -38,6 +40,7 @@ from labkit.run.progress import duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
 from labkit.trial import ASKED_AFTER, DEVICES, INTERCONNECTS, NO_DATA, OF_NETWORKS, Trial, grid, thread_counts
+from labkit.trial_label import trial_label
 
 Mode = Literal["auto", "measure", "render", "plan"]
 MODES = ("auto", "measure", "render", "plan")
@@ -45,6 +48,7 @@ MODES = ("auto", "measure", "render", "plan")
 # TIMED: the same for trials that are only timed; synthetic32 replaces images that only scoring can use. REUTERS: the
 # documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
+MOST_UNEVEN = 5  # uneven runs that a warning names
 SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
 
 # Training and validation images of synthetic32 at each scale. Other data sets are used whole.
@@ -89,7 +93,8 @@ def check_use(name_or_path: str, studies: Sequence[str]) -> None:
     )
 
 
-# Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields.
+# Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
+# column is shown nevertheless if trials of the same row differ in it.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
 
 
@@ -276,18 +281,22 @@ class OpenStudy:
             caption = f"Measured on this machine in about {duration(missing.seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
+        rows = frame.groupby(keys, sort=False)  # trials of a row differ in their batch alone
+        keys += [name for name in _IN_PLAN_LEFT_OUT if name != "batch" and (rows[name].nunique() > 1).any()]
         frame.loc[~frame["workload"].isin(OF_NETWORKS), ["model", "image_px", "batch"]] = MISSING
         frame["size"] = frame["size"].replace(0, MISSING)
         batches = frame.groupby(keys, sort=False)["batch"].agg(lambda sizes: ", ".join(map(str, dict.fromkeys(sizes))))
         shown = batches.reset_index().rename(columns=heading)
         for name in keys:
             shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
-        return Table(shown, shown, f"{len(frame)} configurations, {passes} runs each. {caption}", len(keys))
+        counts = f"{_number_of(len(frame), 'configuration')}, {_number_of(passes, 'run')}{' each' * (len(frame) > 1)}"
+        return Table(shown, shown, f"{counts}. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
         """Measure what is missing, if this call may measure, and return the results that the page shows.
 
-        In JupyterLab the results are of the given trials, and the pages of a report stay as they are.
+        In JupyterLab the results are of the given trials, and the pages of a report stay as they are. There, warn if
+        some trials have no record, raise UserError if none has one, and warn of uneven blocks after measuring.
         """
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
@@ -306,7 +315,30 @@ class OpenStudy:
             asked = (self.scale, None)
             records = study_records(self.profile, self.study, store=self.store, here=self.host.id, asked=asked)
         records = replace(records, asked=tuple(trials)) if records.scale == self.scale else records
+        if not is_report():
+            self._check_recorded(records, trials)
+            if self.measures_here:
+                _warn_of_uneven(records)
         return Results([records], lambda: self._other_hosts(records.host_id))
+
+    def _check_recorded(self, records: StudyRecords, trials: Sequence[Trial]) -> None:
+        """Raise UserError if no trial has a record, and warn if some have none."""
+        without = records.without_records(trials)
+        if not without:
+            return
+        number = _number_of(len(records.by_trial), "recorded configuration")
+        has = f"{self.study.id} of {self.profile.name} has {number}{f' at scale {records.scale}' if records else ''}"
+        if len(without) < len(trials):
+            lacking = f"{len(without)} of {len(trials)} configurations given to `measure` have no record"
+            warnings.warn(f"{lacking}. The results hold all records: {has}.", stacklevel=3)
+            return
+        of_what = ", ".join(map(repr, (self.profile.name, *((self.study.name,) if records else ()))))
+        reason = "mode='render' only reads" if self.mode == "render" else mismatch(self.profile, self.host)
+        raise UserError(
+            f"no configuration given to `measure` has a record; {has}. Nothing was measured: {reason}. "
+            f"`labkit.load({of_what}).frame()` shows what is recorded, and "
+            f"`labkit.open_study({self.study.name!r})` measures on this machine."
+        )
 
     def _measured_here(self, trials: Sequence[Trial]) -> StudyRecords | None:
         """Return this host's records of the trials; None without any. A report shows a larger complete scale first."""
@@ -326,6 +358,29 @@ class OpenStudy:
         """Return the verdicts on this study's claims, from the records shown and those of other studies."""
         seen = evidence(self.profile.name, self.host.id, known=results.selected)
         return Findings(judge_all(load_papers(), seen, self.study.id))
+
+
+def _number_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _warn_of_uneven(records: StudyRecords) -> None:
+    """Warn of records whose warm-up did not become steady or whose blocks vary."""
+    runs = [(trial, record) for trial, passes in records.by_trial.items() for record in passes]
+    uneven = [
+        f"{trial_label(trial, beside=records.by_trial)}, run {record.pass_number}: {', '.join(found)}"
+        for trial, record in runs
+        if record.blocks and (found := doubts(record.blocks))
+    ]
+    if uneven:
+        lines = [*uneven[:MOST_UNEVEN], *(["and others"] if len(uneven) > MOST_UNEVEN else [])]
+        warnings.warn(
+            f"the times of {len(uneven)} of {_number_of(len(runs), 'run')} are uneven. Other load on this machine is a "
+            "possible cause.\n" + "\n".join(lines) + "\nTo measure again, call `lab.store.move_aside(lab.study.id, "
+            "lab.host.id, lab.scale)` and then `lab.measure(trials)`. The first call moves all records of the study at "
+            "this scale into the folder `aside`, also those of a report.",
+            stacklevel=3,
+        )
 
 
 def open_study(

@@ -150,9 +150,10 @@ class Trial:
             if kind is float and type(value) is int:
                 object.__setattr__(self, f.name, float(value))
             elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-                raise UserError(f"a trial's {f.name} is of type {kind.__name__}, not {value!r}.")
+                article = "an" if kind is int else "a"
+                raise UserError(f"a trial's {f.name} must be {article} {kind.__name__}, not {value!r}.")
             if kind is float and not math.isfinite(value):
-                raise UserError(f"a trial's {f.name} is a finite number, not {value}.")  # JSON has no other
+                raise UserError(f"a trial's {f.name} must be a finite number, not {value}.")  # JSON has no other
         for name, valid in WORDS.items():
             if getattr(self, name) not in valid:
                 raise unknown(f"trial {name}", getattr(self, name), valid)
@@ -160,7 +161,7 @@ class Trial:
             raise unknown("trial framework", self.framework, FRAMEWORKS)
         for name, least in _AT_LEAST.items():
             if getattr(self, name) < least:
-                raise UserError(f"a trial's {name} is at least {least}, not {getattr(self, name)}.")
+                raise UserError(f"a trial's {name} must be at least {least}, not {getattr(self, name)}.")
         if self.devices % self.nodes:
             raise UserError(f"{self.devices} devices can't be shared by {self.nodes} nodes evenly.")
         if self.network != "any" and self.nodes == 1:
@@ -170,20 +171,20 @@ class Trial:
         if self.arrangement == "at_once" and self.devices > 1 and self.devices % 2:
             raise UserError(f"two jobs at once need an even number of devices, or one device, not {self.devices}.")
         if not 0 <= self.target_top1 < 1:
-            raise UserError(f"a trial's target_top1 is a share from 0 to 1, not {self.target_top1}.")
+            raise UserError(f"a trial's target_top1 must be at least 0 and below 1, not {self.target_top1}.")
         if self.epochs and (self.energy_windows or self.traced_iterations):
             raise UserError("a trial trains whole epochs, or uses energy windows and traced steps, not both.")
         if self.parallel == "one_process" and self.devices == 1:
             raise UserError("parallel='one_process' needs two devices or more: give devices=2, or leave out parallel.")
         if self.placement == "together" and (self.devices == 1 or not self.epochs):
             raise UserError(
-                "processes that share one device (placement='together') train whole epochs, and are two or more: give "
-                "epochs and devices=2, or leave out placement."
+                "placement='together' needs at least two processes and whole epochs: set devices=2 and epochs=1 or "
+                "more, or leave out placement."
             )
         for (field, word), beside in _GOES_ONLY_WITH.items():
             for name, only in beside.items():
                 if getattr(self, field) == word and getattr(self, name) != only:
-                    raise UserError(f"{field}={word!r} goes with {name}={only!r}, not {getattr(self, name)!r}.")
+                    raise UserError(f"{field}={word!r} needs {name}={only!r}, not {getattr(self, name)!r}.")
 
     @property
     def devices_taken(self) -> int:
@@ -271,7 +272,7 @@ def thread_counts(asked: object, cores: int) -> list[int]:
     """
     if isinstance(asked, (list, tuple)):
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in asked):
-            raise UserError(f"a sweep of threads is a list of numbers of at least 1, not {asked!r}.")
+            raise UserError(f"a sweep of threads must be a list of whole numbers of at least 1, not {asked!r}.")
         return list(dict.fromkeys(asked))
     if asked not in THREADS:
         raise unknown("sweep of threads", str(asked), THREADS, hint="A list of numbers is valid too.")

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     import torch
 
 NOISY = 0.05  # interquartile range over median above which the blocks' variation gives a warning
+UNSTEADY = "the warm-up did not become steady"
+
+
+def doubts(blocks: Blocks) -> list[str]:
+    """Return the reasons to doubt the times of blocks: an unsteady warm-up, uneven blocks. Empty without any."""
+    first, median, third = np.percentile(blocks.host_s, (25, 50, 75))
+    spread = (third - first) / median
+    uneven = [f"blocks vary by {spread:.0%} (interquartile range)"] if spread > NOISY else []
+    return uneven if blocks.steady else [UNSTEADY, *uneven]
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,14 +71,9 @@ class StepTiming(Card):
     @property
     def warnings(self) -> list[str]:
         """Reasons to doubt the times; empty without any."""
-        first, third = self.quartiles_s
-        spread, blocks = (third - first) / self.median_s, len(self.raw.host_s)
-        applies = {
-            "the warm-up did not become steady; raise warmup_s": not self.steady,
-            f"blocks vary by {spread:.0%} (interquartile range)": spread > NOISY,
-            "too few blocks for quartiles; raise timed_s": blocks < MIN_BLOCKS,
-        }
-        return [warning for warning, true in applies.items() if true]
+        found = [f"{doubt}; raise warmup_s" if doubt == UNSTEADY else doubt for doubt in doubts(self.raw)]
+        too_few = len(self.raw.host_s) < MIN_BLOCKS
+        return [*found, *(["too few blocks for quartiles; raise timed_s"] if too_few else [])]
 
     def _card(self) -> tuple[str, list[tuple[str, str]]]:
         device_step_s = self.blocks["device_step_s"].median()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from labkit.errors import unknown
+from labkit.errors import UserError, unknown
 from labkit.models.catalogue import ModelFacts, check_input, find_model
 from labkit.models.torchvision_import import import_torchvision
 
@@ -33,7 +33,8 @@ def build(
     `aux` adds the auxiliary classifiers of GoogLeNet and Inception-v3 (off: benchmarks time the main network).
     A network for bags of words takes (N, words), 1 where a document has the word. It has no size, stem or head.
     A GAN takes noise (N, noise, 1, 1) and returns scores (N,). `constraint` decides its critic.
-    `classes` defaults to the published number. Raise UserError for an unknown name, size, stem or head.
+    `classes` defaults to the published number. Raise UserError for an unknown name, size, stem or head, and for a
+    network of the catalogue that neither torchvision nor this function builds.
     """
     entry = check_input(name, image_px)
     if stem not in STEMS:
@@ -53,7 +54,12 @@ def build(
         from labkit.models.inception_bn import InceptionBN
 
         return InceptionBN(classes)
-    constructor = getattr(import_torchvision().models, name)
+    constructor = getattr(import_torchvision().models, name, None)
+    if constructor is None:
+        raise UserError(
+            f"torchvision has no builder named {name!r}: give the network a branch in `build` of "
+            f"labkit/models/torch_models.py, or correct its name in labkit/models/catalogue.py."
+        )
     options: dict[str, Any] = {"weights": None, "num_classes": classes}
     if entry.family in ("googlenet", "inception"):
         options |= {"aux_logits": aux, "init_weights": True}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 
 import pandas as pd
 
+from labkit.errors import UserError, nearest_first
 from labkit.registry import METRICS
 from labkit.trial import ASKED_AFTER, Trial
 
@@ -18,6 +20,7 @@ WHERE_AND_WHEN = [
     *("device_name", "pass_number", "process", "protocol", "scale", "started_at", "commit", "record"),
 ]
 HOW_IT_ENDED = ["status", "reason"]
+_NEAREST = 5  # names of columns in an error
 
 
 def describe(data: pd.DataFrame) -> pd.DataFrame:
@@ -38,4 +41,15 @@ def describe(data: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["column", "meaning", "unit", "values", "example"]).set_index("column")
 
 
-__all__ = ["ASKED_AFTER", "HOW_IT_ENDED", "RECORDS", "WHAT_RAN", "WHERE_AND_WHEN", "describe"]
+def check_columns(data: pd.DataFrame, names: Iterable[str]) -> None:
+    """Raise UserError, with the nearest names, if a table lacks one of the columns."""
+    absent = [name for name in dict.fromkeys(names) if name not in data]
+    if absent:
+        near = [f"nearest to {name}: {', '.join(nearest_first(name, map(str, data))[:_NEAREST])}" for name in absent]
+        raise UserError(
+            f"the table has no column {', '.join(absent)}; {'; '.join(near)}. `labkit.describe(table)` lists its "
+            f"columns with their meanings."
+        )
+
+
+__all__ = ["ASKED_AFTER", "HOW_IT_ENDED", "RECORDS", "WHAT_RAN", "WHERE_AND_WHEN", "check_columns", "describe"]

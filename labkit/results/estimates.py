@@ -15,7 +15,7 @@ import pandas as pd
 
 from labkit.errors import UserError
 from labkit.registry import METRICS
-from labkit.results.columns import ASKED_AFTER, RECORDS, WHAT_RAN
+from labkit.results.columns import ASKED_AFTER, RECORDS, WHAT_RAN, check_columns
 from labkit.statistics import (
     Interval,
     difference_interval,
@@ -43,14 +43,15 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
     """Return the mean of a metric over passes with its 95 % interval, one row per group of `by`.
 
     Positive values have a geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an
-    arithmetic mean. A group without a value is left out. Raise UserError if a group mixes configurations: the message
-    names the columns that `by` lacks. Raise it too if the groups differ in size of image or framework, and no column of
-    `by` says so.
+    arithmetic mean. A group without a value is left out. Raise UserError for a missing column, and if a group mixes
+    configurations: the message names the columns that `by` lacks. Raise it too if the groups differ in size of image or
+    framework, and no column of `by` says so.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
     >>> labkit.estimate(frame, "images_per_s", by=["mode", "batch"])  # doctest: +SKIP
     """
+    check_columns(data, [metric, *by])
     rows, measured = [], data.dropna(subset=[metric])
     _check_side_by_side(measured, by)
     varying = _varying(measured, by)
@@ -112,6 +113,7 @@ def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float],
 
 
 def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
+    check_columns(data, [metric, *by, *over])
     shared = [name for name in by if name not in over]
     measured = data.dropna(subset=[metric])
     _check_side_by_side(measured, by)

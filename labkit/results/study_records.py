@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -92,6 +93,11 @@ class StudyRecords:
     def file(self) -> str:
         """Return the path of the file of these records, relative to the folder of all reports."""
         return f"{self.profile.name}/records/{self.host_id}/{self.file_name or self.study.id + '.jsonl'}"
+
+    def without_records(self, trials: Sequence[Trial]) -> list[Trial]:
+        """Return those of `trials` that have no record here. Data fields are not compared (see `without_data`)."""
+        recorded = {without_data(trial) for trial in self.by_trial}
+        return [trial for trial in trials if without_data(trial) not in recorded]
 
     def lines_of(self, trial: Trial) -> list[int]:
         """Return the lines of `file()` that hold a trial's records."""

@@ -77,7 +77,7 @@ class Results:
                 frame.attrs["command"] = f"make render HW={study.profile.name} STUDY={study.study.name}"
             return frame
         if hosts != "all":
-            raise UserError(f"hosts is 'selected' or 'all', not {hosts!r}.")
+            raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
         return _frame([*self.selected, *self.others()])
 
     def reasons(self) -> pd.DataFrame:
@@ -146,7 +146,9 @@ class Results:
             try:
                 kept = SeriesStore(records.store.report, records.host_id, records.study.id).read()
             except OSError as error:
-                raise UserError(f"{error}.") from error
+                raise UserError(
+                    f"{error}, or delete the file: then `series()` has no telemetry of {records.study.id}."
+                ) from error
             kept = kept[kept["scale"] == records.scale].rename(columns={"pass": "pass_number", "t_s": "time_s"})
             keys = self._selected[self._selected["study"] == records.study.id][[*self._keys, "key_hash"]]
             parts.append(keys.merge(kept, left_on=["key_hash", "pass_number"], right_on=["key", "pass_number"]))

@@ -10,8 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, new_drawing
+from labkit.errors import UserError
+from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, colour, font_pt, new_drawing
 from labkit.show.frames import NOT_MEASURED
 from labkit.show.labels import heading, in_order, label, role
 from labkit.show.quantities import metric_of
@@ -25,7 +27,7 @@ _LOOK_OF = {  # (column, value): name of the colour, marker
     ("precision", "bf16"): ("c1", "s"),
     ("precision", "int8"): ("c3", "v"),
 }
-_LINE_CHARACTERS = 52  # characters that fit in a row of a legend
+_LINE_CHARACTERS = 52  # characters of 10 points that fit in a row of a legend
 _TICK_GAP = 4.0  # points between two tick labels
 _MOST_TICKS = 6
 
@@ -58,6 +60,21 @@ def looks(values: Iterable[Any], column: str, own: Mapping[Any, str] | None = No
         taken.add(name)
         chosen[value] = Look((own or {}).get(value, colour(name)), marker)
     return chosen
+
+
+def check_colours(own: Mapping[Any, str] | None, data: pd.DataFrame, hue: str | None) -> None:
+    """Raise UserError unless `own`, the argument `colours` of a plot, maps values of the column `hue` to colours."""
+    if own is None:
+        return
+    if hue is None:
+        raise UserError("colours needs hue: name the column whose values have these colours, for example hue='mode'.")
+    valid = in_order(data[hue], hue)
+    has = f"hue={hue!r} has the values {', '.join(map(repr, valid))}. Give a colour by value."
+    if not isinstance(own, Mapping):
+        raise UserError(f"colours must map values to colours, and is of type {type(own).__name__}. {has}")
+    others = [name for name in own if name not in valid]
+    if others and valid:  # a table without rows has no values
+        raise UserError(f"colours names {', '.join(map(repr, others))}, which the table does not have. {has}")
 
 
 def panels(
@@ -120,7 +137,8 @@ def value_axis(axes: Any, along: str, *, log: bool, most: int = 5) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axis = getattr(axes, f"{along}axis")
-    axis.set_major_locator(MaxNLocator(most))
+    room = SMALL_PT / font_pt() if along == "x" else 1.0  # for the labels of larger texts
+    axis.set_major_locator(MaxNLocator(max(2, int(most * room))))
     if log:
         low, high = axis.get_view_interval()
         places = _log_ticks(low, high)
@@ -149,7 +167,7 @@ def measured_axis(axes: Any, along: str, values: Sequence[float], *, column: str
     for value in sorted(set(values), reverse=True):  # the largest comes first, so its label always fits
         text = label(column, value).removesuffix(" px")
         place = axes.transData.transform((value, value))[side]
-        half = (len(text) * 0.63 if along == "x" else 1.2) * SMALL_PT / 2 + _TICK_GAP / 2
+        half = (len(text) * 0.63 if along == "x" else 1.2) * font_pt() / 2 + _TICK_GAP / 2
         fits = all(place + half <= low or high <= place - half for low, high in spans)
         texts[value] = text if fits else ""
         spans += [(place - half, place + half)] if fits else []
@@ -168,7 +186,7 @@ def legend(axes: Any, entries: Sequence[tuple[str, Look]], *, owned: bool) -> No
         Line2D([], [], color=look.colour, marker=look.marker, linestyle="none", label=name) for name, look in entries
     ]
     widest = max(len(name) for name, _ in entries) + 4
-    columns = min(len(entries), max(1, _LINE_CHARACTERS // widest))
+    columns = min(len(entries), max(1, int(_LINE_CHARACTERS * SMALL_PT / font_pt()) // widest))
     words: dict[str, Any] = {"ncols": columns, "labelcolor": "linecolor", "handletextpad": 0.2, "columnspacing": 1.2}
     words |= {"handles": handles, "borderaxespad": 0.2, "handlelength": 1.2, "borderpad": 0.1}
     if owned:

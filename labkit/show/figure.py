@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from labkit.errors import UserError
+from labkit.results import is_report
 from labkit.show.frames import configuration, numbers
 from labkit.show.table import table_html
 
@@ -44,7 +45,7 @@ COLOURS = MappingProxyType(
 SERIES = ("c1", "c2", "c3", "c4", "c5")
 WIDTH_IN = 5.2  # width of a phone: 374 CSS pixels; one pixel is one point of the drawing
 DPI = 72
-SMALL_PT = 10.0
+SMALL_PT = 10.0  # of a report's texts
 _NAMES = {light: name for name, (light, _) in COLOURS.items()} | {"#000000": "ink"}
 _FONT = "var(--lk-font, system-ui, 'DejaVu Sans', sans-serif)"
 _MOST_ROWS = 300  # rows of a folded table
@@ -61,9 +62,18 @@ def theme_css() -> str:
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
+def font_pt() -> float:
+    """Return the size of a figure's texts in points: matplotlib's `font.size`, but always 10 in a report."""
+    import matplotlib as mpl
+
+    return SMALL_PT if is_report() else float(mpl.rcParams["font.size"])
+
+
 @contextmanager
 def styled(salt: str = "labkit") -> Iterator[None]:
     """Apply matplotlib's settings for the drawings of this package, also to a drawing of your own.
+
+    In JupyterLab all texts have the size of `matplotlib.rcParams["font.size"]`, in points.
 
     >>> with styled():
     ...     drawing = new_drawing()
@@ -74,13 +84,13 @@ def styled(salt: str = "labkit") -> Iterator[None]:
     import matplotlib as mpl
     from cycler import cycler
 
-    ink, faint = colour("ink"), colour("faint")
+    ink, faint, size = colour("ink"), colour("faint"), font_pt()
     settings = {
         "font.family": "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib; it is wide, so other fonts fit too
-        "font.size": SMALL_PT,
+        "font.size": size,
         **dict.fromkeys(
-            ("axes.labelsize", "axes.titlesize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), SMALL_PT
+            ("axes.labelsize", "axes.titlesize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), size
         ),
         **dict.fromkeys(("text.color", "xtick.labelcolor", "ytick.labelcolor"), ink),
         **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), faint),
@@ -151,7 +161,7 @@ class Figure:
         path = Path(path)
         undated: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
         if path.suffix not in undated:
-            raise UserError(f"a figure is saved as {', '.join(undated)}: {path.name!r} has another ending.")
+            raise UserError(f"a figure's file must end in {', '.join(undated)}: {path.name!r} has another ending.")
         with styled(self.name):
             titled = self.title and self.drawing.suptitle(self.title, x=0.01, ha="left", fontweight="bold")
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from labkit.errors import UserError
+from labkit.results.columns import check_columns
 from labkit.results.estimates import estimate
 from labkit.show.labels import heading, in_order, is_missing, label, phrase
 from labkit.show.quantities import MISSING, NAN, metric_of, number
@@ -30,13 +30,11 @@ def estimates(data: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFram
     missing column, and where `estimate` raises it.
     """
     aggregated = "value" in data and metric not in data
-    absent = [name for name in (*by, "value" if aggregated else metric) if name not in data]
     if data.empty:
         nothing = pd.DataFrame({name: [] for name in (*by, *INTERVAL, "reason")})
         nothing.attrs = dict(data.attrs)
         return nothing
-    if absent:
-        raise UserError(f"the table has no column {', '.join(absent)}. Its columns: {', '.join(map(str, data))}.")
+    check_columns(data, [*by, "value" if aggregated else metric])
     if aggregated:
         frame = data.reset_index(drop=True).assign(reason=[_reason(row) for row in data.to_dict("records")])
         frame = frame.assign(**{end: NAN for end in ("low", "high") if end not in frame})

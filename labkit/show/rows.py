@@ -14,6 +14,7 @@ from labkit.show.draw import (
     Look,
     Note,
     axis_title,
+    check_colours,
     fit,
     legend,
     looks,
@@ -23,7 +24,7 @@ from labkit.show.draw import (
     place_notes,
     value_axis,
 )
-from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, slug, styled
+from labkit.show.figure import SERIES, SMALL_PT, WIDTH_IN, Figure, colour, font_pt, slug, styled
 from labkit.show.frames import estimates, unique, why_nothing
 from labkit.show.labels import in_order, label, phrase
 from labkit.show.quantities import NAN, amount, digits_of, metric_of
@@ -70,7 +71,7 @@ class _Rows:
     def axes(self, ax: Any, size_in: tuple[float, float] | None, bars: int = 1) -> tuple[Any, Any]:
         """Return a drawing and its axes, with the names of the rows at the left and the first row on top."""
         row_in = max(_TALL_ROW_IN if len(self.names) > 1 else _ROW_IN, bars * _BAR_IN)
-        width_in, height_in = size_in or (WIDTH_IN, row_in * len(self.keys) + _ENDS_IN)
+        width_in, height_in = size_in or (WIDTH_IN, (row_in * len(self.keys) + _ENDS_IN) * font_pt() / SMALL_PT)
         drawing, (axes, *_) = panels(ax, width_in=width_in, height_in=height_in)
         axes.set_ylim(len(self.keys) - 0.4, -0.6)
         axes.set_yticks([])
@@ -79,7 +80,7 @@ class _Rows:
             first, *details = [phrase(name, value) for name, value in key.items()]
             texts = [first, ", ".join(details)] if details else [first]
             for line, text in enumerate(texts):  # one text per line, so that each ends at the axis in any font
-                up = ((len(texts) - 1) / 2 - line) * (SMALL_PT + 2)
+                up = ((len(texts) - 1) / 2 - line) * (font_pt() + 2)
                 _write(axes, (0, place), (-8, up), text, ha="right", color=colour("soft" if line else "ink"))
         return drawing, axes
 
@@ -123,6 +124,7 @@ def dots(
     'Dots: images/s by model'
     """
     rows = _rows(data, y, x, hue, sort)
+    check_colours(colours, rows.frame, hue)
     with styled():
         values, scale = rows.frame["value"].dropna(), metric_of(x).scale
         if values.empty:
@@ -194,6 +196,7 @@ def bars(
     'Bars: SM activity, % by model'
     """
     rows = _rows(data, y, x, hue, sort)
+    check_colours(colours, rows.frame, hue)
     with styled():
         if rows.frame["value"].isna().all():
             return rows.figure(nothing(ax, why_nothing(rows.frame)), "Bars", name, alt, title, caption)

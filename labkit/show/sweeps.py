@@ -18,6 +18,7 @@ from labkit.show.draw import (
     Look,
     Note,
     axis_title,
+    check_colours,
     fit,
     legend,
     looks,
@@ -34,7 +35,6 @@ from labkit.show.labels import heading, in_order, label
 from labkit.show.quantities import amount, digits_of, metric_of
 
 MOST_LABELS = 4  # most series that are named at the ends of their lines
-_LEAST_JOINED = 3  # fewest points of a series that a line joins
 _MOST_MARKED = 16  # most points of a series with a marker each
 _LONG = 16  # most characters of a series' name on one line
 _DASHES = ("-", "--", ":", "-.")
@@ -74,6 +74,7 @@ def lines(
     values_at: Sequence[float] = (),
     bound: pd.DataFrame | None = None,
     colours: Mapping[Any, str] | None = None,
+    join: int = 3,
     title: str = "",
     caption: str = "",
     alt: str = "",
@@ -83,11 +84,11 @@ def lines(
 ) -> Figure:
     """Draw a sweep: the metric `y` against `x`, a colour per `hue`, a marker per `style`, a panel per `col`.
 
-    A line joins neighbouring points of a series of three or more. The 95 % interval is a band; fewer points have
+    A line joins neighbouring points of a series of `join` or more. The 95 % interval is a band; fewer points have
     whiskers. A single panel names up to four series at their ends; a legend names more. `values_at` are values of `x`
-    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. `colours` maps
-    values of `hue` to colours of your own. With `log="x"` only the
-    x axis is logarithmic, as for shares.
+    at which `y` is written. `bound` is a curve on a fine grid of `x` with the column `value`. `colours` maps values
+    of `hue` to colours of your own; another key raises UserError. With `log="x"` only the x axis is logarithmic, as for
+    shares.
 
     >>> frame = pd.DataFrame({"batch": [16, 64, 256], "value": [1e3, 4e3, 9e3], "low": [9e2, 3e3, 8e3],
     ...                       "high": [1.1e3, 5e3, 1e4]})
@@ -95,6 +96,7 @@ def lines(
     'images-per-s-batch'
     """
     frame = estimates(data, y, unique(x, hue, style, col))
+    check_colours(colours, frame, hue)
     measured = frame.dropna(subset=["value", x])
     kinds = in_order(measured[col], col) if col else [None]
     with styled():
@@ -116,7 +118,18 @@ def lines(
                 words = [label(str(col), kind)] if kind is not None else []
                 axes.set_title(", ".join([*words, axis_title(y, log=is_log["y"])] if place == 0 else words))
                 axes.set_xlabel(axis_title(x) if place >= len(kinds) - 2 else "")
-                _sweep(axes, part, series, x, y, is_log=is_log, is_named=is_named, values_at=values_at, bound=limit)
+                _sweep(
+                    axes,
+                    part,
+                    series,
+                    x,
+                    y,
+                    is_log=is_log,
+                    is_named=is_named,
+                    values_at=values_at,
+                    bound=limit,
+                    join=join,
+                )
     alt = alt or f"{title or 'Lines'}: {axis_title(y)} against {heading(x)}"
     return Figure(drawing, name or slug(y, x), alt, frame, title, caption, y)
 
@@ -156,6 +169,7 @@ def _sweep(
     is_named: bool,
     values_at: Sequence[float],
     bound: pd.DataFrame | None,
+    join: int,
 ) -> None:
     """Draw the series of one panel, its axes, and the names and values beside its points."""
     across, scale = metric_of(x).scale, metric_of(y).scale
@@ -170,7 +184,7 @@ def _sweep(
         points = rows.dropna(subset=["value"])
         if points.empty:
             continue
-        is_joined = len(points) >= _LEAST_JOINED
+        is_joined = len(points) >= join
         curve = rows[x] * across, rows["value"] * scale
         curves += [curve] if is_joined else [((at,), (value,)) for at, value in zip(*curve, strict=True)]
         low, high = (rows["low"] * scale).clip(lower=axes.get_ylim()[0]), rows["high"] * scale

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from labkit.errors import UserError
 from labkit.registry import METRICS
+from labkit.results.columns import check_columns
 from labkit.show.frames import INTERVAL, NOT_MEASURED, configuration, estimates, sorted_rows, unique
 from labkit.show.labels import heading, in_order, is_missing, label
 from labkit.show.quantities import (
@@ -138,8 +139,7 @@ def _keys(data: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
     tables = [data, *(frame for _, frame, _ in _specified(values) if frame is not None)]
     source = next((frame for frame in tables if set(names) <= set(frame.columns)), None)
     if source is None and len(data):
-        absent = [name for name in names if name not in data]
-        raise UserError(f"the table has no column {', '.join(absent)}. Its columns: {', '.join(map(str, data))}.")
+        check_columns(data, names)
     distinct = pd.DataFrame(columns=names) if source is None else source[names].drop_duplicates()
     return sorted_rows(distinct, names).reset_index(drop=True)
 

@@ -166,10 +166,11 @@ def bounds(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def samples(frame: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return each part's `share` of the kernels' time in few and in many traced steps (`sample`) of a configuration.
+    """Return each part's `share` of the kernels' time, from 0 to 1, in a short and in a long trace of a configuration.
 
-    A row per run and `part`, of configurations with several numbers of traced steps: the fewest and the most. The
-    shares show whether a sample represents a run.
+    The table has a row per run and `part`. `sample` is "few" for the trials with the fewest traced steps of their
+    configuration, and "many" for those with the most. A configuration with a single number of traced steps has no row.
+    If the shares of both samples agree, a few traced steps represent a whole run.
     """
     traced = frame[(frame["workload"] == "train") & (frame["traced_iterations"] > 0)]
     same = [name for name in WHAT_RAN if name not in ASKED_AFTER]

@@ -42,7 +42,7 @@ def test_devices_counts_the_devices_of_all_nodes() -> None:
     assert Trial(devices=8).devices_of_node == 8
     with pytest.raises(UserError, match="3 devices can't be shared by 2 nodes evenly"):
         Trial(devices=3, nodes=2)
-    with pytest.raises(UserError, match="nodes is at least 1"):
+    with pytest.raises(UserError, match="nodes must be at least 1"):
         Trial(nodes=0)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from labkit.errors import UserError
+from labkit.places import notebook_of
 from labkit.registry import LABELS, METRICS, PASSES, SCALES, STUDIES, Metric, check_scale, find_metric, find_study
 
 IDS = [
@@ -72,11 +73,12 @@ def test_studies_are_found_by_id_name_or_number_and_have_a_single_question():
 
 
 @pytest.mark.parametrize("wrong", ["trainin", "13", "", "01_training.ipynb"])
-def test_an_unknown_study_lists_all_nearest_first(wrong):
+def test_an_unknown_study_lists_those_with_a_notebook_nearest_first(wrong):
     with pytest.raises(UserError) as caught:
         find_study(wrong)
     assert caught.value.exit_code == 2
-    assert all(study_id in str(caught.value) for study_id in IDS)
+    for study_id in IDS:
+        assert (study_id in str(caught.value)) == notebook_of(study_id).is_file()
     if "train" in wrong.lower():
         assert "valid: 01_training," in str(caught.value)
 

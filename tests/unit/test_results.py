@@ -17,6 +17,7 @@ from labkit.results import Results, estimate, load, ratio
 from labkit.results.estimates import ESTIMATED
 from labkit.results.exchange import numbers
 from labkit.results.metrics import metric_of
+from labkit.show import table as shown_table
 from labkit.trial import Trial
 from tests.committed import committed_reports
 from tests.unit.made_records import blocks, of_records
@@ -159,6 +160,20 @@ def test_missing_values_are_left_out_and_never_0() -> None:
     assert list(estimates["mode"]) == ["CUDA graph"] and list(estimates["passes"]) == [1]
     empty = estimate(nothing[:0], "images_per_s", by=["mode"])
     assert empty.empty and list(empty.columns) == ["mode", *ESTIMATED]
+
+
+def test_a_missing_column_is_named_with_the_five_nearest(frame: pd.DataFrame) -> None:
+    wrong = "the table has no column image_per_s; nearest to image_per_s: images_per_s, ([a-z_0-9]+, ){3}[a-z_0-9]+\\. "
+    with pytest.raises(UserError, match=f"^{wrong}`labkit.describe"):
+        estimate(frame, "image_per_s", by=["mode"])
+    for draw in (
+        lambda: shown_table(frame, rows="modes", values="images_per_s"),
+        lambda: estimate(frame, "step_s", ["modes"]),
+    ):
+        with pytest.raises(UserError, match="no column modes; nearest to modes: mode, "):
+            draw()
+    with pytest.raises(UserError, match=r"no column modes, batches; .*; nearest to batches: batch, "):
+        ratio(frame, "images_per_s", over={"batches": 64}, by=["modes"])
 
 
 def test_a_mean_over_configurations_is_refused_naming_their_columns(frame: pd.DataFrame) -> None:

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import rc_context
 
 from labkit.errors import UserError
-from labkit.results import estimate
+from labkit.results import REPORT_VARIABLE, estimate
 from labkit.show import Figure, plots, theme_css
 from labkit.show.draw import looks, may_be_log
 from labkit.show.figure import COLOURS, colour
@@ -140,6 +141,28 @@ def test_the_caller_may_choose_colours() -> None:
     assert (0, 0, 0, 1) in {patch.get_facecolor() for patch in figure.axes[0].patches}
 
 
+@pytest.mark.parametrize("draw", [plots.lines, plots.dots, plots.bars])
+def test_colours_that_fit_no_value_of_hue_are_refused(draw: Callable[..., Figure]) -> None:
+    axes = {"x": "batch", "y": "images_per_s"} if draw is plots.lines else {"x": "images_per_s", "y": ["batch", "mode"]}
+    for colours, problem in ((["black"], "is of type list"), ({"basline": "black"}, "names 'basline'")):
+        with pytest.raises(UserError, match=f"{problem}.* hue='mode' has the values 'baseline'"):
+            draw(SWEEP, **axes, hue="mode", colours=colours)
+    with pytest.raises(UserError, match="colours needs hue"):
+        draw(SWEEP[SWEEP["mode"] == "baseline"], **axes, colours={"baseline": "black"})
+    assert draw(SWEEP.head(0), **axes, hue="mode", colours={"baseline": "black"}), "no row, so no value is known"
+
+
+def test_texts_have_matplotlibs_font_size_and_in_a_report_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sizes() -> set[str]:
+        with rc_context({"font.size": 14}):
+            figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", values_at=[64])
+        return set(re.findall(r"font[^;\"]*?([\d.]+)px", figure.svg()))
+
+    assert sizes() == {"14"}
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    assert sizes() == {"10"}
+
+
 def test_a_saved_file_has_the_title_and_the_page_draws_none(tmp_path: Path) -> None:
     figure = plots.lines(SWEEP, x="batch", y="images_per_s", hue="mode", title="Throughput grows")
     assert ">Throughput grows<" in figure.save(tmp_path / "mine.svg").read_text(encoding="utf-8")
@@ -151,6 +174,12 @@ def test_only_three_points_and_more_are_joined(count: int, joined: bool) -> None
     figure = plots.lines(SWEEP[SWEEP["batch"].isin(BATCHES[:count])], x="batch", y="images_per_s", hue="mode")
     styles = {line.get_linestyle() for line in figure.axes[0].lines}
     assert styles == ({"-"} if joined else {"None"})
+
+
+def test_the_caller_may_join_two_points() -> None:
+    two = SWEEP[SWEEP["batch"].isin(BATCHES[:2])]
+    figure = plots.lines(two, x="batch", y="images_per_s", hue="mode", join=2)
+    assert {line.get_linestyle() for line in figure.axes[0].lines} == {"-"}
 
 
 def test_a_line_breaks_where_a_configuration_failed() -> None:

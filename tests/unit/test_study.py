@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +11,11 @@ import pytest
 
 from labkit import study
 from labkit.data import DataSet
+from labkit.errors import UserError
 from labkit.hardware.host import write_host
 from labkit.records import short_hash
 from labkit.records.store import Store
+from labkit.results import REPORT_VARIABLE
 from labkit.run.nodes import SlurmNodes
 from labkit.studies import trust
 from labkit.study import OpenStudy, open_study
@@ -139,4 +143,94 @@ def test_the_checks_count_planned_configurations_without_records_on_any_images(
         return str(checks["Planned configurations without records"])
 
     assert without_records(Trial(), gone) == "0 of 2"
-    assert without_records(Trial(), Trial(batch=32), Trial(batch=128)) == "2 of 3"
+    with pytest.warns(UserWarning, match="2 of 3 configurations"):
+        assert without_records(Trial(), Trial(batch=32), Trial(batch=128)) == "2 of 3"
+
+
+def recorded_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *batches: int) -> OpenStudy:
+    """Return a study of the H200, opened on another machine, with a record of ResNet-50 per batch."""
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    store, trials = Store(tmp_path / "h200"), [Trial(batch=batch) for batch in batches]
+    write_host(HOST, store.report)
+    for trial in trials:
+        made = blocks("02_batch_size", trial, 1, 100.0, host=HOST.id)
+        keys = [short_hash(planned.key) for planned in trials]
+        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
+    return open_study("batch_size", hw="h200", host=HOST)
+
+
+def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+    with pytest.raises(UserError) as caught:
+        lab.measure(lab.trials(batch=4))
+    for fact in (
+        "no configuration given",
+        "2 recorded configurations",
+        "this machine has",
+        "labkit.load('h200', 'batch_size')",
+    ):
+        assert fact in str(caught.value)
+    empty = open_study("training", hw="h200", mode="render", host=HOST)
+    with pytest.raises(UserError, match=r"0 recorded configurations\. Nothing was measured: mode='render' only reads"):
+        empty.measure(empty.trials(batch=4))
+    monkeypatch.setenv(REPORT_VARIABLE, "1")
+    assert len(lab.measure(lab.trials(batch=4)).frame()) == 2, "a report shows what is recorded"
+
+
+def test_jupyterlab_warns_of_trials_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = recorded_study(tmp_path, monkeypatch, 64, 256)
+    with pytest.warns(UserWarning, match="2 of 3 configurations given to `measure` have no record"):
+        lab.measure(lab.trials(batch=[4, 8, 64]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lab.measure(lab.trials(batch=[64, 256]))
+        monkeypatch.setenv(REPORT_VARIABLE, "1")
+        lab.measure(lab.trials(batch=[4, 8, 64]))
+
+
+def test_jupyterlab_warns_of_uneven_blocks_and_the_named_call_measures_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABKIT_REPORTS", str(tmp_path))
+    lab = open_study("batch_size", hw="cpu", host=HOST)
+    trials = [Trial(device="cpu", batch=batch) for batch in (64, 256)]
+    disturbed = {64: True, 256: False}
+
+    def measured(asked: list[Trial], **_: object) -> None:
+        for trial in asked:
+            made = blocks("02_batch_size", trial, 1, 100.0, host=HOST.id)
+            assert made.blocks
+            times = [1.0, 1.5] * 5 if disturbed[trial.batch] else [1.0] * 10
+            result = made.blocks.model_copy(update={"host_s": times, "steady": not disturbed[trial.batch]})
+            lab.store.append(made.model_copy(update={"result": result}))
+
+    write_host(HOST, lab.store.report)
+    monkeypatch.setattr(study, "measure", measured)
+    with pytest.warns(UserWarning) as caught:
+        lab.measure(trials)
+    text = str(caught[0].message)
+    doubts = "the warm-up did not become steady, blocks vary by 40% (interquartile range)"
+    assert f"resnet50 batch 64, run 1: {doubts}\n" in text and "1 of 2 runs" in text and "batch 256" not in text
+    (call,) = re.findall(r"`(lab\.store\..*?)`", text)
+    assert eval(call, {"lab": lab}) == 2
+    disturbed[64] = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(lab.measure(trials).frame()) == 2
+        monkeypatch.setenv(REPORT_VARIABLE, "1")
+        disturbed[64] = True
+        lab.measure(trials)
+
+
+def test_a_plan_shows_every_field_in_which_configurations_differ(planned: OpenStudy) -> None:
+    def table(**axes: object) -> tuple[list[str], int, str]:
+        shown = planned.plan(planned.trials(**axes))
+        return list(shown.frame.columns), len(shown.frame), shown.caption.split(".")[0]
+
+    assert table(batch=[4, 8]) == (["execution mode", "batch"], 1, "2 configurations, 1 run each")
+    assert table() == (["execution mode", "batch"], 1, "1 configuration, 1 run")
+    assert table(seed=[0, 1]) == (["seed", "batch"], 2, "2 configurations, 1 run each")
+    columns, rows, _ = table(loader=["indexed", "device"], batch=[4, 8])
+    assert (columns, rows) == (["execution mode", "loader", "batch"], 2)
+    columns, rows, _ = table(workload="infer", queries=[0, 10], engine=["eager", "compile"])
+    assert (columns, rows) == (["execution mode", "queries", "batch"], 4), "the mode's name covers the engine"

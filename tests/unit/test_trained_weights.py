@@ -174,7 +174,7 @@ def test_an_empty_cache_has_no_weights(tmp_path: Path, monkeypatch: pytest.Monke
 def test_initial_weights_are_not_scored(digits: DataSet) -> None:
     with pytest.raises(Unsupported, match="initial weights are not scored"):
         build_workload(replace(TRAINED, weights="initial"), digits)
-    with pytest.raises(UserError, match="scored is at least 0"):
+    with pytest.raises(UserError, match="scored must be at least 0"):
         replace(TRAINED, scored=-1)
 
 

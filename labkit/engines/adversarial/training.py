@@ -44,9 +44,11 @@ class Adversarial:
         return torch.optim.RMSprop(weights, lr=rate, capturable=self._captured)
 
     def critic_step(self, images: torch.Tensor, noise: torch.Tensor, mixing: torch.Tensor | None) -> torch.Tensor:
-        """Run one critic step on real images and as many from `noise`. Return the estimate before it, detached.
+        """Update the critic once. Return its estimate of the Wasserstein distance before the update, detached.
 
-        `mixing` (B, 1, 1, 1), from 0 to 1, says where between real and generated images slopes are taken.
+        The estimate has shape (). `images` (B, 3, 32, 32) are real, from -1 to 1. The generator makes B images from
+        `noise` (B, 100, 1, 1). The gradient penalty is computed at a mixture of each real image and a generated one;
+        `mixing` (B, 1, 1, 1) is the share of the real image, from 0 to 1. Clipping has no penalty and ignores `mixing`.
         """
         optimizer, _ = self.optimizers
         self.critic.requires_grad_(True)

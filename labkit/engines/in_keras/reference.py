@@ -1,8 +1,8 @@
 """PyTorch's loss for the first batch, without Keras: Keras's first step is compared with it.
 
 It is computed on the CPU, in FP32, in a separate process: PyTorch's threads, memory and CUDA libraries would stay in
-the timed process. The weights are Keras's, carried over by name. Nothing is dropped, since two frameworks draw
-different numbers.
+the timed process. The weights are Keras's, carried over by name. Dropout is disabled, because the random number
+generators of the two frameworks differ.
 
     python -m labkit.engines.in_keras.reference ARRAYS SPECIFICATION     one line of JSON
 """
