@@ -324,15 +324,15 @@ class OpenStudy:
     def _check_recorded(self, records: StudyRecords, trials: Sequence[Trial]) -> None:
         """Raise UserError if no trial has a record, and warn if some have none."""
         without = records.without_records(trials)
-        if not without:
+        if not without or not records:  # tables and figures of a study without any record say so
             return
         number = _number_of(len(records.by_trial), "recorded configuration")
-        has = f"{self.study.id} of {self.profile.name} has {number}{f' at scale {records.scale}' if records else ''}"
+        has = f"{self.study.id} of {self.profile.name} has {number} at scale {records.scale}"
         if len(without) < len(trials):
             lacking = f"{len(without)} of {len(trials)} configurations given to `measure` have no record"
             warnings.warn(f"{lacking}. The results hold all records: {has}.", stacklevel=3)
             return
-        of_what = ", ".join(map(repr, (self.profile.name, *((self.study.name,) if records else ()))))
+        of_what = ", ".join(map(repr, (self.profile.name, self.study.name)))
         reason = "mode='render' only reads" if self.mode == "render" else mismatch(self.profile, self.host)
         raise UserError(
             f"no configuration given to `measure` has a record; {has}. Nothing was measured: {reason}. "
