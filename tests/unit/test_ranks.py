@@ -302,8 +302,8 @@ def test_learners_on_a_shared_device_learn_the_same_as_on_separate_devices(train
 
 def test_learners_that_share_a_device_can_only_train_whole_epochs() -> None:
     for fields, said in (
-        ({"devices": 1, "epochs": 1}, "are two or more"),
-        ({"devices": 2}, "train whole epochs"),
+        ({"devices": 1, "epochs": 1}, "at least two processes"),
+        ({"devices": 2}, "whole epochs"),
         ({"devices": 2, "epochs": 1, "interconnect": "host"}, "interconnect='direct'"),
         ({"devices": 4, "epochs": 1, "nodes": 2}, "nodes=1"),
         ({"devices": 2, "epochs": 1, "arrangement": "at_once"}, "arrangement='alone'"),
