@@ -144,9 +144,8 @@ def test_a_short_trace_gives_the_device_time_of_a_long_one(host: Host, data: Dat
 
 def test_a_short_trace_does_not_change_the_trials_after_it(host: Host, data: DataSet, tmp_path: Path) -> None:
     # The same captured step, of six seeds: the first runs before any trace of the process.
-    made = run(
-        host, [training(data, batch=64, engine="graph", traced_iterations=0, seed=n) for n in range(6)], tmp_path
-    )
+    captured = training(data, batch=64, traced_iterations=0, **CAPTURED)
+    made = run(host, [replace(captured, seed=number) for number in range(6)], tmp_path)
     made.sort(key=lambda record: record.process.position)
     assert len({record.process.id for record in made}) == 1
     first, *later = map(timed_step_s, made)
