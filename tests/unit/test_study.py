@@ -171,8 +171,7 @@ def test_jupyterlab_refuses_trials_of_which_none_has_a_record(tmp_path: Path, mo
     ):
         assert fact in str(caught.value)
     empty = open_study("training", hw="h200", mode="render", host=HOST)
-    with pytest.raises(UserError, match=r"0 recorded configurations\. Nothing was measured: mode='render' only reads"):
-        empty.measure(empty.trials(batch=4))
+    assert empty.measure(empty.trials(batch=4)).frame().empty, "a study without records has an empty table"
     monkeypatch.setenv(REPORT_VARIABLE, "1")
     assert len(lab.measure(lab.trials(batch=4)).frame()) == 2, "a report shows what is recorded"
 
