@@ -8,7 +8,7 @@ are independent, while blocks within a pass are not (Georges et al., OOPSLA'07; 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,13 @@ class Interval:
 
         if self.half is None or (self.is_log and bound <= 0):
             return 1.0
-        distance = abs(math.log(self.point / bound)) if self.is_log else abs(self.point - bound)
+        form: Callable[[float], float] = math.log if self.is_log else float
+        center = form(self.point)
+        if self.low is not None and self.high is not None and (self.low > 0 or not self.is_log):
+            low, high = form(self.low), form(self.high)
+            if math.isclose(high - low, 2 * self.half, rel_tol=1e-6):  # a share's interval may be cut at 0 or 1
+                center = (low + high) / 2  # of paired shares it is not the point
+        distance = abs(center - form(bound))
         if not self.half:
             return 0.0 if distance else 1.0
         return float(stdtr(self.degrees, -distance * t_quantile(CONFIDENCE, self.degrees) / self.half))

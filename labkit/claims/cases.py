@@ -69,7 +69,10 @@ def make_case(
         reason = NO_INTERVAL if effect.low is None else STRADDLES
         return replace(case, reason=reason if by_direction == verdict else f"{reason} of what was published")
     not_about = verdict == "not replicated" and by_direction != verdict
-    return replace(case, verdict=verdict, reason="it is not about the published value" if not_about else "")
+    if not_about:
+        chance = min(1.0, len(about) * min(bound.chance_against(effect) for bound in about))
+        return replace(case, verdict=verdict, reason="it is not about the published value", corrected_chance=chance)
+    return replace(case, verdict=verdict)
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
@@ -97,7 +100,11 @@ def deciding_case(test: Test, label: str, effects: list[Weighed], sides: tuple[S
     effect, bounds, of = next(weighed for weighed in effects if weighed.verdict == verdict)
     label = f"{label}: {of}" if of else label
     reason = "" if verdict != "inconclusive" else NO_INTERVAL if effect.low is None else STRADDLES
-    return Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
+    case = Case(label, verdict, test.metric, "ratio", sides, effect, bounds, reason=reason, beside=_beside(test, sides))
+    if verdict != "not replicated":
+        return case
+    clearest = min(weighed.bounds.chance_against(weighed.effect) for weighed in effects)
+    return replace(case, corrected_chance=min(1.0, len(effects) * clearest))
 
 
 def missing_case(test: Test, label: str, kind: Kind, sides: tuple[Side, ...]) -> Case:

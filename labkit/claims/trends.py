@@ -32,7 +32,7 @@ def _monotone(test: Test, family: list[Side], label: str) -> Case:
             step_name = f"between {before.field(test.along or '')} and {after.field(test.along or '')}"
             how = f"{'falls' if rises else 'rises'} {step_name}: {shown_effect(step, test.metric, 'ratio')}"
             chance = min(1.0, (len(family) - 1) * bounds.chance_against(step))  # each step could have been the one
-            return replace(case, verdict="not replicated", reason=f"it {how}", step_chance=chance)
+            return replace(case, verdict="not replicated", reason=f"it {how}", corrected_chance=chance)
     return case
 
 

@@ -55,12 +55,17 @@ class Bounds:
         return "replicated" if inside else "not replicated" if apart else "inconclusive"
 
     def chance_against(self, effect: Interval) -> float:
-        """Return the p value of an effect that contradicts these bounds: chance could have taken it beyond them."""
-        margin = 1 + self.tie
-        ends = [] if self.low is None else [self.low if self.outside else self.low / margin]
-        ends += [] if self.high is None else [self.high if self.outside else self.high * margin]
-        chances = [effect.chance_beyond(end) for end in ends]
-        return max(chances) if self.outside else min(chances, default=1.0)
+        """Return the p value of an effect against these bounds: how often chance takes it so far; 1 if within them."""
+        low, high, margin = self.low, self.high, 1 + self.tie
+        if self.outside:
+            assert low is not None and high is not None
+            within = low < effect.point < high
+            return max(effect.chance_beyond(low), effect.chance_beyond(high)) if within else 1.0
+        if low is not None and effect.point < low / margin:
+            return effect.chance_beyond(low / margin)
+        if high is not None and effect.point > high * margin:
+            return effect.chance_beyond(high * margin)
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Case:
     beside: tuple[tuple[str, str], ...] = ()
     passes: int = 0  # of a case of labels, which has no effect
     is_least: bool = False  # the effect is a lower bound
-    step_chance: float | None = None  # of a trend that a step back contradicts: the p value of this step
+    corrected_chance: float | None = None  # p value of the clearest of several effects, corrected for their number
 
     @property
     def n(self) -> int:
@@ -88,9 +93,9 @@ class Case:
 
     @property
     def chance(self) -> float:
-        """The p value of a contradiction; 0 where no chance is involved, as in a comparison of labels."""
-        if self.step_chance is not None:
-            return self.step_chance
+        """The p value of a contradiction; 0 for labels, and for orders, which need two contrary intervals."""
+        if self.corrected_chance is not None:
+            return self.corrected_chance
         return self.bounds.chance_against(self.effect) if self.bounds and self.effect else 0.0
 
     @property

@@ -23,7 +23,7 @@ from labkit.claims.judge import judge, judge_all
 from labkit.claims.papers import Paper, PublishedTable, load_papers
 from labkit.claims.schema import Claim
 from labkit.claims.shown import evidence as evidence_of_reports
-from labkit.claims.verdict import GROUPS, VERDICTS, Case, Finding
+from labkit.claims.verdict import GROUPS, VERDICTS, Bounds, Case, Finding
 from labkit.hardware.profile import Profile, load_profile
 from labkit.records import Blocks, Planned, Record, short_hash
 from labkit.records.observed import Metrics, Statistic, Telemetry, Window
@@ -31,6 +31,7 @@ from labkit.records.store import Store
 from labkit.registry import STUDIES, find_study
 from labkit.results import reports_folder
 from labkit.results.study_records import StudyRecords as Results
+from labkit.statistics import log_interval
 from labkit.trial import NO_DATA, Trial
 from tests.unit.made_records import HOST, record_of
 
@@ -1539,6 +1540,36 @@ def test_a_clear_contradiction_stands_among_many_cases() -> None:
     pairs |= {Trial(batch=256, image_px=px): near(50 if px == 32 else 200) for px in range(32, 42)}
     finding = judge(a_paper(claim), claim, seen(shown(pairs)))
     assert (finding.verdict, finding.reason) == (NO, "1 of 10 cases contradicts it")
+
+
+def test_many_cases_do_not_contradict_a_range_by_chance() -> None:
+    # A range has a near and a far end: the p value is that of the end which the effect has crossed.
+    claim = a_claim(a_test(shape="ratio", between=(0.909, 1.1), **OVER_64))
+    draw, outcomes = np.random.default_rng(20_261_125), []
+    for _ in range(300):
+        pairs: dict[Trial, Values] = {}
+        for image_px in range(32, 42):
+            for batch, mean in ((64, 100.0), (256, 110.0)):
+                pairs[Trial(batch=batch, image_px=image_px)] = tuple(
+                    (mean * draw.lognormal(sigma=NOISE, size=3)).tolist()
+                )
+        outcomes.append(judge(a_paper(claim), claim, seen(shown(pairs))).verdict)
+    assert outcomes.count(NO) / 300 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 300)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "point"),
+    [
+        (Bounds(low=0.909, high=1.1), 1.15),
+        (Bounds(low=0.909, high=1.1), 0.87),
+        (Bounds(low=1.0, tie=0.05), 0.9),
+        (Bounds(low=0.9, high=1.1, outside=True), 1.0),
+    ],
+)
+def test_a_contradiction_has_a_p_value_of_the_side_that_it_crossed(bounds: Bounds, point: float) -> None:
+    for spread in np.linspace(0.001, 0.2, 40):
+        effect = log_interval([point * (1 - spread), point, point / (1 - spread)])
+        assert (bounds.verdict(effect) == NO) == (bounds.chance_against(effect) <= 0.025)
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(104, OPEN), (106.5, YES), (96, OPEN), (94, NO)])
