@@ -17,8 +17,8 @@ from labkit.records.scored import Scored
 from labkit.records.traced import Trace
 from labkit.trial import Trial, trial_from_dict
 
-SCHEMA = 1
-PROTOCOL = 2  # raised when the timed work changes: records of another protocol never count as done
+SCHEMA = 2
+PROTOCOL = 3  # raised when the timed work changes: records of another protocol never count as done
 
 PACKED_FROM = 1000  # a longer list of integers is packed in its line
 _WORD = "<i8"
@@ -69,6 +69,7 @@ class Blocks(_Part):
     images_per_step: int | None = None
     flop_per_step: int | None = None
     bytes_per_step: int | None = None
+    launches_per_step: int | None = None
     host_s: list[float]
     device_s: list[float] | None = None
     began_s: float | None = None
@@ -80,6 +81,7 @@ class Blocks(_Part):
     warmup_steps: list[int]
     steady: bool
     stopped_by: Literal["precision", "time"]
+    launches_per_s: list[float] = []  # by a burst of tiny operations before each timed block and after the last
     loss: list[float | None] = []  # mean loss of each timed block, None if it was not finite
     warmup_loss: list[float | None] = []
     queries: Queries | None = None  # measured after the timed blocks
@@ -138,12 +140,11 @@ class Process(_Part):
 class Planned(_Part):
     """The plan of the pass. It shows whether a study is complete, and which records are of an older plan.
 
-    `keys` are the short hashes (`short_hash`) of the planned trials' keys. `extra` plans were measured in JupyterLab,
-    beside the reports: they do not change what a page shows.
+    `passes` maps the short hash (`short_hash`) of each planned trial's key to the trial's number of passes. `extra`
+    plans were measured in JupyterLab, beside the reports: they do not change what a page shows.
     """
 
-    keys: list[str]
-    passes: int
+    passes: dict[str, int]
     order_seed: int
     extra: bool = False
 
@@ -158,6 +159,8 @@ class Record(_Part):
     key: str
     trial: dict[str, Any]
     pass_number: int
+    short: bool = False  # a pass with neither gate, trace, queries nor energy windows, for trials that the host delays
+    timing: dict[str, float] = {}  # planned seconds: `warmup_s`, `timed_s`, `block_s`; empty before protocol 3
     planned: Planned
     process: Process
     host: str
@@ -217,7 +220,11 @@ def parse_line(line: str) -> Record:
         raise ValueError("not a record: it has no `schema`")
     if values["schema"] > SCHEMA:
         raise ValueError(f"written by a newer labkit (schema {values['schema']}, this one reads {SCHEMA})")
-    values["schema_version"], values["pass_number"] = values.pop("schema"), values.pop("pass", None)
+    planned = values.get("planned")
+    if values.pop("schema") == 1 and isinstance(planned, dict) and "keys" in planned:
+        # Until schema 2 all trials of a plan had equally many passes.
+        planned["passes"] = dict.fromkeys(planned.pop("keys"), planned["passes"])
+    values["schema_version"], values["pass_number"] = SCHEMA, values.pop("pass", None)
     record = Record.model_validate(values)
     profiled = record.framework == "torch" and record.trial.get("traced_iterations") and "trace" in record.phases_s
     if profiled and "traced_steps" not in record.phases_s:

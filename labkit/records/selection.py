@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from labkit.records import PROTOCOL, Record, short_hash
+from labkit.records.shared import read_together
 from labkit.records.store import Store
-from labkit.registry import PASSES, SCALES
+from labkit.registry import SCALES
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
-    """Return the last record of each (scale, key, pass) of this protocol, in the order of writing.
+def latest(records: Iterable[Record], protocol: int = PROTOCOL) -> list[Record]:
+    """Return the last record of each (scale, key, pass) of a protocol, in the order of writing.
 
     An attempt after a crash replaces the earlier attempt.
     """
     last: dict[tuple[str, str, int], Record] = {}
     for record in records:
-        if record.protocol == PROTOCOL:
+        if record.protocol == protocol:
             pair = (record.scale, record.key, record.pass_number)
             last.pop(pair, None)
             last[pair] = record
@@ -32,12 +33,23 @@ def at_scale(records: Iterable[Record], scale: str, keys: Iterable[str] | None =
     """Return the latest records of a scale that belong together: of one plan, each framework in its newest version.
 
     The plan is that of the report's record written last, or the trial `keys` if given (a plan without missing trials
-    writes no record). Measurements on other data, by an older plan, or before an upgrade are never pooled with it.
+    writes no record). Measurements on other data, by an older plan, or before an upgrade are never pooled with it. They
+    are of the newest protocol with a complete first round; without one, of the newest protocol.
     """
-    candidates = [record for record in latest(records) if record.scale == scale]
+    of_scale = [record for record in _readable(records) if record.scale == scale]
+    wanted = None if keys is None else set(map(short_hash, keys))
+    for with_round in (True, False):
+        for protocol in sorted({record.protocol for record in of_scale}, reverse=True):
+            together = _of_one_plan(latest(of_scale, protocol), wanted)
+            if together and (not with_round or _has_round(together, 1, wanted)):
+                return together
+    return []
+
+
+def _of_one_plan(candidates: list[Record], wanted: set[str] | None) -> list[Record]:
     if not candidates:
         return []
-    planned = set(_of_reports(candidates)[-1].planned.keys) if keys is None else set(map(short_hash, keys))
+    planned = set(_of_reports(candidates)[-1].planned.passes) if wanted is None else wanted
     candidates = [record for record in candidates if short_hash(record.key) in planned]
     version = {record.framework: record.framework_version for record in candidates}  # the newest record's
     return [record for record in candidates if record.framework_version == version[record.framework]]
@@ -65,36 +77,72 @@ def done(
     return pairs
 
 
-def is_complete(records: Iterable[Record], scale: str) -> bool:
-    """Return whether every trial of every pass of the last plan at this scale was tried. A failure counts as tried."""
+def rounds_complete(records: Iterable[Record], scale: str) -> int:
+    """Return how many rounds of the last plan at this scale are complete. A failed trial counts as tried.
+
+    Round n is pass n of all trials that have so many passes.
+    """
     together = at_scale(records, scale)
-    if not together:
-        return False
-    planned = _of_reports(together)[-1].planned
-    tried = {(short_hash(record.key), record.pass_number) for record in together}
-    return all((key, number) in tried for key in planned.keys for number in range(1, planned.passes + 1))
+    number = 0
+    while together and number < _rounds(together) and _has_round(together, number + 1):
+        number += 1
+    return number
+
+
+def rounds_planned(records: Iterable[Record], scale: str) -> int:
+    """Return the number of rounds of the last plan at this scale; 0 without records."""
+    together = at_scale(records, scale)
+    return _rounds(together) if together else 0
+
+
+def is_complete(records: Iterable[Record], scale: str) -> bool:
+    """Return whether all rounds of the last plan at this scale are complete."""
+    records = list(records)
+    return 0 < rounds_planned(records, scale) == rounds_complete(records, scale)
+
+
+def _rounds(together: list[Record]) -> int:
+    return max(_of_reports(together)[-1].planned.passes.values())
+
+
+def _has_round(together: list[Record], number: int, wanted: set[str] | None = None) -> bool:
+    """Return whether each trial with at least `number` passes was tried in that pass: those planned, or `wanted`."""
+    tried = {short_hash(record.key) for record in together if record.pass_number == number}
+    passes = _of_reports(together)[-1].planned.passes
+    return tried.issuperset(wanted or (key for key, of_trial in passes.items() if of_trial >= number))
 
 
 def scale_to_show(records: list[Record]) -> str | None:
-    """Return the largest complete scale; without one, the largest begun; None without records."""
-    reported = {record.scale for record in _of_reports(latest(records))}
-    for scale in reversed(SCALES):
-        if scale in reported and is_complete(records, scale):
-            return scale
-    return max(reported, key=lambda scale: PASSES[scale], default=None)
+    """Return the largest scale with a complete first round; without one, the largest begun; None without records."""
+    begun = {record.scale for record in _of_reports(_readable(records))}
+    reported = [scale for scale in SCALES if scale in begun]
+    with_round = [scale for scale in reported if rounds_complete(records, scale)]
+    return next(reversed(with_round or reported), None)
 
 
 def host_to_show(store: Store, study: str, here: str | None) -> str | None:
-    """Return `here` if a report measured there, else the host with the newest complete, else the newest records."""
+    """Return `here` if a report measured there, else the best other host.
 
-    def rank(host: str) -> tuple[bool, bool, bool, str]:
-        records = store.read(study, host)
+    Hosts with a complete first round come first, then the newest protocol, more complete rounds, the newest records.
+    """
+
+    def rank(host: str) -> tuple[bool, bool, bool, int, int, str]:
+        records = read_together(store, study, host).records
         reported = any(not record.planned.extra for record in records)
-        whole = any(is_complete(records, scale) for scale in SCALES)
-        return reported, host == here, whole, max((record.started_at for record in records), default="")
+        scale = scale_to_show(records)
+        shown = at_scale(records, scale) if scale else []
+        rounds = rounds_complete(records, scale) if scale else 0
+        protocol = shown[0].protocol if shown else 0
+        newest = max((record.started_at for record in records), default="")
+        return reported, host == here, rounds > 0, protocol, rounds, newest
 
     hosts = store.hosts(study)
     return max(hosts, key=rank) if len(hosts) > 1 else next(iter(hosts), None)
+
+
+def _readable(records: Iterable[Record]) -> list[Record]:
+    """Return the records whose protocol this version knows: a newer one may measure something else."""
+    return [record for record in records if record.protocol <= PROTOCOL]
 
 
 def _of_reports(records: list[Record]) -> list[Record]:

@@ -44,6 +44,11 @@ class Store:
         paths = (self.report / "records").glob(f"*/{study or '*'}{PLAIN}*")
         return sorted({path.parent.name for path in paths if path.stat().st_size})  # empty: all records moved aside
 
+    def studies(self, host: str) -> list[str]:
+        """Return the studies that have records of a host, sorted."""
+        paths = (self.report / "records" / host).glob(f"*{PLAIN}*")
+        return sorted({path.name.partition(".")[0] for path in paths if path.stat().st_size})
+
     def append(self, record: Record) -> None:
         """Append one record and flush it to the disk. Drop the remains of a broken write first."""
         path = self._unpack(record.host, record.study)

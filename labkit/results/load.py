@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from labkit.errors import UserError
 from labkit.hardware.host import read_host
 from labkit.hardware.profile import Profile, load_profile
 from labkit.places import ROOT
-from labkit.records.selection import at_scale, host_to_show, scale_to_show
+from labkit.records.selection import at_scale, host_to_show, rounds_complete, rounds_planned, scale_to_show
+from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.registry import STUDIES, Study, find_study
 from labkit.results.study_records import StudyRecords
@@ -68,12 +69,12 @@ def study_records(
     *,
     store: Store,
     here: str | None = None,
-    asked: tuple[str, Sequence[str] | None] = ("quick", None),
+    asked: tuple[str, Mapping[str, int] | None] = ("quick", None),
 ) -> StudyRecords:
     """Return the records of a study that pages of a profile show.
 
     They are those of this host (`here`), else of the newest complete host, at the largest complete scale. `asked` is
-    the scale of this call with the keys of its trials: at that scale only their records are returned.
+    the scale of this call with the keys of its trials and their passes: at that scale only their records are returned.
     """
     host_id = host_to_show(store, study.id, here)
     if host_id is None:
@@ -88,14 +89,15 @@ def records_of_host(
     *,
     store: Store,
     host_id: str,
-    asked: tuple[str, Sequence[str] | None] = ("quick", None),
+    asked: tuple[str, Mapping[str, int] | None] = ("quick", None),
     scale: str | None = None,
 ) -> StudyRecords:
     """Return the records of a study on one host that belong together, at `scale` or the largest complete scale."""
-    records = store.read(study.id, host_id)
+    planned = None if asked[1] is None else dict(asked[1])
+    records, places = read_together(store, study.id, host_id, scale=asked[0], planned=planned)
     scale = scale or scale_to_show(records) or asked[0]
-    shown = at_scale(records, scale, asked[1] if scale == asked[0] else None)
-    number = {id(record): line for line, record in enumerate(records, start=1)}
+    shown = at_scale(records, scale, planned if scale == asked[0] else None)
+    files = {name: store.path(host_id, name).name for name in {study.id, *(record.study for record in shown)}}
     return StudyRecords(
         study=study,
         profile=profile,
@@ -103,7 +105,8 @@ def records_of_host(
         host_id=host_id,
         host=read_host(store.report, host_id),
         records=shown,
-        lines={(record.key, record.pass_number): number[id(record)] for record in shown},
-        file_name=store.path(host_id, study.id).name,
+        lines={(record.key, record.pass_number): places[id(record)][1] for record in shown},
+        files=files,
+        rounds=(rounds_complete(records, scale), rounds_planned(records, scale)),
         store=store,
     )

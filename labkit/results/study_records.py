@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from labkit.hardware.profile import Profile
-from labkit.records import Record
+from labkit.records import PROTOCOL, Record
 from labkit.records.store import Store
 from labkit.registry import Study
 from labkit.results.from_result import value_of
@@ -28,8 +28,9 @@ class StudyRecords:
     host: dict[str, Any]
     records: list[Record]
     lines: dict[tuple[str, int], int] = field(default_factory=dict)  # (key, pass) -> line in the file of records
-    file_name: str = ""  # name of the file of records, which may be compressed
+    files: dict[str, str] = field(default_factory=dict)  # study -> name of its file of records, which may be compressed
     store: Store | None = None  # where the records were read
+    rounds: tuple[int, int] = (0, 0)  # complete and planned; a round is one pass of all trials that have so many
     asked: tuple[Trial, ...] = ()  # trials of the current plan at this scale; () if unknown
 
     def __bool__(self) -> bool:
@@ -62,8 +63,9 @@ class StudyRecords:
     def ceiling(
         self, workload: str, metric: str, *, device: str, precision: str = "fp32", pass_number: int | None = None
     ) -> float | None:
-        """Return a device's ceiling: arithmetic (`matmul`, `flop_per_s`) or memory (`memory_copy`, `bytes_per_s`).
+        """Return a device's ceiling: of arithmetic, memory or launches, as `workload` and `metric` say.
 
+        The pairs are `matmul` and `flop_per_s`, `memory_copy` and `bytes_per_s`, `launch_rate` and `launches_per_s`.
         The value is that of a pass, or by default the geometric mean of the measured passes; None without any.
         """
         for trial in self.trials(workload=workload, precision=precision, device=device):
@@ -86,29 +88,63 @@ class StudyRecords:
         ]
         return len(read) > 1 and len({end for statistic in read for end in (statistic.low, statistic.high)}) == 1
 
+    @property
+    def protocol(self) -> int:
+        """The protocol of the records; this version's without any."""
+        return self.records[0].protocol if self.records else PROTOCOL
+
+    @property
+    def how_measured(self) -> str:
+        """What a page says of records by an older protocol, and of rounds that are not complete; else empty."""
+        complete, planned = self.rounds
+        parts = [
+            f"by protocol {self.protocol}, an older way of measuring" if self.protocol < PROTOCOL else "",
+            f"{complete} of {planned} rounds so far" if complete < planned else "",
+        ]
+        return ", ".join(filter(None, parts))
+
     def passes(self) -> list[int]:
         """Return the pass numbers that have records."""
         return sorted({record.pass_number for record in self.records})
 
-    def file(self) -> str:
-        """Return the path of the file of these records, relative to the folder of all reports."""
-        return f"{self.profile.name}/records/{self.host_id}/{self.file_name or self.study.id + '.jsonl'}"
+    def file(self, study: str = "") -> str:
+        """Return the path of a file of these records, relative to the folder of all reports.
+
+        `study` is the study that measured, by default this one: a configuration of several studies is measured once.
+        """
+        measured_by = study or self.study.id
+        name = self.files.get(measured_by, f"{measured_by}.jsonl")
+        return f"{self.profile.name}/records/{self.host_id}/{name}"
 
     def without_records(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return those of `trials` that have no record here. Data fields are not compared (see `without_data`)."""
         recorded = {without_data(trial) for trial in self.by_trial}
         return [trial for trial in trials if without_data(trial) not in recorded]
 
-    def lines_of(self, trial: Trial) -> list[int]:
-        """Return the lines of `file()` that hold a trial's records."""
-        lines = [self.lines.get((record.key, record.pass_number)) for record in self.by_trial.get(trial, [])]
-        return sorted(line for line in lines if line is not None)
+    def lines_of(self, trial: Trial) -> dict[str, list[int]]:
+        """Return the lines that hold a trial's records, by file (see `file`)."""
+        lines: dict[str, list[int]] = {}
+        for record in self.by_trial.get(trial, []):
+            if (line := self.lines.get((record.key, record.pass_number))) is not None:
+                lines.setdefault(self.file(record.study), []).append(line)
+        return {file: sorted(of_file) for file, of_file in lines.items()}
 
     @property
     def device_name(self) -> str:
         """The recorded host's devices that the profile measures: `2 x NVIDIA H200`, or its processor."""
         gpus = measured_gpus(self.profile, self.host)
         return f"{len(gpus)} x {gpus[0]}" if gpus else str(self.host.get("cpu", "unknown CPU"))
+
+    def machine(self, record: Record) -> str:
+        """Return a text that is the same for records of equal hosts: GPU, processor, usable cores, framework version.
+
+        For example `NVIDIA H200, Intel Xeon Platinum 8481C, 16 cores, torch 2.11.0`.
+        """
+        gpus = dict.fromkeys(measured_gpus(self.profile, self.host))
+        cpu = " ".join(re.sub(r"\((R|TM)\)", " ", str(self.host.get("cpu", "unknown CPU"))).split())
+        version = record.framework_version or "unknown"  # of Keras it names the packages
+        framework = version if " " in version else f"{record.framework} {version}"
+        return ", ".join([*gpus, cpu, f"{self.host.get('cpu_cores', 'unknown')} cores", framework])
 
     def describe(self) -> str:
         """Return host, device, scale and passes as text for captions."""

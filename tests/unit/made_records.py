@@ -25,7 +25,7 @@ def record_of(study: str, trial: Trial, number: int, /, **other: Any) -> Record:
         "key": trial.key,
         "trial": trial.as_dict(),
         "pass_number": number,
-        "planned": Planned(keys=[short_hash(trial.key)], passes=3, order_seed=1),
+        "planned": Planned(passes={short_hash(trial.key): 3}, order_seed=1),
         "process": Process(id=f"p{number}", position=0, startup_s=2.0),
         "host": HOST,
         "devices_used": 1,

@@ -51,7 +51,7 @@ def made(trial: Trial, pass_number: int, telemetry: Telemetry | None, **other: A
         stopped_by="time",
     )
     values: dict[str, Any] = {
-        "planned": Planned(keys=[short_hash(planned.key) for planned in TRIALS], passes=3, order_seed=1),
+        "planned": Planned(passes={short_hash(planned.key): 3 for planned in TRIALS}, order_seed=1),
         "wall_s": 8.0,
         "phases_s": {"idle": 0.5, "build": 0.25, "first_step": 0.25, "warmup": 1.0, "timed": 5.0, "blocks": 6.0},
         "facts": {"cpu_cores_used": 1.5, "threads": 4, "data_description": "Made up."},

@@ -85,7 +85,7 @@ def record(
         "key": trial.key,
         "trial": trial.as_dict(),
         "pass_number": number,
-        "planned": Planned(keys=keys, passes=passes, order_seed=7),
+        "planned": Planned(passes=dict.fromkeys(keys, passes), order_seed=7),
         "process": Process(id="p", position=0, startup_s=1.0),
         "host": host,
         "devices_used": 1,
@@ -254,7 +254,12 @@ def test_a_whole_line_that_is_not_a_record_is_an_error_with_its_line_number(stor
         store.append(record(batch=batch))
     path = store.path(HOST, STUDY)
     good = path.read_text().splitlines(keepends=True)
-    for broken in ("{}\n", "\n", good[1].replace('"status":"ok"', '"status":"fine"'), good[1].replace(":1,", ":9,", 1)):
+    for broken in (
+        "{}\n",
+        "\n",
+        good[1].replace('"status":"ok"', '"status":"fine"'),
+        good[1].replace(f":{SCHEMA},", ":9,", 1),
+    ):
         path.write_text(good[0] + broken + good[2])
         with pytest.raises(LabkitError, match=rf"{path} line 2 .*Restore the file"):
             store.read(STUDY, HOST)

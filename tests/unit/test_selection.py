@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from labkit.records import PROTOCOL, Planned, Record, short_hash
-from labkit.records.selection import at_scale, done, host_to_show, is_complete, latest, scale_to_show
+from labkit.records import PROTOCOL, Planned, Record, parse_line, short_hash
+from labkit.records.selection import (
+    at_scale,
+    done,
+    host_to_show,
+    is_complete,
+    latest,
+    rounds_complete,
+    scale_to_show,
+)
 from labkit.records.store import Store
 from tests.unit.test_records import STUDY, record
 
 
 def planning(*keys: str) -> Planned:
-    return Planned(keys=[short_hash(key) for key in keys], passes=1, order_seed=7)
+    return Planned(passes={short_hash(key): 1 for key in keys}, order_seed=7)
 
 
 def test_a_later_attempt_replaces_the_earlier_one() -> None:
@@ -26,6 +35,55 @@ def test_records_of_another_protocol_never_count() -> None:
     assert done([old], scale="smoke", versions={"torch": "2.11"}) == set()
     assert latest([record(), old])[0].protocol == PROTOCOL, "nor does it replace one of this protocol"
     assert scale_to_show([old]) is None
+
+
+def test_an_older_protocol_is_shown_until_a_first_round_of_the_new_one_is_complete_and_never_counts() -> None:
+    old = [record(batch=batch, plan=(8, 16), protocol=PROTOCOL - 1) for batch in (8, 16)]
+    assert at_scale(old, "smoke") == old and scale_to_show(old) == "smoke"
+    assert done(old, scale="smoke", versions={"torch": "2.11"}) == set()
+    begun = record(batch=8, plan=(8, 16))
+    assert at_scale([*old, begun], "smoke") == old
+    new = [begun, record(batch=16, plan=(8, 16))]
+    assert at_scale([*old, *new], "smoke") == new, "protocols are never pooled"
+    assert at_scale([*old, begun], "smoke", keys=[begun.key]) == [begun]
+    assert at_scale([begun], "smoke") == [begun], "without a complete round, what there is"
+
+
+def test_a_scale_is_shown_from_its_first_complete_round_on() -> None:
+    first = [record(batch=batch, number=1, plan=(8, 16), passes=3, scale="quick") for batch in (8, 16)]
+    assert rounds_complete(first, "quick") == 1
+    assert not is_complete(first, "quick")
+    assert scale_to_show([record(), *first]) == "quick"
+    second = record(batch=8, number=2, plan=(8, 16), passes=3, scale="quick")
+    assert rounds_complete([*first, second], "quick") == 1
+    assert (
+        rounds_complete([*first, second, record(batch=16, number=2, plan=(8, 16), passes=3, scale="quick")], "quick")
+        == 2
+    )
+
+
+def test_a_round_lacks_no_trial_that_has_fewer_passes() -> None:
+    planned = Planned(passes={short_hash(record(batch=8).key): 1, short_hash(record(batch=16).key): 2}, order_seed=7)
+    made = [record(batch=batch, number=number) for batch, number in ((8, 1), (16, 1), (16, 2))]
+    made = [one.model_copy(update={"planned": planned}) for one in made]
+    assert rounds_complete(made[:2], "smoke") == 1
+    assert is_complete(made, "smoke")
+
+
+def test_a_host_of_the_newest_protocol_is_shown(store: Store) -> None:
+    store.append(record(host="new"))
+    store.append(
+        record(host="old", protocol=PROTOCOL - 1).model_copy(update={"started_at": "2099-01-01T00:00:00+00:00"})
+    )
+    assert host_to_show(store, STUDY, None) == "new"
+
+
+def test_a_record_of_schema_1_is_read_with_equally_many_passes_for_all_trials() -> None:
+    made = record(plan=(8, 16), passes=3)
+    values = json.loads(made.line())
+    values |= {"schema": 1, "planned": {"keys": list(made.planned.passes), "passes": 3, "order_seed": 7}}
+    del values["short"], values["timing"]
+    assert parse_line(json.dumps(values)).planned == made.planned
 
 
 def test_records_before_an_upgrade_are_not_pooled_with_later_ones() -> None:

@@ -77,7 +77,7 @@ def taken(trial: Trial, number: int, trials: Sequence[Trial] = TRIALS, passes: i
     values: dict[str, Any] = {
         "study": TRAINING,
         "host": A,
-        "planned": Planned(keys=[short_hash(item.key) for item in trials], passes=passes, order_seed=1),
+        "planned": Planned(passes={short_hash(item.key): passes for item in trials}, order_seed=1),
         "versions": {"torch": "2.11", "torch_build": "2.11+cu130", "commit": "0123456789ab", "source": "fedcba987654"},
         "result": blocks,
     }
