@@ -2,7 +2,7 @@
 #
 # Variables reach labkit through the environment, never through a shell line, so no value of theirs is ever executed:
 # $(value X) takes the text as it stands, also where it looks like a call of make's or the shell's.
-VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES ON NODES BASELINE TORCH_INDEX TF_PYTHON JAX_PYTHON
+VARIABLES := HW STUDY SCALE DATA FORCE WEIGHTS REUTERS KEEP_TRACES TIME ON NODES BASELINE TORCH_INDEX TF_PYTHON JAX_PYTHON
 $(foreach name,$(VARIABLES),$(eval override $(name) := $$(value $(name))))
 export $(VARIABLES)
 
@@ -34,6 +34,7 @@ LABKIT := "$$LABKIT_PYTHON" -m labkit.cli
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 	@echo "  variables: HW=p100_16gb STUDY=training SCALE=smoke|quick|full DATA=/folder FORCE=1 WEIGHTS=/folder"
+	@echo "             TIME=45m (begin no round that would end later; the first makes a complete site)"
 	@echo "             REUTERS=/reuters.npz (documents of the small network that trains beside another)"
 	@echo "             KEEP_TRACES=1 (keep a file of each traced trial, for Perfetto or labkit trace)"
 	@echo "             ON=slurm [NODES=2] (with HW: submit the report to Slurm and follow it)"

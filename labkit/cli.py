@@ -6,6 +6,7 @@ Exit codes: 0; 1 if a study failed; 2 for a user's mistake, with one message and
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ Force = Annotated[str, typer.Option("--force", envvar="FORCE", help="1 = measure
 KeepTraces = Annotated[
     str, typer.Option("--keep-traces", envvar="KEEP_TRACES", help="1 = keep a file of each traced trial, for Perfetto.")
 ]
+Time = Annotated[str, typer.Option("--time", envvar="TIME", help="No further round after it: 45m, 1h30m.")]
 On = Annotated[str, typer.Option("--on", envvar="ON", help="slurm = as a job of Slurm (needs HW).")]
 Nodes = Annotated[str, typer.Option("--nodes", envvar="NODES", help="How many nodes, with --on; the default is 1.")]
 Baseline = Annotated[str, typer.Option("--baseline", envvar="BASELINE", help="The profile to compare with.")]
@@ -51,6 +53,7 @@ def _request(
     weights: str = "",
     reuters: str = "",
     keep_traces: str = "",
+    time: str = "",
 ) -> Any:
     from labkit.report.make import Request
 
@@ -64,6 +67,7 @@ def _request(
         weights=weights,
         reuters=reuters,
         keep_traces=_is_on("KEEP_TRACES", keep_traces),
+        time_s=_seconds(time) if time else None,
     )
 
 
@@ -71,6 +75,16 @@ def _is_on(name: str, value: str) -> bool:
     if value not in ("", "0", "1"):
         raise unknown(name, value, ["0", "1"])
     return value == "1"
+
+
+def _seconds(time: str) -> float:
+    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", time, flags=re.ASCII)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(parts.groups(), (3600, 60, 1), strict=True)) if parts else 0
+    )
+    if not seconds:
+        raise UserError(f"TIME={time[:80]} is no time; valid: hours, minutes and seconds, such as 45m, 1h30m or 90s.")
+    return float(seconds)
 
 
 def _nodes(on: str, nodes: str) -> int:
@@ -93,13 +107,14 @@ def report(
     weights: Weights = "",
     reuters: Reuters = "",
     keep_traces: KeepTraces = "",
+    time: Time = "",
     on: On = "",
     nodes: Nodes = "",
 ) -> None:
     """Measure on this machine what has no record yet, and render the site."""
     from labkit.report.make import make_report
 
-    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces)
+    request = _request(hw, study, scale, data, force, weights, reuters, keep_traces, time)
     number = _nodes(on, nodes)
     if on:
         from labkit.cluster import report_on_slurm
@@ -136,14 +151,14 @@ def plan(
 ) -> None:
     """List the trials that a report would run, and the time they should take."""
     from labkit.report.make import make_plan
-    from labkit.run.progress import duration
+    from labkit.report.plan import line_of_rounds
 
     _, _, plans = make_plan(_request(hw, study, scale, data, force, weights, reuters))
     for study_plan in plans:
         print(study_plan.line())
         for trial in study_plan.trials:
             print(f"      {trial_label(trial, beside=study_plan.trials)}")
-    print(f"Together about {duration(sum(study_plan.seconds for study_plan in plans))}.")
+    print(line_of_rounds(plans))
 
 
 @app.command()
@@ -213,7 +228,20 @@ def data_check(path: Annotated[str, typer.Argument(envvar="DATA", help="The fold
 def main() -> None:
     """Run the command line and turn errors into exit codes."""
     for name in (
-        *("HW", "STUDY", "SCALE", "DATA", "FORCE", "WEIGHTS", "REUTERS", "KEEP_TRACES", "ON", "NODES", "BASELINE"),
+        *(
+            "HW",
+            "STUDY",
+            "SCALE",
+            "DATA",
+            "FORCE",
+            "WEIGHTS",
+            "REUTERS",
+            "KEEP_TRACES",
+            "TIME",
+            "ON",
+            "NODES",
+            "BASELINE",
+        ),
     ):
         if os.environ.get(name) == "":  # make exports every variable, also those that the user did not set
             del os.environ[name]

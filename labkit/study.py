@@ -7,7 +7,6 @@ results = lab.measure(trials)
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,8 @@ import pandas as pd
 from labkit.claims import Findings, judge_all
 from labkit.claims.papers import load_papers
 from labkit.claims.shown import evidence
-from labkit.data import DataSet, holds_validation_set, open_data, open_documents
-from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
+from labkit.data import DataSet
+from labkit.data.chosen import check_use, data_at_scale, documents_of_user
 from labkit.errors import LabkitError, UserError, unknown
 from labkit.hardware.host import Host, read_host, this_host
 from labkit.hardware.matching import detect, mismatch, require_match
@@ -28,14 +27,15 @@ from labkit.hardware.profile import Profile, SweepValue, load_profile
 from labkit.helpers.timing import doubts
 from labkit.models import MODELS
 from labkit.recipes import mode_name
-from labkit.records.selection import done, host_to_show
+from labkit.records.selection import host_to_show
 from labkit.records.store import Store
-from labkit.registry import STUDIES, Study, check_scale, find_study
+from labkit.registry import Study, check_scale, find_study
 from labkit.results import Results, is_report, records_of_host, reports_folder, study_records
 from labkit.results.columns import WHAT_RAN
 from labkit.results.study_records import StudyRecords
 from labkit.run import measure, nodes_here
-from labkit.run.plan import estimate_s, lacked
+from labkit.run.missing import keys_of, what_is_missing
+from labkit.run.plan import passes_of
 from labkit.run.progress import duration
 from labkit.show import Table, heading, label
 from labkit.show.quantities import MISSING
@@ -49,71 +49,10 @@ MODES = ("auto", "measure", "render", "plan")
 # documents that REUTERS= names, or documents drawn in their shape.
 DIGITS, REPORTS_OWN, TIMED, REUTERS = "digits", "own", "timed", "reuters"
 MOST_UNEVEN = 5  # uneven runs that a warning names
-SCORING = ("08_quantization",)  # the studies for which a validation set alone is enough
-
-# Training and validation images of synthetic32 at each scale. Other data sets are used whole.
-SYNTHETIC_IMAGES = {"smoke": (2_000, 500), "quick": (50_000, 10_000), "full": (1_281_167, 50_000)}
-
-
-def data_at_scale(name_or_path: str, scale: str) -> DataSet:
-    """Return the images of a report: the user's folder, or an embedded set in the scale's size.
-
-    Raise DataError or UserError for a folder that cannot be used.
-    """
-    if name_or_path in ("", "synthetic32"):
-        train, val = SYNTHETIC_IMAGES[check_scale(scale)]
-        return open_data("synthetic32", train_images=train, val_images=val)
-    try:
-        return open_data(name_or_path)
-    except (OSError, RuntimeError) as error:  # a name that is too long, another user's folder, no permission
-        raise UserError(
-            f"DATA={name_or_path[:200]} can't be read: {error}. Name a folder that you can read."
-        ) from error
-
-
-def documents_of_user() -> DataSet:
-    """Return the documents that REUTERS= names, else drawn ones. Raise UserError or DataError for an unusable file."""
-    return open_documents(os.environ.get(REUTERS_VARIABLE))
-
-
-def check_use(name_or_path: str, studies: Sequence[str]) -> None:
-    """Raise UserError if one of the studies cannot use the report's images: no study trains on a validation set.
-
-    The check comes before images are read, which may take minutes.
-    """
-    training = [study for study in studies if study not in SCORING]
-    try:
-        if not training or not holds_validation_set(name_or_path):
-            return
-    except OSError:
-        return  # opening the folder reports the reason
-    raise UserError(
-        f"DATA={name_or_path[:200]} holds ImageNet's validation set, which is no training set: {', '.join(training)} "
-        f"can't use it, only {', '.join(SCORING)} can (STUDY={STUDIES[SCORING[0]].name})."
-    )
-
 
 # Columns that a plan's table leaves out: the batches share a cell, and the mode's name covers the engine's fields. A
 # column is shown nevertheless if trials of the same row differ in it.
 _IN_PLAN_LEFT_OUT = ("batch", "data_checksum", "engine", "optimizer", "memory_format", "loader", *ASKED_AFTER)
-
-
-class Missing(NamedTuple):
-    """The number of (trial, pass) pairs left to measure, and the seconds that they should take."""
-
-    pairs: int
-    seconds: float
-
-
-def what_is_missing(
-    trials: Sequence[Trial], study: str, scale: str, profile: Profile, host: Host, store: Store, *, anew: bool = False
-) -> Missing:
-    """Return what this host has not measured yet of the trials; with `anew`, count all of them."""
-    timing, records = profile.timing_at(scale, study), [] if anew else store.read(study, host.id)
-    finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
-    numbers = range(1, profile.passes(scale) + 1)
-    missing = [[trial for trial in trials if (trial.key, number) not in finished] for number in numbers]
-    return Missing(sum(map(len, missing)), sum(estimate_s(part, timing, records, scale) for part in missing))
 
 
 class Cpu(NamedTuple):
@@ -262,7 +201,7 @@ class OpenStudy:
         return trials
 
     def ceilings(self, device: str | None = None) -> list[Trial]:
-        """Return the trials that measure a device's ceilings: an FP32 matrix product and a copy in its memory.
+        """Return the trials that measure a device's ceilings: FP32 matrix product, copy in its memory, launch rate.
 
         `device` is `cuda` or `cpu`, by default the profile's kind.
         """
@@ -271,14 +210,16 @@ class OpenStudy:
         return [
             *self.trials(workload="matmul", size=edge, data=NO_DATA, device=kind),
             *self.trials(workload="memory_copy", size=copied_bytes, data=NO_DATA, device=kind),
+            *self.trials(workload="launch_rate", size=3000, data=NO_DATA, device=kind),
         ]
 
     def plan(self, trials: Sequence[Trial]) -> Table:
         """Return a table of the configurations that `measure` will run. Its caption has the time that they take."""
-        passes, caption = self.profile.passes(self.scale), "Shown from records; nothing is measured."
+        caption = "Shown from records; nothing is measured."
         if self.measures_here:
             missing = what_is_missing(trials, self.study.id, self.scale, self.profile, self.host, self.store)
-            caption = f"Measured on this machine in about {duration(missing.seconds)}, into {self.store.report}."
+            seconds = sum(of_pass.seconds for of_pass in missing.values())
+            caption = f"Measured on this machine in about {duration(seconds)}, into {self.store.report}."
         frame = pd.DataFrame([{"mode": mode_name(trial), **trial.as_dict()} for trial in trials]).astype(object)
         keys = [name for name in WHAT_RAN if name not in _IN_PLAN_LEFT_OUT and frame[name].nunique() > 1] or ["mode"]
         rows = frame.groupby(keys, sort=False)  # trials of a row differ in their batch alone
@@ -289,7 +230,10 @@ class OpenStudy:
         shown = batches.reset_index().rename(columns=heading)
         for name in keys:
             shown[heading(name)] = [label(name, value) for value in shown[heading(name)]]
-        counts = f"{_number_of(len(frame), 'configuration')}, {_number_of(passes, 'run')}{' each' * (len(frame) > 1)}"
+        passes = sorted({passes_of(trial, self.profile.passes(self.scale)) for trial in trials})
+        runs = " or ".join(dict.fromkeys(str(number) for number in passes))
+        counts = f"{_number_of(len(frame), 'configuration')}, {runs} run{'s' * (passes[-1] > 1)}"
+        counts += " each" * (len(frame) > 1)
         return Table(shown, shown, f"{counts}. {caption}", len(keys))
 
     def measure(self, trials: Sequence[Trial]) -> Results:
@@ -300,16 +244,9 @@ class OpenStudy:
         """
         if self.mode == "plan":
             raise LabkitError("mode 'plan' measures nothing: run only the cells up to the one tagged `trials`.")
-        if self.measures_here:
-            measure(
-                trials,
-                study=self.study.id,
-                scale=self.scale,
-                profile=self.profile,
-                host=self.host,
-                store=self.store,
-                extra=not is_report(),
-            )
+        if self.measures_here and not is_report():  # a report has measured in rounds before it runs its notebooks
+            about: dict[str, Any] = {"profile": self.profile, "host": self.host, "store": self.store}
+            measure(trials, study=self.study.id, scale=self.scale, extra=True, **about)
         records = self._measured_here(trials) if self.measures_here else None
         if records is None:
             asked = (self.scale, None)
@@ -344,7 +281,8 @@ class OpenStudy:
         """Return this host's records of the trials; None without any. A report shows a larger complete scale first."""
         if self.host.id not in self.store.hosts(self.study.id):
             return None
-        asked, scale = (self.scale, [trial.key for trial in trials]), None if is_report() else self.scale
+        passes = {trial: passes_of(trial, self.profile.passes(self.scale)) for trial in trials}
+        asked, scale = (self.scale, keys_of(passes)), None if is_report() else self.scale
         return records_of_host(
             self.profile, self.study, store=self.store, host_id=self.host.id, asked=asked, scale=scale
         )

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -115,7 +115,7 @@ class Trial:
     data_checksum: str = ""  # of the content, so that records on other data never count as done
     augment: bool = False
     seed: int = 0
-    size: int = 0  # for workloads without a model: matrix edge (matmul) or bytes (copy)
+    size: int = 0  # for workloads without a model: matrix edge (matmul), bytes (copy) or operations (launch_rate)
     energy_windows: int = (
         0  # long windows (5 s and more) over which energy is measured, instead of the usual timed part
     )
@@ -200,6 +200,18 @@ class Trial:
         return self.placement == "apart" and not (self.updates == "asynchronous" and self.epochs)
 
     @property
+    def is_host_bound(self) -> bool:
+        """Whether the host may decide the trial's time, which then varies between processes and machines.
+
+        That holds for everything on a CPU, and for loops in which the host launches each kernel of a GPU. It does not
+        hold for captured steps, ceilings and messages. Training runs are compared by their accuracy.
+        """
+        if self.epochs or self.workload == "idle":
+            return False
+        launches = self.workload in (*OF_NETWORKS, "launch_rate") or "." in self.workload
+        return self.device == "cpu" or (launches and "graph" not in self.engine)
+
+    @property
     def batch_of_device(self) -> int:
         """Images that each device processes in a step."""
         return self.batch // self.devices if self.scaling == "strong" else self.batch
@@ -225,6 +237,11 @@ class Trial:
         if self.framework.startswith("keras-") or self.parallel == "one_process":
             return 1
         return 2 if self.arrangement == "at_once" and self.devices == 1 else self.devices
+
+    def only_timed(self) -> Trial:
+        """Return the trial without what it asks for beside its timed blocks, as a short pass runs it."""
+        blank: dict[str, Any] = dict.fromkeys((*ASKED_AFTER, "energy_windows", "scored"), 0) | {"counted": self.counted}
+        return replace(self, **blank)
 
     @property
     def key(self) -> str:

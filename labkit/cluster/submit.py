@@ -61,6 +61,7 @@ def variables_of(request: Request) -> list[str]:
         **{name: str(Path(path).resolve()) if path and Path(path).exists() else path for name, path in paths.items()},
         "FORCE": "1" if request.force else "",
         "KEEP_TRACES": "1" if request.keep_traces else "",
+        "TIME": f"{request.time_s:.0f}s" if request.time_s else "",
         **{name: os.environ.get(name, "") for name in ("TORCH_INDEX", "TF_PYTHON", "JAX_PYTHON")},
         "PYTHON": "" if python == OWN_PYTHON else python,
     }

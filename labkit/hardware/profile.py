@@ -79,6 +79,10 @@ class Timing(_Part):
     limit_s: Annotated[float, Field(gt=0)]  # a trial that takes longer counts as hanging and is killed
     passes: Annotated[int, Field(ge=1)] | None = None  # None = the scale's number
 
+    def shortened(self) -> Timing:
+        """Return the timing of short passes. Their number decides the interval, not their length."""
+        return self.model_copy(update={"timed_s": self.timed_s / 2})
+
 
 class Cluster(_Part):
     """Slurm's options for a report that runs with ON=slurm."""
@@ -114,7 +118,6 @@ class Profile(_Part):
     device: Device
     peaks: Peaks = Peaks()
     timing: dict[str, Timing] = {}
-    timing_of: dict[str, dict[str, Timing]] = {}  # study -> scale: timings that replace the scale's for a study
     sweeps: dict[str, dict[str, dict[str, SweepValue]]] = {}
     cluster: Cluster | None = None
     cost: Cost | None = None
@@ -122,31 +125,23 @@ class Profile(_Part):
     @model_validator(mode="after")
     def _is_consistent(self) -> Profile:
         scales: dict[str, Mapping[str, Any]] = {"timing": self.timing}
-        studies: dict[str, Mapping[str, Mapping[str, Any]]] = {"sweeps": self.sweeps, "timing_of": self.timing_of}
-        for place, by_study in studies.items():
-            for study, by_scale in by_study.items():
-                if study not in STUDIES:
-                    raise ValueError(f"{place}: {unknown('study', study, STUDIES)}")
-                scales[f"{place}.{study}"] = by_scale
+        for study, sizes in self.sweeps.items():
+            if study not in STUDIES:
+                raise ValueError(f"sweeps: {unknown('study', study, STUDIES)}")
+            scales[f"sweeps.{study}"] = sizes
         for place, by_scale in scales.items():
-            for scale, content in by_scale.items():
+            for scale in by_scale:
                 if scale not in SCALES:
                     raise ValueError(f"{place}: {unknown('scale', scale, SCALES)}")
-                if place != "timing" and isinstance(content, Timing) and content.passes is not None:
-                    raise ValueError(f"{place}.{scale}: `passes` belong to the scale: give them in `timing`")
         if not self.runnable and not self.reason:
             raise ValueError("a profile that is not runnable says why in `reason`")
         if self.runnable and not self.timing:
             raise ValueError("`timing` is missing: give warmup_s, timed_s, block_s and limit_s for each scale")
         return self
 
-    def timing_at(self, scale: str, study: str | None = None) -> Timing:
-        """Return the timing of a scale, or the study's own if it has one. Raise UserError if the profile has none."""
-        check_scale(scale)
-        own = self.timing_of.get(find_study(study).id, {}) if study else {}
-        if scale in own:
-            return own[scale]
-        if scale not in self.timing:
+    def timing_at(self, scale: str) -> Timing:
+        """Return the timing of a scale, the same for all studies. Raise UserError if the profile has none."""
+        if check_scale(scale) not in self.timing:
             raise UserError(
                 f"profile {self.name!r} has no timing for scale {scale!r}; it has: {', '.join(self.timing)}."
             )
@@ -165,7 +160,7 @@ class Profile(_Part):
         return self.cost.per_hour if device == self.device.kind else self.cost.cpu_per_hour
 
     def passes(self, scale: str) -> int:
-        """Return how many passes a study has at a scale."""
+        """Return the number of full passes at a scale. Trials that the host delays have further, short passes."""
         return self.timing_at(scale).passes or PASSES[check_scale(scale)]
 
     def sweep(self, study: str, scale: str) -> dict[str, SweepValue]:
@@ -298,7 +293,7 @@ def _fields_at(place: list[str | int]) -> list[str]:
     """Return the keys that are valid at a place of the profile."""
     if not place:
         return list(Profile.model_fields)
-    if place[0] in ("timing", "timing_of"):
+    if place[0] == "timing":
         return list(Timing.model_fields)
     if place[-1] == "flop_per_s":
         return list(get_args(Precision))

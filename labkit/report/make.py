@@ -7,19 +7,17 @@ import shlex
 import shutil
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
+from labkit.data.chosen import check_use, data_at_scale, documents_of_user
 from labkit.data.reuters import VARIABLE as REUTERS_VARIABLE
 from labkit.engines.weights_files import VARIABLE as WEIGHTS_VARIABLE
 from labkit.engines.weights_files import check_folder
@@ -30,19 +28,20 @@ from labkit.hardware.profile import Profile, load_profile
 from labkit.places import as_typed, notebook_of, replacing
 from labkit.records import utc_now
 from labkit.records.selection import at_scale
+from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES, check_scale
 from labkit.report.compare import is_comparable, write_comparison
 from labkit.report.execute import Execution, execute
 from labkit.report.generate import write_profile
 from labkit.report.pages import write_page, write_site
-from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, plan_study
+from labkit.report.plan import NOTEBOOK_S, StudyPlan, chosen_studies, line_of_rounds, plan_studies
+from labkit.report.rounds import Rounds
 from labkit.report.status import StudyRun, write_run
 from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 from labkit.run.processes import KEEP_TRACES
-from labkit.run.progress import VARIABLE, duration, read_state
-from labkit.study import check_use, data_at_scale, documents_of_user
+from labkit.run.progress import duration
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Request:
     weights: str = ""
     reuters: str = ""
     keep_traces: bool = False
+    time_s: float | None = None  # the seconds after which no further round begins
 
     def command(self, verb: str) -> str:
         """Return the command that repeats the request."""
@@ -64,6 +64,7 @@ class Request:
         given = [("HW", self.hw), ("STUDY", self.study), ("DATA", self.data)]
         given += [("WEIGHTS", self.weights), ("REUTERS", self.reuters)]
         given.append(("KEEP_TRACES", "1" if self.keep_traces else ""))
+        # Without TIME, too: the repeated command measures what is left.
         given.append(("SCALE", self.scale if self.scale != "quick" else ""))
         return " ".join(["make", verb, *(f"{name}={shlex.quote(value)}" for name, value in given if value)])
 
@@ -98,36 +99,47 @@ def make_plan(request: Request) -> tuple[Profile, Host, list[StudyPlan]]:
         os.environ[REUTERS_VARIABLE] = str(Path(request.reuters).expanduser().absolute())
         print(documents_of_user().description, flush=True)
     store = Store(reports_folder() / profile.name)
-    plans = [
-        plan_study(
-            study,
-            profile=profile,
-            host=host,
-            store=store,
-            parameters=_parameters(profile, request, "plan"),
-            force=request.force,
-        )
-        for study in studies
-    ]
+    parameters = _parameters(profile, request, "plan")
+    plans = plan_studies(studies, profile=profile, host=host, store=store, parameters=parameters, force=request.force)
     return profile, host, plans
 
 
 def make_report(request: Request) -> int:
-    """Measure missing trials, render the site; return 0, 1 if a study failed, 2 if all failures are user mistakes."""
+    """Measure missing trials by rounds and render the site after the first round and after the last.
+
+    Return 0, 1 if a study failed, 2 if all failures are user mistakes. Raise UserError if TIME= is too short for the
+    first round.
+    """
+    began = time.monotonic()
     profile, host, plans = make_plan(request)
     print(f"Plan at scale {request.scale}:")
     for plan in plans:
         print(plan.line())
-    print(f"Together about {duration(sum(plan.seconds for plan in plans))}.", flush=True)
+    print(line_of_rounds(plans), flush=True)
     with only_measurement():
-        pass  # fail now with one sentence, not in the first notebook
-    report = reports_folder() / profile.name
-    report.mkdir(parents=True, exist_ok=True)
-    if request.force:
-        store = Store(report)
-        for plan in plans:
-            store.move_aside(plan.study, host.id, request.scale)
-    return _run_all(profile, host, request, "measure", {plan.study: plan for plan in plans})
+        report = reports_folder() / profile.name
+        report.mkdir(parents=True, exist_ok=True)
+        ends_s = None if request.time_s is None else began + request.time_s
+        rounds = Rounds(profile, host, Store(report), request.scale, plans, ends_s)
+        rounds.check_time()
+        if request.force:
+            for plan in plans:
+                rounds.store.move_aside(plan.study, host.id, request.scale)
+
+        def rendered() -> int:
+            return _run_all(profile, host, request, "measure", [plan.study for plan in plans], rounds.failed)
+
+        def after_study(waiting: dict[str, float]) -> None:  # the index exists from the first study on
+            write_site(report, profile, host, waiting)
+
+        try:
+            for number in rounds.measured(after_study):
+                if number == 1 and rounds.follows(number):
+                    rendered()
+        except KeyboardInterrupt:
+            write_site(report, profile, host)  # nothing waits any more
+            raise
+        return rendered()
 
 
 def make_render(request: Request) -> int:
@@ -136,9 +148,9 @@ def make_render(request: Request) -> int:
         raise UserError("say which report to render, for example `make render HW=h200`.")
     host = this_host()
     profile = load_profile(request.hw)
-    studies = dict.fromkeys(chosen_studies(request.study))
+    studies = chosen_studies(request.study)
     (reports_folder() / profile.name).mkdir(parents=True, exist_ok=True)
-    return _run_all(profile, host, request, "render", studies)
+    return _run_all(profile, host, request, "render", studies, {})
 
 
 def _parameters(profile: Profile, request: Request, mode: str) -> dict[str, Any]:
@@ -155,19 +167,16 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def _executed(
-    report: Path, studies: dict[str, StudyPlan] | dict[str, None], parameters: dict[str, Any]
-) -> Iterator[tuple[str, Ran]]:
-    """Run the notebooks and yield (study, how it ended): in turn if they measure, in parallel if they render."""
-    if parameters["mode"] == "measure" or len(studies) == 1:
-        for number, (study, plan) in enumerate(studies.items(), start=1):
-            print(f"[{number}/{len(studies)}] {study}: {STUDIES[study].question}", flush=True)
-            yield study, _timed(report, study, plan, parameters)
+def _executed(report: Path, studies: Sequence[str], parameters: dict[str, Any]) -> Iterator[tuple[str, Ran]]:
+    """Run the notebooks in parallel and yield (study, how it ended). Nothing measures meanwhile."""
+    if len(studies) == 1:
+        print(f"[1/1] {studies[0]}: {STUDIES[studies[0]].question}", flush=True)
+        yield studies[0], _timed(report, studies[0], parameters)
         return
     # Processes, not threads: the environment holds a kernel's folders. Spawned, because this process has threads.
     workers = min(len(studies), os.cpu_count() or 1, 4)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(_timed, report, study, None, parameters): study for study in studies}
+        futures = {pool.submit(_timed, report, study, parameters): study for study in studies}
         try:
             for number, future in enumerate(as_completed(futures), start=1):
                 study = futures[future]
@@ -175,33 +184,43 @@ def _executed(
                 try:
                     ran = future.result()
                 except BrokenProcessPool:  # fails all studies left in the pool: run them in this process
-                    ran = _timed(report, study, None, parameters)
+                    ran = _timed(report, study, parameters)
                 yield study, ran
         except BaseException:  # Ctrl-C: start no waiting study
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _timed(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Ran:
+def _timed(report: Path, study: str, parameters: dict[str, Any]) -> Ran:
     """Run a study's notebook and time the run. An exception fails this study only."""
     began = time.monotonic()
     try:
-        outcome = _run_one(report, study, plan, parameters)
+        outcome = _run_one(report, study, parameters)
     except Exception as error:  # noqa: BLE001 - see above
         outcome = Execution(f"{type(error).__name__}: {error}")
     return Ran(outcome, time.monotonic() - began)
 
 
 def _run_all(
-    profile: Profile, host: Host, request: Request, mode: str, studies: dict[str, StudyPlan] | dict[str, None]
+    profile: Profile,
+    host: Host,
+    request: Request,
+    mode: str,
+    studies: Sequence[str],
+    unmeasured: Mapping[str, Execution],
 ) -> int:
+    """Execute the notebooks and write pages and site. Return the exit code of the report.
+
+    `unmeasured` holds why studies could not be measured; their notebooks do not run.
+    """
     report = reports_folder() / profile.name
     verb = "report" if mode == "measure" else "render"
     failed: dict[str, str] = {}
     mistakes = 0
-    done: set[str] = set()
-    comparison_failed = _comparing(profile, mode) if not request.study else lambda: None
-    for study, (outcome, seconds) in _executed(report, studies, _parameters(profile, request, mode)):
+    comparison_failed = _comparing(profile) if not request.study else lambda: None
+    runnable = [study for study in studies if study not in unmeasured]
+    executed = _executed(report, runnable, _parameters(profile, request, mode)) if runnable else iter(())
+    for study, (outcome, seconds) in chain(((study, Ran(end, 0.0)) for study, end in unmeasured.items()), executed):
         if mode == "measure" and not outcome.reason:
             outcome = replace(outcome, reason=_nothing_worked(Store(report), study, host, request.scale))
         run = StudyRun(
@@ -216,7 +235,6 @@ def _run_all(
             finished_at=utc_now(),
         )
         write_run(report, study, run)
-        done.add(study)
         mistakes += outcome.user_mistake
         if outcome.reason:
             failed[study] = outcome.reason
@@ -229,9 +247,6 @@ def _run_all(
             failed[study] = f"its page could not be made: {error}"
             write_run(report, study, replace(run, status="failed", reason=failed[study]))
             print(f"      failed: {failed[study]}", file=sys.stderr, flush=True)
-        if mode == "measure" and len(done) < len(studies):  # the index exists from the first study on
-            waiting = {name: plan.seconds for name, plan in studies.items() if plan and name not in done}
-            write_site(report, profile, host, waiting)
     if reason := comparison_failed():
         failed[COMPARISON] = reason
         print(f"      failed: {reason.splitlines()[0]}", file=sys.stderr, flush=True)
@@ -244,13 +259,8 @@ def _run_all(
     return 0
 
 
-def _comparing(profile: Profile, mode: str) -> Callable[[], str | None]:
-    """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None.
-
-    Nothing may run beside studies that measure, so in mode "measure" the returned function makes the comparison.
-    """
-    if mode == "measure":
-        return lambda: _compared(profile)
+def _comparing(profile: Profile) -> Callable[[], str | None]:
+    """Start the comparison of all devices; return a function that waits for it and returns why it failed, or None."""
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
     future = pool.submit(_compared, profile)
     pool.shutdown(wait=False)
@@ -275,7 +285,7 @@ def _compared(profile: Profile) -> str | None:
 def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | None:
     """Return why a study failed although its notebook ran: no results, or records that can't be read; else None."""
     try:
-        tried = at_scale(store.read(study, host.id), scale)
+        tried = at_scale(read_together(store, study, host.id).records, scale)
     except LabkitError as error:  # its records can't be read
         return str(error)
     if not tried or any(record.status == "ok" for record in tried):
@@ -283,52 +293,13 @@ def _nothing_worked(store: Store, study: str, host: Host, scale: str) -> str | N
     return f"not one of {len(tried)} trials gave a result; the first: {tried[0].reason}"
 
 
-def _run_one(report: Path, study: str, plan: StudyPlan | None, parameters: dict[str, Any]) -> Execution:
+def _run_one(report: Path, study: str, parameters: dict[str, Any]) -> Execution:
     with tempfile.TemporaryDirectory(prefix="labkit-") as folder:
         output = Path(folder) / f"{study}.ipynb"
-        with _progress_shown(Path(folder) / "progress.json"):
-            log = report / "logs" / f"{study}-kernel.log"
-            log.parent.mkdir(exist_ok=True)
-            timeout_s = plan.timeout_s if plan else 60 * NOTEBOOK_S
-            outcome = execute(notebook_of(study), output, parameters, timeout_s=timeout_s, log=log)
+        log = report / "logs" / f"{study}-kernel.log"
+        log.parent.mkdir(exist_ok=True)
+        outcome = execute(notebook_of(study), output, parameters, timeout_s=60 * NOTEBOOK_S, log=log)
         if output.is_file():
             with replacing(report / f"{study}.ipynb") as new:
                 shutil.copyfile(output, new)
     return outcome
-
-
-@contextmanager
-def _progress_shown(path: Path) -> Iterator[None]:
-    """Show the progress that the runner in the notebook's kernel writes to `path`."""
-    os.environ[VARIABLE] = str(path)
-    stop = threading.Event()
-    thread = threading.Thread(target=_follow, args=(path, stop), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        os.environ.pop(VARIABLE, None)
-
-
-def _follow(path: Path, stop: threading.Event) -> None:
-    """Show a progress bar on a terminal; print a line every half minute elsewhere, such as to a log."""
-    bar: Any = None
-    printed_s = time.monotonic()
-    while not stop.wait(0.5):
-        state = read_state(path)
-        if state is None:
-            continue
-        left = f"about {duration(state.remaining_s)} left"
-        if sys.stderr.isatty():
-            bar = bar or tqdm(
-                total=state.total, unit="trial", leave=False, bar_format="{n_fmt}/{total_fmt} |{bar:20}| {desc}"
-            )
-            bar.n = state.done
-            bar.set_description_str(f"{state.what}, {left}")
-        elif time.monotonic() - printed_s > 30:
-            printed_s = time.monotonic()
-            print(f"      {state.done}/{state.total} trials, {state.what}, {left}", flush=True)
-    if bar is not None:
-        bar.close()

@@ -54,12 +54,13 @@ def write_page(report: Path, study: str, profile: Profile, run: StudyRun) -> Non
     if not notebook.is_file():
         return
     shown = study_records(profile, STUDIES[study], store=Store(report), here=run.host)
+    days = {record.started_at[:10] for record in shown.records}
     commits = sorted({record.versions.get("commit", "unknown") for record in shown.records})
     strip = {
         "Profile": profile.title,
         "Host": f"{shown.host_id} ({shown.device_name})" if shown.host_id else "none: no records",
         "Scale": shown.scale if shown else "no records",
-        "Measured": max((record.started_at[:10] for record in shown.records), default="–"),
+        "Measured": ", ".join(filter(None, [max(days, default="–"), shown.how_measured])),
         "By commit": ", ".join(commits) or "–",
         "Rendered": f"{run.finished_at[:10]}, commit {run.commit or 'unknown'}",
         "Reproduce": run.command,
@@ -139,13 +140,16 @@ def _setup(shown: Sequence[StudyRecords]) -> str:
     days = sorted({record.started_at[:10] for record in records})
     torch = sorted({record.versions["torch"] for record in records if "torch" in record.versions})
     machines = len({results.host_id for results in shown})
-    passes = max(len(results.passes()) for results in shown)
+    counts = [len(passes) for results in shown for passes in results.by_trial.values()]
+    most = max(counts)
+    passes = f"{min(counts)} to {most}" if min(counts) < most else str(most)
     parts = [
         shown[0].device_name,
         f"PyTorch {' and '.join(torch)}" if torch else "",
         " to ".join(dict.fromkeys([days[0], days[-1]])),
-        f"{passes} fresh process{'es' if passes > 1 else ''} per number",
+        f"{passes} fresh process{'es' if most > 1 else ''} per number",
         f"{machines} machine{'s' if machines > 1 else ''}",
+        *sorted({results.how_measured for results in shown}),
     ]
     return f"{', '.join(filter(None, parts))}."
 

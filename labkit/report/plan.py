@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,9 @@ from labkit.places import notebook_of
 from labkit.records.store import Store
 from labkit.registry import COMPARISON, STUDIES, find_study
 from labkit.report.execute import planned_trials
+from labkit.run.missing import Missing, what_is_missing
+from labkit.run.plan import passes_of
 from labkit.run.progress import duration
-from labkit.study import what_is_missing
 from labkit.trial import Trial
 
 NOTEBOOK_S = 8.0  # kernel, figures and page of a study
@@ -25,18 +27,39 @@ class StudyPlan:
 
     study: str
     trials: list[Trial]
-    passes: int
-    missing: int
-    seconds: float
-    timeout_s: float
+    pairs: int  # (trial, pass) pairs of all passes
+    missing: dict[int, Missing]  # by pass
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that measuring and rendering should take."""
+        return sum(of_pass.seconds for of_pass in self.missing.values()) + NOTEBOOK_S
 
     def line(self) -> str:
         """Return the plan as a line of text."""
-        pairs = len(self.trials) * self.passes
-        kept = f", {pairs - self.missing} of them measured before" if self.missing < pairs else ""
-        return (
-            f"  {self.study:<14} {len(self.trials)} trials x {self.passes} passes{kept}: about {duration(self.seconds)}"
-        )
+        missing = sum(of_pass.trials for of_pass in self.missing.values())
+        kept = f", {self.pairs - missing} of them measured before or by other studies" if missing < self.pairs else ""
+        return f"  {self.study:<14} {len(self.trials)} trials, {self.pairs} runs{kept}: about {duration(self.seconds)}"
+
+
+def seconds_of_rounds(plans: Sequence[StudyPlan]) -> dict[int, float]:
+    """Return the seconds that measuring each unfinished round should take. Round n is pass n of every study."""
+    seconds: dict[int, float] = {}
+    for plan in plans:
+        for number, of_pass in plan.missing.items():
+            if of_pass.trials:
+                seconds[number] = seconds.get(number, 0.0) + of_pass.seconds
+    return dict(sorted(seconds.items()))
+
+
+def line_of_rounds(plans: Sequence[StudyPlan]) -> str:
+    """Return the times of the first round, after which the site is complete, and of all rounds as a sentence."""
+    seconds, render_s = seconds_of_rounds(plans), NOTEBOOK_S * len(plans)
+    whole = f"Together about {duration(sum(seconds.values()) + render_s)}"
+    if 1 not in seconds or len(seconds) == 1:
+        return f"{whole}."
+    first = duration(seconds[1] + render_s)
+    return f"{whole} in {len(seconds)} rounds; a complete site after the first, in about {first}."
 
 
 def chosen_studies(names: str) -> list[str]:
@@ -53,19 +76,21 @@ def chosen_studies(names: str) -> list[str]:
     return [study for study in available if study in chosen]
 
 
-def plan_study(
-    study: str, *, profile: Profile, host: Host, store: Store, parameters: dict[str, Any], force: bool = False
-) -> StudyPlan:
-    """Return the plan of one study on this host."""
-    scale = parameters["scale"]
-    trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
-    missing = what_is_missing(trials, study, scale, profile, host, store, anew=force)
-    return StudyPlan(
-        study=study,
-        trials=trials,
-        passes=profile.passes(scale),
-        missing=missing.pairs,
-        seconds=missing.seconds + NOTEBOOK_S,
-        # Each trial has a time limit of its own; the cell's limit only stops a runner that hangs.
-        timeout_s=600 + missing.pairs * (profile.timing_at(scale, study).limit_s + 60),
-    )
+def plan_studies(
+    studies: Sequence[str],
+    *,
+    profile: Profile,
+    host: Host,
+    store: Store,
+    parameters: dict[str, Any],
+    force: bool = False,
+) -> list[StudyPlan]:
+    """Return the plan of each study on this host. A configuration of several studies counts for the first of them."""
+    scale, plans, earlier = parameters["scale"], [], set[str]()
+    for study in studies:
+        trials = planned_trials(notebook_of(study), {**parameters, "mode": "plan"})
+        missing = what_is_missing(trials, study, scale, profile, host, store, anew=force, earlier=frozenset(earlier))
+        earlier |= {trial.key for trial in trials}
+        pairs = sum(passes_of(trial, profile.passes(scale)) for trial in trials)
+        plans.append(StudyPlan(study, trials, pairs, missing))
+    return plans

@@ -124,7 +124,10 @@ def has_short_trace(trial: Trial, pass_number: int) -> bool:
 
 
 def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, Any]:
-    """Return `busy_step_s`, the seconds of a step in which any kernel ran, or why a few steps could not be traced."""
+    """Return two facts of a step, or why a few steps could not be traced.
+
+    `busy_step_s` are the seconds in which any kernel ran, `kernels_per_step` is the number of kernels.
+    """
     analysis = Analysis(of="kernels")
     try:
         take_trace(
@@ -140,7 +143,8 @@ def _device_time(workload: Workload, clock: Clock, blocks: Blocks) -> dict[str, 
         traced = analysis.traced()
     except UntracedError as error:
         return {"untraced": str(error)}
-    return {"busy_step_s": traced.busy_s / traced.steps}
+    kernels = sum(total.count for total in traced.kernels.values())
+    return {"busy_step_s": traced.busy_s / traced.steps, "kernels_per_step": kernels / traced.steps}
 
 
 def _go_on(workload: Workload, clock: Clock, taken: int, wanted: int, events: Events) -> list[tuple[int, float | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from labkit import ranks
@@ -27,8 +28,8 @@ from labkit.run.protocol import CEILING_SHARE, Events, without_paths
 from labkit.run.team_clock import TeamClock
 from labkit.run.threads import threads_of
 from labkit.sensors import PERIODS_S
-from labkit.trial import Trial
-from labkit.workloads import AwaitedByItself, BuildsInPhases, Workload
+from labkit.trial import NO_DATA, OF_NETWORKS, Trial
+from labkit.workloads import AwaitedByItself, BuildsInPhases, CountsLaunches, Workload
 
 Event = dict[str, Any]
 
@@ -36,6 +37,7 @@ Event = dict[str, Any]
 # readings of a GPU's slowest sensor, or one of a CPU's.
 PAUSES_S = {"cuda": (0.4, 0.2), "cpu": (0.2, 0.1)}
 OF_FIRST_STEP = ("trace", "compile", "first_step")  # phases of Keras's trials; some back ends join two of them
+BURST = 3000  # tiny operations of a burst between blocks: about 25 ms on a GPU's host
 TRACEBACK_CHARACTERS = 4000  # kept from the end of a traceback, which says most
 
 
@@ -45,10 +47,19 @@ class Job(NamedTuple):
     timing: Timing
     gap_seed: int
     pass_number: int
+    short: bool = False
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Job:
+        """Return the settings in the values that the runner sent."""
+        return cls(Timing(**values["timing"]), values["gap_seed"], values["pass_number"], values["short"])
 
 
-def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
-    """Run a trial from a clean state. Return its result or the reason of its failure, with phases and windows."""
+def run(trial: Trial, job: Job, data: Data, events: Events, *, gate_passed: bool = False) -> Event:
+    """Run a trial from a clean state. Return its result or the reason of its failure, with phases and windows.
+
+    `gate_passed`: the trial passed its gate earlier on this machine with this code, and is not compared again.
+    """
     began = time.perf_counter()
     started_at = utc_now()
     phases: dict[str, float] = {}
@@ -62,7 +73,7 @@ def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
     outcome: Event
     try:
         with threads_of(trial):
-            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases)}
+            outcome = {"status": "ok", "reason": None, **_measure(trial, job, data, events, phases, gate_passed)}
         if team:
             team.announce(0)
         windows["after"] = _pause(after_s)
@@ -73,7 +84,7 @@ def run(trial: Trial, job: Job, data: Data, events: Events) -> Event:
     return {**outcome, **took, "windows": windows}
 
 
-def follow(trial: Trial, job: Job, data: Data) -> None:
+def follow(trial: Trial, job: Job, data: Data, *, gate_passed: bool = False) -> None:
     """Run a trial's preparations and steps on a rank other than 0, without timing them.
 
     Raise Unsupported if the ranks agree that the trial is unsupported.
@@ -82,7 +93,8 @@ def follow(trial: Trial, job: Job, data: Data) -> None:
     assert team is not None
     team.barrier()
     with threads_of(trial):
-        workload, _ = prepared_workload(trial, job.pass_number, data, lambda _phase: None, lambda _name: None)
+        quiet: list[Any] = [lambda _phase: None, lambda _name: None]
+        workload, _ = prepared_workload(trial, job.pass_number, data, *quiet, gate_passed=gate_passed)
         clock = _clock(trial, workload)
         if trial.epochs:
             trains_epochs(trial, workload).restart()
@@ -115,7 +127,7 @@ def _pause(seconds: float) -> tuple[float, float]:
     return began, time.monotonic()
 
 
-def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[str, float]) -> Event:
+def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[str, float], gate_passed: bool) -> Event:
     mark = time.perf_counter()
 
     def close_phase(name: str) -> None:
@@ -124,7 +136,12 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         phases[name], mark = phases.get(name, 0.0) + now - mark, now
 
     workload, trial = prepared_workload(
-        trial, job.pass_number, data, close_phase, lambda name: events.progress(name, 0.0)
+        trial,
+        job.pass_number,
+        data,
+        close_phase,
+        lambda name: events.progress(name, 0.0),
+        gate_passed=gate_passed,
     )
     if isinstance(workload, BuildsInPhases):
         phases |= workload.build_phases
@@ -144,10 +161,12 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
         images_per_step=workload.images_per_step,
         flop_per_step=workload.flop_per_step,
         bytes_per_step=workload.bytes_per_step,
+        launches_per_step=workload.launches_per_step if isinstance(workload, CountsLaunches) else None,
         energy_windows=trial.energy_windows,
         gap_seed=job.gap_seed,
         read_loss=workload.read_loss,
         on_block=lambda phase, share: events.progress(phase, share),
+        burst=burst_of(trial, clock) if has_bursts(trial, job) else None,
     )
     cores_used = (_cpu_time_s() - cpu_before_s) / (time.monotonic() - began_s)
     close_phase("blocks")
@@ -159,6 +178,26 @@ def _measure(trial: Trial, job: Job, data: Data, events: Events, phases: dict[st
     result, of_steps = asked_of_steps(trial, workload, clock, result, job.pass_number, events, close_phase)
     facts |= of_steps
     return {"result": result.model_dump(mode="json"), "facts": facts}
+
+
+def has_bursts(trial: Trial, job: Job) -> bool:
+    """Return whether bursts of tiny operations lie between the blocks: in short passes of eager PyTorch on one GPU."""
+    eager = (
+        trial.engine == "eager" and trial.framework == "torch" and trial.workload in OF_NETWORKS and not trial.epochs
+    )
+    return job.short and eager and trial.device == "cuda" and trial.devices == trial.processes == 1
+
+
+def burst_of(trial: Trial, clock: Clock) -> Callable[[], float]:
+    """Return a function that measures the launch rate, in tiny operations per second, on the trial's device.
+
+    The device is idle at both ends of a burst.
+    """
+    from labkit.workloads.launch_rate import build
+
+    tiny = build(Trial(workload="launch_rate", size=BURST, device=trial.device, data=NO_DATA), None)
+    tiny.check()  # loads the kernel, which is no part of a burst
+    return lambda: BURST / clock.time_block(tiny.step, 1)[0]
 
 
 def _cpu_time_s() -> float:

@@ -18,13 +18,21 @@ def lock_path() -> Path:
     return Path(os.environ.get("LABKIT_LOCK") or Path(tempfile.gettempdir()) / f"labkit-measuring-{os.getuid()}.lock")
 
 
+_held = False  # by this process: a report holds the lock over all its rounds
+
+
 @contextmanager
 def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
     """Hold the machine's lock. The kernel frees the lock when the process ends, however it ends.
 
-    Raise UserError if the lock file cannot be opened, or if another measurement holds the lock for `wait_s` seconds.
+    Within a context that holds the lock, a further context does nothing. Raise UserError if the lock file cannot be
+    opened, or if another measurement holds the lock for `wait_s` seconds.
     A killed measurement needs a moment to end.
     """
+    global _held
+    if _held:
+        yield
+        return
     path = lock_path()
     try:
         file = path.open("a+")
@@ -51,4 +59,8 @@ def only_measurement(wait_s: float = 5.0) -> Iterator[None]:
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        _held = True
+        try:
+            yield
+        finally:
+            _held = False

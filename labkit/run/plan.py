@@ -9,26 +9,28 @@ from statistics import median
 
 from labkit.engines.weights_files import can_train, find_weights, lacked_weights
 from labkit.hardware.frameworks import is_keras, missing_from
-from labkit.hardware.profile import Timing
+from labkit.hardware.profile import Profile, Timing
 from labkit.measure import ENERGY_WINDOW_S, LONGEST_GAP_S, TRACE_LIMIT_S
 from labkit.records import Record
 from labkit.records.selection import latest
 from labkit.run.available import lacked_framework
 from labkit.run.nodes import lacked_nodes
+from labkit.run.process import Pass
 from labkit.run.protocol import CEILING_SHARE
 from labkit.trial import NO_DATA, Trial
 
 # Estimates in seconds, until records of this host replace them.
 STARTUP_S = 6.0  # a worker process's start
 OVERHEAD_S = 3.0  # a trial besides its warm-up and blocks
-# Compiling, spread over three passes: about 30 s in the first pass and 7 s from the cache in each later pass.
-# Keras on PyTorch compiles forward and backward pass in one, and takes twice as long (on an H200's host, and on CPUs).
-COMPILE_S, COMPILE_IN_KERAS_ON_TORCH_S = 15.0, 30.0
-IN_KERAS_S = 8.0  # building in Keras, and the process that computes PyTorch's result for the first batch
+# Compiling in the first pass, and from the cache in each later pass. Keras on PyTorch compiles forward and backward
+# pass in one, and takes twice as long (on an H200's host, and on CPUs).
+COMPILE_S, COMPILED_S = 30.0, 7.0
+# Building in Keras, in the first pass with the process that computes PyTorch's result for the first batch.
+IN_KERAS_S, BUILT_IN_KERAS_S = 10.0, 5.0
 COMPILES = ("compile", "function", "xla")  # prefixes of the engines that compile or trace a whole step
 CALIBRATE_S = {"cuda": 3.0, "cpu": 9.0}  # INT8 calibration: ResNet-50's ranges from 1,250 small images
 SCORED_PER_S = {"cuda": 20_000, "cpu": 1_000}  # images of 32 px scored per second; other sizes scale by their area
-TRAIN_WEIGHTS_S = 4.0  # training weights on a GPU: about 25 s once, spread over three passes of two precisions
+TRAIN_WEIGHTS_S = 6.0  # training weights on a GPU: about 25 s once, spread over the trials that share them
 REFUSED_S = 0.4  # a trial that lacks its weights or its framework
 TRACE_S = 1.0  # a traced trial: the profiler's start and the memory measurement
 TRACED_STEP_S = 0.05  # each traced step with the analysis of its trace, up to the trial's limit
@@ -39,6 +41,22 @@ EPOCH_S = {"cuda": 1.0, "cpu": 3.0}  # an epoch of a training run with its valid
 def lacked(record: Record) -> bool:
     """Return whether a record's trial lacked weights, nodes or a framework that are here now: it must run again."""
     return lacked_weights(record) or lacked_nodes(record) or lacked_framework(record)
+
+
+def passes_of(trial: Trial, full: int) -> int:
+    """Return a trial's number of passes at a scale with `full` passes: trials that the host delays get twice as many.
+
+    The further passes are short. The number follows from the trial alone, never from the interval reached: stopping at
+    a narrow interval would narrow it falsely. A scale of one pass has no further passes.
+    """
+    return 2 * full if trial.is_host_bound and full > 1 else full
+
+
+def pass_at(profile: Profile, study: str, scale: str, number: int) -> Pass:
+    """Return the settings of a study's pass at a scale. Passes beyond the profile's number are short."""
+    timing, short = profile.timing_at(scale), number > profile.passes(scale)
+    seed = order_seed(study, scale, number)
+    return Pass(number=number, timing=timing.shortened() if short else timing, gap_seed=seed, short=short)
 
 
 def order_seed(study: str, scale: str, pass_number: int) -> int:
@@ -63,19 +81,23 @@ def by_framework(trials: Sequence[Trial], seed: int) -> list[Trial]:
     return sorted(trials, key=lambda trial: frameworks.index(trial.framework))
 
 
-def estimate_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> float:
-    """Return the seconds that the trials should take, from this host's records of the scale, else from `planned_s`."""
+def estimate_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> float:
+    """Return the seconds of a pass's trials, from this host's records of like passes, else from `planned_s`."""
     trials = list(trials)
-    return together_s(trials, expected_s(trials, timing, records, scale))
+    return together_s(trials, expected_s(trials, of_pass, records, scale))
 
 
-def expected_s(trials: Iterable[Trial], timing: Timing, records: Iterable[Record], scale: str) -> dict[str, float]:
-    """Return the expected seconds of each trial by its key, without the start of its process."""
+def expected_s(trials: Iterable[Trial], of_pass: Pass, records: Iterable[Record], scale: str) -> dict[str, float]:
+    """Return the expected seconds of each trial by its key, without the start of its process.
+
+    Passes are alike if both are the first, which compiles and checks, or both are short, or both are neither.
+    """
     wall_s: dict[str, list[float]] = {}
     for record in latest(records):
-        if record.status == "ok" and record.scale == scale:
+        alike = (record.pass_number == 1, record.short) == (of_pass.number == 1, of_pass.short)
+        if record.status == "ok" and record.scale == scale and alike:
             wall_s.setdefault(record.key, []).append(record.wall_s)
-    return {t.key: median(wall_s[t.key]) if t.key in wall_s else planned_s(t, timing) for t in trials}
+    return {t.key: median(wall_s[t.key]) if t.key in wall_s else planned_s(t, of_pass) for t in trials}
 
 
 def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
@@ -83,18 +105,23 @@ def together_s(trials: Sequence[Trial], expected: Mapping[str, float]) -> float:
     return sum(expected[trial.key] for trial in trials) + STARTUP_S * len({trial.framework for trial in trials})
 
 
-def planned_s(trial: Trial, timing: Timing) -> float:
+def planned_s(trial: Trial, of_pass: Pass) -> float:
     """Return the seconds of a trial without records: building, compiling, warm-up, timed part, scoring and trace."""
     if missing_from(trial.framework) and is_keras(trial.framework):
         return REFUSED_S
-    once_s = IN_KERAS_S if is_keras(trial.framework) else 0.0
+    first, timing = of_pass.number == 1, of_pass.timing
+    trial = trial.only_timed() if of_pass.short else trial
+    once_s = 0.0
+    if is_keras(trial.framework):
+        once_s += IN_KERAS_S if first else BUILT_IN_KERAS_S
     if trial.engine.startswith(COMPILES):
-        once_s += COMPILE_IN_KERAS_ON_TORCH_S if trial.framework == "keras-torch" else COMPILE_S
+        compile_s = COMPILE_S if first else COMPILED_S
+        once_s += 2 * compile_s if trial.framework == "keras-torch" else compile_s
     once_s += CALIBRATE_S[trial.device] if trial.precision == "int8" else 0.0
     if trial.weights == "trained" and find_weights(trial) is None:
         if not can_train(trial):
             return REFUSED_S
-        once_s += TRAIN_WEIGHTS_S
+        once_s += TRAIN_WEIGHTS_S if first else 0.0
     warmup_s = 0.0 if trial.epochs else timing.warmup_s
     scoring_s = trial.scored / SCORED_PER_S[trial.device] * (trial.image_px / 32) ** 2
     traced_s = min(TRACED_STEP_S * trial.traced_iterations, trial.traced_s or TRACE_LIMIT_S)

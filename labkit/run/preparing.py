@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from labkit.trial import NO_DATA, Trial
 from labkit.workloads import (
     AnswersQueries,
     DrawsSamples,
+    HasGate,
     Prepared,
     ScoresImages,
     TrainsEpochs,
@@ -25,9 +25,10 @@ from labkit.workloads import (
 
 
 class Data:
-    """The data sets of a process's trials, each opened once."""
+    """What the trials of a process share: their data sets, each opened once, and whether any of them compiled."""
 
     def __init__(self) -> None:
+        self.compiles = False
         self._open: dict[tuple[str, str], DataSet] = {}
 
     def of(self, trial: Trial) -> DataSet | None:
@@ -46,16 +47,21 @@ def prepared_workload(
     data: Data,
     close_phase: Callable[[str], None],
     on_preparation: Callable[[str], None],
+    *,
+    gate_passed: bool = False,
 ) -> tuple[Workload, Trial]:
     """Return the trial's workload after its first, checked step, and the trial with this pass's seed.
 
     Every rank of a team must make this call. `close_phase` is called with each phase's name when the phase ends,
-    `on_preparation` with each preparation's name when it begins. Raise Unsupported if the trial cannot be built,
+    `on_preparation` with each preparation's name when it begins. With `gate_passed` nothing is compared.
+
+    Raise Unsupported if the trial cannot be built,
     GateError if the check fails, and any other exception of the trial.
     """
     if trial.framework == "torch":
-        # A compiled trial's state in Dynamo would affect later trials. Importing Dynamo to reset it takes seconds.
-        if trial.engine not in ("eager", "openvino") or "torch._dynamo" in sys.modules:
+        # A compiled trial's state in Dynamo would affect later trials. Dynamo takes 5 s to reset for the first time.
+        if data.compiles or "compile" in trial.engine:
+            data.compiles = True
             reset_compiler()
         begin_anew(trial.device)
     elif is_keras(trial.framework):
@@ -63,6 +69,8 @@ def prepared_workload(
     if trial.epochs:  # training runs of different passes start from different weights and orders
         trial = replace(trial, seed=trial.seed + pass_number - 1)
     workload = _built(trial, data)
+    if gate_passed and isinstance(workload, HasGate):
+        workload.leave_out_gate()
     close_phase("build")
     if isinstance(workload, Prepared):
         for name, prepare in workload.preparations():

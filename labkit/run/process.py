@@ -29,15 +29,24 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pass:
+    """The settings that all processes of a pass share."""
+
+    number: int
+    timing: Timing
+    gap_seed: int = 0
+    short: bool = False  # the trials run without what they ask for beside their timed blocks
+
+
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """The trials of a process, and the settings that it starts with."""
 
     trials: Sequence[Trial]
-    timing: Timing
+    of_pass: Pass
     log: Path
     environment: dict[str, str]
-    gap_seed: int = 0
-    pass_number: int = 1
+    gate_passed: Sequence[bool] = ()  # of each trial: whether it passed its gate earlier, with this code
 
 
 class Spawned(ABC):
@@ -48,12 +57,15 @@ class Spawned(ABC):
 
     def __init__(self, work: Work) -> None:
         self.id = new_id()
+        trials = [trial.only_timed() for trial in work.trials] if work.of_pass.short else work.trials
         self.job: dict[str, Any] = {
-            "trials": [trial.as_dict() for trial in work.trials],
-            "timing": work.timing.model_dump(),
+            "trials": [trial.as_dict() for trial in trials],
+            "timing": work.of_pass.timing.model_dump(),
             "spawned_s": time.monotonic(),
-            "gap_seed": work.gap_seed,
-            "pass_number": work.pass_number,
+            "gap_seed": work.of_pass.gap_seed,
+            "pass_number": work.of_pass.number,
+            "short": work.of_pass.short,
+            "gate_passed": list(work.gate_passed) or [False] * len(work.trials),
         }
         self._kills_before = oom_kills()
         self._log = work.log

@@ -11,12 +11,12 @@ from labkit.hardware.cpu_limits import usable_threads
 from labkit.hardware.frameworks import environment_of, is_keras
 from labkit.hardware.host import Host
 from labkit.hardware.matching import device_indices
-from labkit.hardware.profile import Profile, Timing
+from labkit.hardware.profile import Profile
 from labkit.run.available import why_not
 from labkit.run.group import GroupProcess
 from labkit.run.network import network_of
 from labkit.run.nodes import Nodes
-from labkit.run.process import Spawned, Work, WorkerProcess
+from labkit.run.process import Pass, Spawned, Work, WorkerProcess
 from labkit.run.protocol import TRACES
 from labkit.trial import Trial
 
@@ -43,12 +43,11 @@ class Processes:
 
     profile: Profile
     host: Host
-    timing: Timing
     nodes: Nodes
     log: Path
     traces: Path  # the folder for traces, used with KEEP_TRACES=1
 
-    def start(self, trials: Sequence[Trial], *, gap_seed: int, pass_number: int) -> Spawned:
+    def start(self, trials: Sequence[Trial], of_pass: Pass, gate_passed: Sequence[bool] = ()) -> Spawned:
         """Start one process per rank of the largest of `trials` that fits this machine; one worker without such ranks.
 
         `trials` have the same `processes_of`. A trial that wants more devices or nodes than there are is refused by
@@ -59,11 +58,10 @@ class Processes:
         first = trials[0]
         work = Work(
             trials=trials,
-            timing=self.timing,
+            of_pass=of_pass,
             log=self.log,
             environment=self._environment() | network_of(first) | environment_of(first.framework, first.device),
-            gap_seed=gap_seed,
-            pass_number=pass_number,
+            gate_passed=gate_passed,
         )
         if is_keras(first.framework):  # one process has all of a machine's devices, or refuses
             return WorkerProcess(work)

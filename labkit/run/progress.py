@@ -1,51 +1,35 @@
-"""Progress of a measurement: a bar in JupyterLab or a terminal, and a state file for `labkit report`.
-
-A headless notebook's output appears only when its cell ends. So the runner writes its state to the file that
-LABKIT_PROGRESS names, and the command line reads the file and shows the bar.
-"""
+"""Progress of a measurement: a bar in JupyterLab or on a terminal, and a line every half minute elsewhere."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-VARIABLE = "LABKIT_PROGRESS"
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a study: (trial, pass) pairs done and in total, the present step, and an estimate of the rest."""
-
-    study: str
-    done: int
-    total: int
-    what: str
-    remaining_s: float
+LINE_EVERY_S = 30.0
 
 
 class Progress:
-    """Progress of the runner: a state file if LABKIT_PROGRESS names one, else a bar in JupyterLab or a terminal."""
+    """Progress over `total` (trial, pass) pairs, of which `done` were recorded before. `heading` begins each line."""
 
-    def __init__(self, study: str, total: int, done: int) -> None:
-        self._study, self._total, self._done = study, total, done
-        self._file = Path(path) if (path := os.environ.get(VARIABLE)) else None
+    def __init__(self, heading: str, total: int, done: int) -> None:
+        self._total, self._done = total, done
+        self._printed_s = time.monotonic()
         self._bar: Any = None
-        if self._file is None and (sys.stderr.isatty() or _in_jupyterlab()):
+        if sys.stderr.isatty() or _in_jupyterlab():
             from tqdm import tqdm  # the text bar: the widget needs ipywidgets, and shows nothing in a page
 
-            self._bar = tqdm(total=total, initial=done, desc=study, unit="trial")
+            form = "{desc}: {n_fmt}/{total_fmt} |{bar:20}| {postfix}"
+            self._bar = tqdm(total=total, initial=done, desc=heading, unit="trial", leave=False, bar_format=form)
 
     def show(self, what: str, remaining_s: float) -> None:
         """Show the present step (`what`) and the estimated seconds that remain."""
-        if self._file is not None:
-            write_state(self._file, State(self._study, self._done, self._total, what, remaining_s))
-        elif self._bar is not None:
-            self._bar.set_postfix_str(f"{what}, about {duration(remaining_s)} left")
+        left = f"{what}, about {duration(remaining_s)} left"
+        if self._bar is not None:
+            self._bar.set_postfix_str(left)
+        elif time.monotonic() - self._printed_s > LINE_EVERY_S:
+            self._printed_s = time.monotonic()
+            print(f"      {self._done}/{self._total} trials, {left}", flush=True)  # noqa: T201 - for a log
 
     def finished_one(self) -> None:
         """Count a recorded (trial, pass) pair."""
@@ -54,27 +38,9 @@ class Progress:
             self._bar.update()
 
     def close(self) -> None:
-        """Close the bar and leave it on the screen."""
+        """End the bar."""
         if self._bar is not None:
             self._bar.close()
-
-
-def write_state(path: Path, state: State) -> None:
-    """Replace the state file atomically. A failure to write is ignored."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(asdict(state)), encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        pass  # a full disk must not end a measurement
-
-
-def read_state(path: Path) -> State | None:
-    """Return the state last written; None if there is none or it is unreadable."""
-    try:
-        return State(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 def duration(seconds: float) -> str:
@@ -88,8 +54,7 @@ def duration(seconds: float) -> str:
 
 
 def _in_jupyterlab() -> bool:
-    """Return whether this is an interactive kernel, which `labkit report` did not start."""
-    return "ipykernel" in sys.modules and VARIABLE not in os.environ
+    return "ipykernel" in sys.modules
 
 
 DOUBT_S = 60.0  # weight of the plan beside the finished trials: a slow compilation says little about later trials

@@ -9,22 +9,33 @@ A worker runs trials of one framework. Trials of another framework get their own
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.errors import LabkitError
 from labkit.hardware.frameworks import is_keras, title_of
 from labkit.hardware.host import Host, write_host
-from labkit.hardware.profile import Profile, Timing
+from labkit.hardware.profile import Profile
 from labkit.records import Blocks, Epochs, Planned, Process, Record, short_hash, utc_now
 from labkit.records.observed import Telemetry
 from labkit.records.selection import done
+from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.run.lock import only_measurement
 from labkit.run.nodes import Nodes, nodes_here
-from labkit.run.plan import by_framework, expected_s, lacked, order_of_pass, order_seed, timed_s, together_s
-from labkit.run.process import Spawned, new_id
+from labkit.run.plan import (
+    by_framework,
+    estimate_s,
+    expected_s,
+    lacked,
+    order_of_pass,
+    pass_at,
+    passes_of,
+    timed_s,
+    together_s,
+)
+from labkit.run.process import Pass, Spawned, new_id
 from labkit.run.processes import Processes, processes_of
 from labkit.run.progress import Progress, Stopwatch
 from labkit.run.protocol import without_paths
@@ -54,20 +65,28 @@ def measure(
     store: Store,
     nodes: Nodes | None = None,
     extra: bool = False,
+    rounds: Iterable[int] | None = None,
 ) -> Outcome:
     """Measure every (trial, pass) pair that has no final record of this host, scale, protocol and framework version.
 
-    Trials may run over `nodes`, by default those of this process's Slurm job. `extra` trials change no page. Raise
+    A configuration that another study measured on this host is not measured again. `rounds` are the numbers of the
+    passes to measure, by default all. Trials may run over `nodes`, by default those of this process's Slurm job.
+    `extra` trials change no page. Raise
     LabkitError for a trial listed twice and for a worker process that does not start; UserError if another measurement
     runs on this machine.
     """
-    passes, timing = profile.passes(scale), profile.timing_at(scale, study)
+    full = profile.passes(scale)
+    passes = {trial: passes_of(trial, full) for trial in trials}
+    by_key = {trial.key: number for trial, number in passes.items()}
     if len({trial.key for trial in trials}) < len(trials):
         raise LabkitError(f"{study} lists a trial twice: each key may occur only once in a pass.")
-    pairs = [(trial, number) for number in range(1, passes + 1) for trial in trials]
+    numbers = list(rounds or range(1, max(passes.values(), default=0) + 1))
+    of_pass = {number: [trial for trial in trials if number <= passes[trial]] for number in numbers}
+    pairs = [(trial, number) for number in numbers for trial in of_pass[number]]
 
     def missing_now() -> set[tuple[str, int]]:
-        finished = done(store.read(study, host.id), scale=scale, versions=host.framework_versions(), again=lacked)
+        records = read_together(store, study, host.id, scale=scale, planned=by_key).records
+        finished = done(records, scale=scale, versions=host.framework_versions(), again=lacked)
         return {(trial.key, number) for trial, number in pairs} - finished
 
     if not missing_now():
@@ -77,16 +96,18 @@ def measure(
         resumed = len(pairs) - len(missing)
         write_host(host, store.report)
         watch = Watch(study, profile, host, store, one_device=all(trial.devices == 1 for trial in trials))
-        progress = Progress(study, len(pairs), resumed)
-        run = _Run(study, scale, profile, host, store, timing, progress, watch, nodes or nodes_here())
+        progress = Progress(f"round {numbers[0]}, {study}" if rounds else study, len(pairs), resumed)
+        run = _Run(study, scale, profile, host, store, progress, watch, nodes or nodes_here())
+        by_hash = {short_hash(key): number for key, number in by_key.items()}
         try:
             with watch:
-                for number in range(1, passes + 1):
-                    seed = order_seed(study, scale, number)
-                    order = by_framework(order_of_pass(trials, study=study, scale=scale, pass_number=number), seed)
-                    keys = [short_hash(trial.key) for trial in trials]
-                    planned = Planned(keys=keys, passes=passes, order_seed=seed, extra=extra)
-                    run.one_pass(order, {key for key, of_pass in missing if of_pass == number}, number, planned)
+                for number in numbers:
+                    about = pass_at(profile, study, scale, number)
+                    order = order_of_pass(of_pass[number], study=study, scale=scale, pass_number=number)
+                    planned = Planned(passes=by_hash, order_seed=about.gap_seed, extra=extra)
+                    keys = {key for key, of in missing if of == number}
+                    later = {after: of_pass[after] for after in numbers if after > number}
+                    run.one_pass(by_framework(order, about.gap_seed), keys, about, planned, later)
         finally:
             progress.close()
     return Outcome(len(missing), resumed, run.failed)
@@ -101,7 +122,6 @@ class _Run:
     profile: Profile
     host: Host
     store: Store
-    timing: Timing
     progress: Progress
     watch: Watch
     nodes: Nodes
@@ -111,19 +131,27 @@ class _Run:
     def __post_init__(self) -> None:
         self.log = self.store.report / "logs" / f"{self.study}.log"
         traces = self.store.report / "traces" / self.host.id / self.study
-        self.processes = Processes(self.profile, self.host, self.timing, self.nodes, self.log, traces)
+        self.processes = Processes(self.profile, self.host, self.nodes, self.log, traces)
 
-    def one_pass(self, order: list[Trial], missing: set[str], number: int, planned: Planned) -> None:
-        """Run the trials of one pass whose keys are `missing`, in as many processes as it takes."""
+    def one_pass(
+        self, order: list[Trial], missing: set[str], about: Pass, planned: Planned, later: dict[int, list[Trial]]
+    ) -> None:
+        """Run the trials of one pass whose keys are `missing`, in as many processes as it takes.
+
+        `later` are the trials of the passes that follow, for the estimate of the time left.
+        """
         pending = [trial for trial in order if trial.key in missing]
         if not pending:
             return
-        self.pass_number, self.planned = number, planned
-        self.passes_left = planned.passes - number
+        self.of_pass, self.planned = about, planned
         # The times of earlier passes predict better than the plan, so the plan's correction starts anew.
         before = self.store.read(self.study, self.host.id)
-        self.expected_s, self.clock = expected_s(order, self.timing, before, self.scale), Stopwatch()
-        self.whole_pass_s = together_s(order, self.expected_s)
+        self.gated = gates_passed(before, source=self.host.source)
+        self.expected_s, self.clock = expected_s(order, about, before, self.scale), Stopwatch()
+        self.later_s = sum(
+            estimate_s(trials, pass_at(self.profile, self.study, self.scale, number), before, self.scale)
+            for number, trials in later.items()
+        )
         self.watch.begin_pass()
         while pending:
             wanted = processes_of(pending[0])
@@ -133,7 +161,7 @@ class _Run:
                 self._fail(together, new_id(), "unsupported", reason)
                 pending = self.later
                 continue
-            with self.processes.start(together, gap_seed=planned.order_seed, pass_number=number) as worker:
+            with self.processes.start(together, about, [trial.key in self.gated for trial in together]) as worker:
                 pending = self._follow(worker, together) + self.later
 
     def _follow(self, worker: Spawned, pending: list[Trial]) -> list[Trial]:
@@ -155,7 +183,7 @@ class _Run:
                     why = f"did not start within {STARTUP_LIMIT_S:.0f} s; see {self.log}."
                     return self._not_started(pending, worker.id, "timeout", why)
                 where, facts = worker.where_it_hangs()
-                reason = f"no result within {self.timing.limit_s:.0f} s{where}"
+                reason = f"no result within {self.of_pass.timing.limit_s:.0f} s{where}"
                 outcome = {"status": "timeout", "reason": reason, "facts": facts}
                 record(trial, outcome)
                 return pending[1:]
@@ -171,7 +199,7 @@ class _Run:
                 hello = event
             elif event["event"] == "start":
                 started = time.monotonic()
-                deadline = started + self.timing.limit_s
+                deadline = started + self.of_pass.timing.limit_s
                 self._show(pending, "preparing", 0.0)
             elif event["event"] == "progress":
                 self._show(pending, event["phase"], event["share"])
@@ -213,6 +241,8 @@ class _Run:
         wall_s = outcome.get("wall_s", time.monotonic() - started)
         result = _result(outcome["result"]) if outcome.get("result") else None
         facts = dict(outcome.get("facts", {}))
+        if trial.key in self.gated and "gate" not in facts:
+            facts["gate_passed_in"] = self.gated[trial.key]
         if trial.nodes > 1:
             facts["telemetry_of"] = f"the first of {trial.nodes} nodes"
         interrupt: KeyboardInterrupt | None = None
@@ -227,7 +257,9 @@ class _Run:
             scale=self.scale,
             key=trial.key,
             trial=trial.as_dict(),
-            pass_number=self.pass_number,
+            pass_number=self.of_pass.number,
+            short=self.of_pass.short,
+            timing=self.of_pass.timing.model_dump(include={"warmup_s", "timed_s", "block_s"}),
             planned=self.planned,
             process=process,
             host=self.host.id,
@@ -245,18 +277,28 @@ class _Run:
         self.store.append(record)
         if interrupt is not None:
             raise interrupt
-        self.watch.keep(trial, scale=self.scale, pass_number=self.pass_number)
+        self.watch.keep(trial, scale=self.scale, pass_number=self.of_pass.number)
         self.failed += record.status in ("crashed", "timeout")
         self.clock.add(self.expected_s[trial.key], wall_s)
         self.progress.finished_one()
 
     def _show(self, pending: list[Trial], phase: str, share: float) -> None:
         rest_s = together_s([*pending, *self.later], self.expected_s)
-        rest_s -= share * (timed_s(pending[0], self.timing) if phase == "timed" else 0)
-        left_s = self.clock.correct(rest_s + self.passes_left * self.whole_pass_s)
+        rest_s -= share * (timed_s(pending[0], self.of_pass.timing) if phase == "timed" else 0)
+        left_s = self.clock.correct(rest_s + self.later_s)
         trial = trial_label(pending[0], beside=pending)
-        what = f"pass {self.pass_number}/{self.planned.passes}, {trial}, {phase} {share:.0%}"
+        last = max(self.planned.passes.values())
+        what = f"pass {self.of_pass.number}/{last}, {trial}, {phase} {share:.0%}"
         self.progress.show(what, left_s)
+
+
+def gates_passed(records: Iterable[Record], *, source: str) -> dict[str, str]:
+    """Return the keys of the trials that passed their gate with this code, and the process in which they did."""
+    return {
+        record.key: record.process.id
+        for record in records
+        if record.status == "ok" and record.facts.get("gate") and record.versions.get("source") == source
+    }
 
 
 def _result(values: dict[str, Any]) -> Blocks | Epochs:

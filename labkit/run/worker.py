@@ -15,7 +15,6 @@ import sys
 import threading
 from typing import Any
 
-from labkit.hardware.profile import Timing
 from labkit.run.execution import Job, run
 from labkit.run.framework import framework_details
 from labkit.run.preparing import Data
@@ -31,10 +30,10 @@ def main() -> int:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     events.send(event="hello", details=framework_details(job["trials"]), startup_s=startup_s(job))
     data = Data()
-    for values in job["trials"]:
+    for values, gate_passed in zip(job["trials"], job["gate_passed"], strict=True):
         trial = trial_from_dict(values)
         events.send(event="start", key=trial.key)
-        outcome = run(trial, Job(Timing(**job["timing"]), job["gap_seed"], job["pass_number"]), data, events)
+        outcome = run(trial, Job.of(job), data, events, gate_passed=gate_passed)
         events.send(event="done", key=trial.key, **outcome)
         if outcome["status"] in ("oom", "crashed"):
             return 3  # the remains of such a trial must not affect the next: the runner starts a fresh process

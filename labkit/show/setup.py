@@ -52,7 +52,8 @@ def _data(names: Iterable[str]) -> str:
 
 
 def _runs(frame: pd.DataFrame) -> str:
-    runs = int(frame["pass_number"].max())
-    if runs > 1:
-        return f"{runs} fresh processes"
+    counts = frame.groupby("key_hash")["pass_number"].nunique() if "key_hash" in frame else frame["pass_number"]
+    least, most = int(counts.min()), int(counts.max())
+    if most > 1:
+        return f"{least} to {most} fresh processes" if least < most else f"{most} fresh processes"
     return "smoke: one short run, no intervals" if (frame["scale"] == "smoke").all() else "one process"

@@ -40,6 +40,21 @@ class Prepared(Workload, Protocol):
 
 
 @runtime_checkable
+class HasGate(Workload, Protocol):
+    """A workload whose `check` compares its results with a reference, which takes time."""
+
+    def leave_out_gate(self) -> None:
+        """Drop the reference, before any preparation. `check` then takes the first step without comparing it."""
+
+
+@runtime_checkable
+class CountsLaunches(Workload, Protocol):
+    """A workload whose steps consist of launches of tiny operations, so that it measures the launch rate."""
+
+    launches_per_step: int
+
+
+@runtime_checkable
 class AwaitedByItself(Workload, Protocol):
     """A workload whose framework has its own way to wait for the device. Its blocks end with `wait`."""
 

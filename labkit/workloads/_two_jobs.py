@@ -9,7 +9,7 @@ from typing import Any
 from labkit import ranks
 from labkit.errors import Unsupported
 from labkit.trial import Trial
-from labkit.workloads import Prepared
+from labkit.workloads import HasGate, Prepared
 
 TURN = 16  # steps of the workload per turn
 
@@ -46,6 +46,12 @@ class TwoJobs(Prepared):
         facts = self._jobs[0].facts
         sent = facts.get("exchanged_bytes_per_step")
         return facts if sent is None else {**facts, "exchanged_bytes_per_step": sent * len(self._jobs)}
+
+    def leave_out_gate(self) -> None:
+        """Leave out each job's gate."""
+        for job in self._jobs:
+            if isinstance(job, HasGate):
+                job.leave_out_gate()
 
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Yield the preparations of each job."""

@@ -69,6 +69,7 @@ class InferWorkload(Prepared):
         self.build_phases = network.phases
         self._weights = network.weights
         self._plain = copy.deepcopy(network.model)
+        self._compares = True
         began = time.perf_counter()
         self._predictor = make_predictor(trial, network.model, data)
         build_s = network.build_s + time.perf_counter() - began
@@ -89,9 +90,15 @@ class InferWorkload(Prepared):
             "build_s": build_s,
         }
 
+    def leave_out_gate(self) -> None:
+        """Drop the FP32 baseline network."""
+        self._compares = False
+        del self._plain
+
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Yield the preparations of the trial: reference logits, calibration, compilation, capture."""
-        yield "reference", self._run_reference
+        if self._compares:
+            yield "reference", self._run_reference
         yield from self._predictor.preparations()
         if self._predictor.compiles:
             yield "compile", self._compile
@@ -203,6 +210,11 @@ class InferWorkload(Prepared):
         self.query()
         self.facts["first_step_s"] = time.perf_counter() - began
         self._pool.rewind()
+        if self._compares:
+            self._compare()
+            self._pool.rewind()
+
+    def _compare(self) -> None:
         seen = []
         for _ in range(2):
             self.query()

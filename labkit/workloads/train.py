@@ -128,9 +128,14 @@ class TrainWorkload(Prepared):
         assert isinstance(loader, StaticBatch), "a captured step runs on a GPU"
         return CapturedStep(self.training, loader)
 
+    def leave_out_gate(self) -> None:
+        """Drop the reference steps."""
+        self._reference = None
+
     def preparations(self) -> Iterable[tuple[str, Callable[[], None]]]:
         """Yield the preparations of the trial: eager reference steps, compilation, capture."""
-        if not self._is_reference:
+        self._compares = self._reference is not None
+        if self._compares:
             yield "reference", self._run_reference
         if "compile" in self.trial.engine:
             yield "compile", self._compile
@@ -197,6 +202,16 @@ class TrainWorkload(Prepared):
             if self._is_stale and self._team is not None:
                 check_same_everywhere(self.training.weights(), self._team)
             return
+        if self._compares:
+            self._compare()
+        else:
+            self.run()
+        self._forget_steps()
+        if not self.trial.epochs:
+            self.training.forget_beginning()
+
+    def _compare(self) -> None:
+        """Compare tuned steps with the reference's, and the weights of all ranks."""
 
         def one_step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             self.run()
@@ -209,9 +224,6 @@ class TrainWorkload(Prepared):
             check_same_everywhere([*weights, *self.training.model.parameters()], self._team)
         self.training.check_rounded(weights)
         del self._expected, weights
-        self._forget_steps()
-        if not self.trial.epochs:
-            self.training.forget_beginning()
 
     def _judge(self, tuned: gate.Trace) -> dict[str, Any]:
         """Return the gate's findings. If any rank is beyond the tolerances, all ranks also compare with FP32 steps."""

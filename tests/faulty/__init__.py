@@ -55,6 +55,22 @@ class Steps:
             self.fail()
 
 
+class WithGate(Steps):
+    """A workload with a gate that takes a reference."""
+
+    _compares = True
+
+    def leave_out_gate(self) -> None:
+        """Leave out the reference."""
+        self._compares = False
+
+    def check(self) -> None:
+        """Run one step, and compare it unless the gate is left out."""
+        self.step()
+        if self._compares:
+            self.facts["gate"] = {"loss_difference": 0.0, "loss_tolerance": 0.1}
+
+
 # ---- faults of the third step ----------------------------------------------------------------------------------------
 
 
@@ -249,7 +265,14 @@ TRAINING = ("apart", "in_buckets", "rounded")
 BUILDS: dict[str, Build] = {
     **{fault.__name__: partial(Steps, fail=fault) for fault in FAULTS},
     **{build.__name__: build for build in (unsupported, odd_facts, settings, on_device)},
-    **{"ok": Steps, "gate": Gate, "prepared": Prepared, "prepares_badly": PreparesBadly, "epochs": Epochs},
+    **{
+        "ok": Steps,
+        "gate": Gate,
+        "with_gate": WithGate,
+        "prepared": Prepared,
+        "prepares_badly": PreparesBadly,
+        "epochs": Epochs,
+    },
     **{f"together_{how}": elsewhere("together", how) for how in TOGETHER},
     **{f"train_{how}": elsewhere("training", how) for how in TRAINING},
     "unequal": elsewhere("together", "Unequal"),

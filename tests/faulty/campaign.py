@@ -6,6 +6,7 @@ The prefix of a workload such as `keras-jax/hang` names the framework whose proc
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from labkit.hardware.host import Host
@@ -78,10 +79,13 @@ def run(
     limit_s: float = 30.0,
     host: Host = HOST,
     nodes: Nodes | None = None,
+    study: str = STUDY,
+    rounds: Sequence[int] | None = None,
 ) -> Outcome:
     """Measure `trials` on `tiny_profile` and append their records to `report`."""
     profile = tiny_profile(passes=passes, limit_s=limit_s)
-    return measure(trials, study=STUDY, scale=scale, profile=profile, host=host, store=Store(report), nodes=nodes)
+    about = {"profile": profile, "host": host, "store": Store(report), "nodes": nodes, "rounds": rounds}
+    return measure(trials, study=study, scale=scale, **about)  # type: ignore[arg-type]
 
 
 def records(report: Path, host: str = HOST.id) -> list[Record]:

@@ -41,8 +41,8 @@ def run(host: Host, trials: list[Trial], folder: Path, *, timed_s: float | None 
     profile, store = profile_of_this_gpu(), Store(folder)
     profile = profile.model_copy(update={"device": profile.device.model_copy(update={"count": len(host.gpus)})})
     if timed_s is not None:
-        timing = profile.timing_at("smoke", "01_training").model_copy(update={"timed_s": timed_s})
-        profile = profile.model_copy(update={"timing": {"smoke": timing}, "timing_of": {}})
+        timing = profile.timing_at("smoke").model_copy(update={"timed_s": timed_s})
+        profile = profile.model_copy(update={"timing": {"smoke": timing}})
     measure(trials, study="01_training", scale="smoke", profile=profile, host=host, store=store)
     by_key = {record.key: record for record in store.read("01_training", host.id)}
     return [by_key[trial.key] for trial in trials]

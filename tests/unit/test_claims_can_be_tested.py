@@ -11,11 +11,11 @@ import pytest
 from labkit.claims import schema
 from labkit.claims.evidence import Side, families, pairs, select
 from labkit.claims.schema import FASTEST, Claim
+from labkit.data.chosen import data_at_scale
 from labkit.hardware.profile import Profile, load_profile, profile_names
 from labkit.places import notebook_of
 from labkit.registry import COMPARISON, STUDIES, Study
 from labkit.report.execute import planned_trials
-from labkit.study import data_at_scale
 from labkit.trial import Trial
 from tests.unit.made_telemetry import PAPERS
 

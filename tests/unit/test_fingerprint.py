@@ -10,6 +10,7 @@ from bs4 import BeautifulSoup, Tag
 
 from labkit.claims.shown import evidence
 from labkit.hardware.profile import load_profile
+from labkit.records import PROTOCOL
 from labkit.registry import STUDIES
 from labkit.report.fingerprint import write_fingerprint
 from labkit.results import Results
@@ -152,7 +153,9 @@ def test_each_study_says_on_which_host_how_often_and_when_it_was_measured(tmp_pa
     assert (training["Machine"], training["scale"], training["runs"]) == (A, "quick", "3")
     assert training["Measured"] == "2026-11-21 06:33 to 2026-11-22 00:01 UTC"
     assert (power["Machine"], power["scale"], power["runs"]) == (B, "full", "2")
-    assert "protocol" not in training and "protocol 2" in said_in(page.main), "all records have the same protocol"
+    assert "protocol" not in training and f"protocol {PROTOCOL}" in said_in(page.main), (
+        "all records have the same protocol"
+    )
 
 
 def test_every_commit_and_build_behind_the_records_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from labkit.records import Record
 from labkit.records.selection import done, is_complete
 from labkit.registry import FRAMEWORK_TITLES
 from labkit.run import available
-from labkit.run.plan import IN_KERAS_S, REFUSED_S, by_framework, order_of_pass, order_seed, planned_s
+from labkit.run.plan import IN_KERAS_S, REFUSED_S, by_framework, order_of_pass, order_seed, pass_at, planned_s
 from labkit.trial import FRAMEWORKS, Trial
 from tests.faulty.campaign import HOST, STUDY, records, run, sound, tiny_profile, trial
 from tests.pretend import JAX as JAX_ITSELF
@@ -196,9 +196,9 @@ def test_each_framework_has_a_process_with_its_own_interpreter_and_environment(
     measured: tuple[Host, list[Record]],
 ) -> None:
     made, trials = measured[1], of_each("settings")
-    assert len(made) == len({(record.key, record.pass_number) for record in made}) == 12
+    assert len(made) == len({(record.key, record.pass_number) for record in made}) == 24
     assert {record.status for record in made} == {"ok"} and is_complete(made, "smoke")
-    for number in (1, 2):
+    for number in range(1, 5):
         of_pass = [record for record in made if record.pass_number == number]
         order = order_of_pass(trials, study=STUDY, scale="smoke", pass_number=number)
         assert {record.planned.order_seed for record in of_pass} == {order_seed(STUDY, "smoke", number)}
@@ -277,7 +277,7 @@ def test_a_missing_framework_gives_records_that_say_what_to_do_and_is_asked_once
     outcome = run(trials, report, passes=2)
     records_of = by_name(records(report))
     assert {record.status for record in (*records_of["none"], *records_of["keras-tensorflow"])} == {"ok"}
-    assert {r.status for r in records_of["keras-jax"]} == {"unsupported"} and len(records_of["keras-jax"]) == 2
+    assert {r.status for r in records_of["keras-jax"]} == {"unsupported"} and len(records_of["keras-jax"]) == 4
     (reason,) = {record.reason for record in records_of["keras-jax"]}
     assert reason.startswith(
         "Keras on JAX can't run here: jax and jaxlib are not installed in the Python that JAX_PYTHON"
@@ -352,7 +352,7 @@ def test_a_missing_framework_takes_no_time_in_the_plan(
     tmp_path: Path, with_tensorflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAX_PYTHON", str(tmp_path / "nowhere"))
-    timing = tiny_profile().timing_at("smoke")
+    timing = pass_at(tiny_profile(), STUDY, "smoke", 1)
     assert planned_s(trial("keras-jax/ok"), timing) == REFUSED_S
     assert planned_s(trial("keras-tensorflow/ok"), timing) == planned_s(trial(), timing) + IN_KERAS_S > REFUSED_S
 

@@ -20,7 +20,7 @@ from labkit.run import alike, group, network
 from labkit.run.network import interface_of, interfaces_for, network_of, why_not_over
 from labkit.run.node import arguments
 from labkit.run.nodes import SlurmNodes, ThisNode, lacked_nodes, nodes_here, step_of, too_few_nodes
-from labkit.run.process import Work
+from labkit.run.process import Pass, Work
 from labkit.run.protocol import ADDRESS
 from labkit.trial import Trial
 from labkit.trial_label import trial_label
@@ -265,7 +265,7 @@ def test_a_connection_without_the_token_is_closed(report: Path, monkeypatch: pyt
 
     monkeypatch.setattr(group, "PARTING_S", 0.2)
     nodes = Silent()
-    work = Work(trials=[over_two()], timing=TIMING, log=report / "log", environment={})
+    work = Work(trials=[over_two()], of_pass=Pass(number=1, timing=TIMING), log=report / "log", environment={})
     with group.GroupProcess(work, ranks=2, nodes=nodes):
         for hello in ({"token": "guessed", "node": 0}, {"token": "guessed", "rank": 0, "pid": 1}, {"token": "é"}):
             with socket.create_connection(("127.0.0.1", nodes.port), timeout=20) as line:

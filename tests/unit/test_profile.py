@@ -22,9 +22,6 @@ sweeps:
 """
 
 
-OWN = "timing_of: {02_batch_size: {smoke: {warmup_s: 0.2, timed_s: 2, block_s: 0.1, limit_s: 9}}}\n"
-
-
 @pytest.fixture
 def params(tmp_path):
     """Return a function that writes profiles into a params folder and returns the folder."""
@@ -67,11 +64,7 @@ def test_a_good_profile_is_read_as_it_is_written(params):
         (GOOD.replace("fp32:", "fp322:"), "peaks.flop_per_s.fp322", "fp32"),
         (GOOD.replace("{value: 1e13", "{values: 1e13"), "peaks.flop_per_s.fp32.values", "value"),
         (GOOD.replace("warmup_s: 0.5", "warmup: 0.5"), "timing.smoke.warmup", "warmup_s"),
-        (
-            GOOD + "timing_of: {02_batch_size: {smoke: {warmup: 1, timed_s: 1, block_s: 0.1, limit_s: 9}}}\n",
-            "timing_of.02_batch_size.smoke.warmup",
-            "warmup_s",
-        ),
+        (GOOD + "timing_of: {}\n", "timing_of", "timing"),  # of older profiles
         (GOOD + "cluster: {gpu_per_node: 4}\n", "cluster.gpu_per_node", "gpus_per_node"),
         (GOOD + "cost: {per_hours: 3}\n", "cost.per_hours", "per_hour"),
     ],
@@ -89,12 +82,6 @@ def test_an_unknown_key_is_named_with_its_file_and_the_valid_ones_nearest_first(
         (GOOD.replace("01_training", "01_trainin"), "sweeps: unknown study '01_trainin'; valid: 01_training, "),
         (GOOD.replace("    smoke:", "    smok:"), "sweeps.01_training: unknown scale 'smok'; valid: smoke, "),
         (GOOD.replace("  full:", "  ful:"), "timing: unknown scale 'ful'; valid: full, "),
-        (
-            GOOD + OWN.replace("02_batch_size", "02_batch"),
-            "timing_of: unknown study '02_batch'; valid: 02_batch_size",
-        ),
-        (GOOD + OWN.replace("smoke:", "smok:"), "timing_of.02_batch_size: unknown scale 'smok'; valid: smoke, "),
-        (GOOD + OWN.replace("9}", "9, passes: 2}"), "timing_of.02_batch_size.smoke: `passes` belong to the scale"),
     ],
 )
 def test_an_unknown_study_or_scale_is_named_with_the_valid_ones_nearest_first(params, text, said):
@@ -303,11 +290,3 @@ def test_the_number_of_passes_is_the_scales_unless_the_profile_sets_it(params):
     assert (profile.passes("smoke"), profile.passes("full")) == (1, 9)
     with pytest.raises(UserError, match="no timing for scale 'quick'; it has: smoke, full"):
         profile.timing_at("quick")
-
-
-def test_a_study_has_the_scales_timing_unless_the_profile_sets_it(params):
-    profile = load_profile("mine", params(mine=GOOD + OWN))
-    assert profile.timing_at("smoke", "02_batch_size").timed_s == profile.timing_at("smoke", "batch_size").timed_s == 2
-    assert profile.timing_at("smoke", "01_training") == profile.timing_at("smoke")
-    assert profile.timing_at("full", "02_batch_size") == profile.timing_at("full"), "another scale of that study"
-    assert profile.passes("smoke") == 1

@@ -21,18 +21,19 @@ from typing import NamedTuple
 import pytest
 
 from labkit.errors import LabkitError, UserError
-from labkit.hardware.profile import Profile
 from labkit.places import ROOT
-from labkit.records.selection import is_complete
+from labkit.records.selection import is_complete, rounds_complete
+from labkit.records.shared import read_together
 from labkit.records.store import Store
 from labkit.report import plan
 from labkit.run import Outcome, estimate_s, order_of_pass, process, runner
 from labkit.run.lock import lock_path, only_measurement
 from labkit.run.plan import (
+    BUILT_IN_KERAS_S,
     CALIBRATE_S,
     CAPTURED_BEFORE_S,
-    COMPILE_IN_KERAS_ON_TORCH_S,
     COMPILE_S,
+    COMPILED_S,
     EPOCH_S,
     IN_KERAS_S,
     REFUSED_S,
@@ -42,10 +43,14 @@ from labkit.run.plan import (
     TRACED_STEP_S,
     expected_s,
     order_seed,
+    pass_at,
+    passes_of,
     planned_s,
     together_s,
 )
+from labkit.run.process import Pass
 from labkit.run.protocol import CEILING_SHARE
+from labkit.trial import Trial
 from tests.commands import apart
 from tests.faulty.campaign import HOST, STUDY, between_sound_ones, listed_for, records, run, sound, tiny_profile, trial
 from tests.processes import eventually, workers_now
@@ -107,7 +112,7 @@ def test_a_trial_that_hangs_is_ended_with_its_child_processes(report: Path) -> N
 
 
 class Measured(NamedTuple):
-    """A report of two passes, its outcome, and the remaining times that progress showed, by pass."""
+    """A report of two full and two short passes, its outcome, and the times left that progress showed, by pass."""
 
     report: Path
     outcome: Outcome
@@ -134,7 +139,7 @@ def twice(shared_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Measu
 def test_each_pass_has_its_own_reproducible_order(twice: Measured) -> None:
     made = records(twice.report)
     orders = {}
-    for number in (1, 2):
+    for number in range(1, 5):
         of_pass = [record for record in made if record.pass_number == number]
         orders[number] = [record.key for record in of_pass]
         again = order_of_pass(SOUND, study=STUDY, scale="smoke", pass_number=number)
@@ -150,7 +155,7 @@ def test_a_repeated_call_measures_and_writes_nothing_and_needs_no_lock(twice: Me
     before = {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")}
     with only_measurement(wait_s=0):
         outcome = run(SOUND, twice.report, passes=2)
-    assert (outcome.measured, outcome.resumed, outcome.failed) == (0, 8, 0)
+    assert (outcome.measured, outcome.resumed, outcome.failed) == (0, 16, 0)
     assert {path: path.stat().st_mtime_ns for path in twice.report.rglob("*")} == before
 
 
@@ -158,10 +163,85 @@ def test_only_missing_trials_are_measured(twice: Measured, report: Path) -> None
     shutil.copytree(twice.report, report)
     first = Store(report).path(HOST.id, STUDY).read_bytes()
     outcome = run(sound(5), report, passes=2)
-    assert (outcome.measured, outcome.resumed) == (2, 8)
+    assert (outcome.measured, outcome.resumed) == (4, 16)
     assert Store(report).path(HOST.id, STUDY).read_bytes().startswith(first)
     pairs = [(record.key, record.pass_number) for record in records(report)]
-    assert len(pairs) == len(set(pairs)) == 10
+    assert len(pairs) == len(set(pairs)) == 20
+
+
+def test_the_passes_beyond_the_scales_are_short_and_their_records_say_so(twice: Measured) -> None:
+    timing = tiny_profile().timing["smoke"]
+    for made in records(twice.report):
+        assert made.short == (made.pass_number > 2)
+        assert set(made.planned.passes.values()) == {4}
+        assert made.timing == {
+            "warmup_s": timing.warmup_s,
+            "timed_s": timing.timed_s / (2 if made.short else 1),
+            "block_s": timing.block_s,
+        }
+
+
+def test_rounds_measure_their_passes_alone_and_together_lose_and_double_nothing(report: Path) -> None:
+    assert run(SOUND[:2], report, passes=2, rounds=[1]).measured == 2
+    assert rounds_complete(records(report), "smoke") == 1
+    assert not is_complete(records(report), "smoke")
+    assert run(SOUND[:2], report, passes=2, rounds=[1, 2]).measured == 2
+    assert run(SOUND[:2], report, passes=2).measured == 4
+    assert run(SOUND[:2], report, passes=2).measured == 0
+    pairs = [(record.key, record.pass_number) for record in records(report)]
+    assert len(pairs) == len(set(pairs)) == 8
+    assert is_complete(records(report), "smoke")
+
+
+def test_a_configuration_that_another_study_measured_is_not_measured_again(report: Path) -> None:
+    assert run(SOUND[:2], report).measured == 2
+    assert run(SOUND[:3], report, study="02_batch_size").measured == 1, "only the configuration that is new"
+    store = Store(report)
+    together, places = read_together(store, "02_batch_size", HOST.id)
+    assert sorted(record.key for record in together) == sorted(item.key for item in SOUND[:3])
+    assert [places[id(record)] for record in together] == [(STUDY, 1), (STUDY, 2), ("02_batch_size", 1)]
+    assert is_complete(together, "smoke")
+    assert not is_complete(store.read("02_batch_size", HOST.id), "smoke")
+    upgraded = replace(HOST, packages={**HOST.packages, "torch": "9"})
+    as_torch = [replace(item, framework="torch") for item in SOUND[:1]]
+    assert run(as_torch, report).measured == 1
+    assert run(as_torch, report, study="02_batch_size", host=upgraded).measured == 1, "another version counts for none"
+
+
+def test_a_gate_that_was_passed_with_this_code_is_left_out(report: Path) -> None:
+    gated = [trial("with_gate")]
+    assert run(gated, report, passes=2).measured == 4
+    first, *later = records(report)
+    assert first.facts["gate"] == {"loss_difference": 0.0, "loss_tolerance": 0.1}
+    assert [record.facts.get("gate_passed_in") for record in later] == [first.process.id] * 3
+    assert not any("gate" in record.facts for record in later)
+    assert run(gated, report, passes=2, scale="quick", host=replace(HOST, source="other code")).measured == 4
+    assert records(report)[4].facts.get("gate"), "changed code is compared again"
+
+
+def test_the_number_of_passes_follows_from_the_trial_alone() -> None:
+    on_gpu = {"device": "cuda", "workload": "train"}
+    for fields, passes in (
+        (on_gpu, 6),
+        ({**on_gpu, "engine": "compile"}, 6),
+        ({**on_gpu, "engine": "graph"}, 3),
+        ({**on_gpu, "engine": "compile+graph"}, 3),
+        ({**on_gpu, "epochs": 2}, 3),
+        ({"device": "cuda", "workload": "matmul", "data": "none"}, 3),
+        ({"device": "cuda", "workload": "launch_rate", "data": "none"}, 6),
+        ({"device": "cuda", "workload": "idle", "data": "none"}, 3),
+        ({"device": "cpu", "workload": "matmul", "data": "none"}, 6),
+        ({"device": "cpu", "workload": "train"}, 6),
+        ({"device": "cpu", "workload": "train", "epochs": 2}, 3),
+    ):
+        assert passes_of(Trial(**fields), 3) == passes, fields  # type: ignore[arg-type]
+        assert passes_of(Trial(**fields), 1) == 1, "a scale of one pass has no short ones"  # type: ignore[arg-type]
+
+
+def test_a_short_pass_leaves_out_what_a_trial_asks_for_beside_its_blocks() -> None:
+    asked = Trial(energy_windows=3, queries=5, traced_iterations=9, traced_s=2, steps_before=4)
+    assert asked.only_timed() == Trial()
+    assert replace(asked, batch=8, samples=3, scored=7).only_timed() == Trial(batch=8)
 
 
 def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Measured) -> None:
@@ -175,21 +255,22 @@ def test_a_trial_without_a_framework_imports_none_and_has_no_version(twice: Meas
 
 
 def test_the_estimate_uses_the_records_of_this_host(twice: Measured) -> None:
-    timing, made = tiny_profile().timing_at("smoke"), records(twice.report)
-    before = estimate_s(SOUND, timing, [], "smoke")
-    assert estimate_s(SOUND, timing, made, "smoke") < before
-    assert estimate_s(SOUND, timing, made, "full") == before, "records at smoke do not change the estimate at full"
-    assert estimate_s([], timing, [], "smoke") == 0
+    first, made = settings(), records(twice.report)
+    before = estimate_s(SOUND, first, [], "smoke")
+    assert estimate_s(SOUND, first, made, "smoke") < before
+    assert estimate_s(SOUND, first, made, "full") == before, "records at smoke do not change the estimate at full"
+    later = [record for record in made if record.pass_number > 1]
+    assert estimate_s(SOUND, first, later, "smoke") == before, "later passes compile and check less"
+    assert estimate_s([], first, [], "smoke") == 0
 
 
 def test_the_remaining_time_uses_the_pass_before_and_not_the_plan(twice: Measured) -> None:
-    timing = tiny_profile().timing_at("smoke")
-    planned = together_s(SOUND, expected_s(SOUND, timing, [], "smoke"))
-    assert twice.left_s["pass 1/2"][0] == pytest.approx(2 * planned), "at first, the plan of both passes"
-    first = [record for record in records(twice.report) if record.pass_number == 1]
-    expected = together_s(SOUND, expected_s(SOUND, timing, first, "smoke"))
-    assert expected < planned
-    assert twice.left_s["pass 2/2"][0] == pytest.approx(expected), "the plan's error is not carried over"
+    planned = [estimate_s(SOUND, settings(number), [], "smoke") for number in range(1, 5)]
+    assert twice.left_s["pass 1/4"][0] == pytest.approx(sum(planned)), "at first, the plan of all passes"
+    short = [record for record in records(twice.report) if record.pass_number == 3]
+    expected = together_s(SOUND, expected_s(SOUND, settings(4), short, "smoke"))
+    assert expected < planned[3]
+    assert twice.left_s["pass 4/4"][0] == pytest.approx(expected), "the plan's error is not carried over"
 
 
 def test_the_order_depends_on_study_scale_and_pass() -> None:
@@ -225,19 +306,6 @@ def test_a_list_that_names_a_trial_twice_is_refused(report: Path) -> None:
     assert not report.exists()
 
 
-def with_a_timing_of_its_own(**other: float) -> Profile:
-    """Return the tiny profile with a separate timing for STUDY."""
-    profile = tiny_profile()
-    own = profile.timing["smoke"].model_copy(update={"passes": None, **other})
-    return profile.model_copy(update={"timing_of": {STUDY: {"smoke": own}}})
-
-
-def test_a_study_runs_with_the_profiles_timing_of_that_study(report: Path) -> None:
-    profile, store = with_a_timing_of_its_own(limit_s=1.0), Store(report)
-    runner.measure([trial("hang")], study=STUDY, scale="smoke", profile=profile, host=HOST, store=store)
-    assert [record.reason for record in records(report)] == ["no result within 1 s"], "instead of the scale's 30 s"
-
-
 @pytest.mark.parametrize(("devices", "one_device"), [((1, 1), True), ((1, 2), False), ((2,), False)])
 def test_traffic_between_devices_is_recorded_if_any_trial_has_several_devices(
     report: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[int, ...], one_device: bool
@@ -255,43 +323,51 @@ def test_traffic_between_devices_is_recorded_if_any_trial_has_several_devices(
     assert asked.value.args == (one_device,)
 
 
-def test_a_study_is_planned_with_the_profiles_timing_of_that_study(
-    report: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan, "planned_trials", lambda *_: sound(1))
+def test_a_configuration_of_two_studies_is_planned_once(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "planned_trials", lambda notebook, _: sound(2 if notebook.stem == STUDY else 3))
+    about = {"profile": tiny_profile(passes=2), "host": HOST, "store": Store(report), "parameters": {"scale": "smoke"}}
+    first, second = plan.plan_studies([STUDY, "04_power"], **about)
+    assert (first.pairs, second.pairs) == (8, 12)
+    assert {number: of.trials for number, of in first.missing.items()} == dict.fromkeys(range(1, 5), 2)
+    assert {number: of.trials for number, of in second.missing.items()} == dict.fromkeys(range(1, 5), 1)
+    assert "8 of them measured before or by other studies" in second.line()
+    seconds = plan.seconds_of_rounds([first, second])
+    assert list(seconds) == [1, 2, 3, 4]
+    assert seconds[1] == first.missing[1].seconds + second.missing[1].seconds
+    assert "in 4 rounds; a complete site after the first" in plan.line_of_rounds([first, second])
 
-    def planned(study: str) -> plan.StudyPlan:
-        profile = with_a_timing_of_its_own(timed_s=100.0, limit_s=1000.0)
-        parameters = {"scale": "smoke"}
-        return plan.plan_study(study, profile=profile, host=HOST, store=Store(report), parameters=parameters)
 
-    longer_s = planned(STUDY).seconds - planned("04_power").seconds
-    assert longer_s == pytest.approx(CEILING_SHARE * (100 - 0.03)), "a trial without images takes a share of the time"
-    assert planned(STUDY).timeout_s - planned("04_power").timeout_s == pytest.approx(1000 - 30)
+def settings(number: int = 1) -> Pass:
+    """Return the settings of a pass of a report with two full passes."""
+    return pass_at(tiny_profile(passes=2), STUDY, "smoke", number)
+
+
+def test_a_ceiling_is_planned_with_a_share_of_the_timed_part() -> None:
+    longer = replace(settings(), timing=settings().timing.model_copy(update={"timed_s": 100.0}))
+    assert planned_s(trial(), longer) - planned_s(trial(), settings()) == pytest.approx(CEILING_SHARE * (100 - 0.03))
 
 
 def test_compiling_and_training_epochs_are_planned() -> None:
-    timing = tiny_profile().timing_at("smoke")
+    def planned(number: int = 1, **fields: object) -> float:
+        return estimate_s([replace(trial(), **fields)], settings(number), [], "smoke")  # type: ignore[arg-type]
 
-    def planned(**fields: object) -> float:
-        return estimate_s([replace(trial(), **fields)], timing, [], "smoke")  # type: ignore[arg-type]
-
+    assert planned(2, engine="compile") == planned(2) + COMPILED_S
+    assert planned(2, framework="keras-torch") == pytest.approx(planned(2) + BUILT_IN_KERAS_S)
     assert planned(engine="compile+graph") == planned(engine="compile") == planned() + COMPILE_S
     assert planned(engine="graph") == planned(), "capturing is planned to take no time"
     in_keras = planned(framework="keras-torch")
     assert in_keras == pytest.approx(planned() + IN_KERAS_S)
     compiled = planned(framework="keras-torch", engine="compile")
-    assert compiled == pytest.approx(in_keras + COMPILE_IN_KERAS_ON_TORCH_S)
+    assert compiled == pytest.approx(in_keras + 2 * COMPILE_S)
     assert planned(epochs=10) - planned(epochs=5) == pytest.approx(5 * EPOCH_S["cpu"])
     on_gpu = planned(epochs=10, device="cuda") - planned(epochs=5, device="cuda")
     assert on_gpu == pytest.approx(5 * EPOCH_S["cuda"])
 
 
 def test_calibrating_scoring_and_training_weights_are_planned() -> None:
-    timing = tiny_profile().timing_at("smoke")
-
     def planned(**fields: object) -> float:
-        return planned_s(replace(trial(), workload="infer", framework="torch", **fields), timing)  # type: ignore[arg-type]
+        of_network: dict[str, object] = {"workload": "infer", "framework": "torch", **fields}
+        return planned_s(replace(trial(), **of_network), settings())  # type: ignore[arg-type]
 
     assert planned(precision="int8") - planned() == pytest.approx(CALIBRATE_S["cpu"])
     on_gpu: dict[str, object] = {"device": "cuda", "weights": "trained"}
@@ -302,10 +378,11 @@ def test_calibrating_scoring_and_training_weights_are_planned() -> None:
 
 
 def test_a_trace_and_the_steps_before_it_are_planned() -> None:
-    timing = tiny_profile().timing_at("smoke")
+    def planned(number: int = 1, **fields: object) -> float:
+        of_network: dict[str, object] = {"workload": "train", "framework": "torch", **fields}
+        return planned_s(replace(trial(), **of_network), settings(number))  # type: ignore[arg-type]
 
-    def planned(**fields: object) -> float:
-        return planned_s(replace(trial(), workload="train", framework="torch", **fields), timing)  # type: ignore[arg-type]
+    assert planned(3, traced_iterations=10) == planned(3), "a short pass takes no trace"
 
     traced = planned(traced_iterations=10)
     assert traced - planned() == pytest.approx(TRACE_S + 10 * TRACED_STEP_S)
@@ -343,7 +420,7 @@ def test_a_repeated_call_resumes_after_a_kill_and_loses_no_record(campaign, repo
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     assert eventually(lambda: not workers_now())
-    assert len(lines(report)) < 8
+    assert len(lines(report)) < 16
     before = b"".join(lines(report))
     assert before.endswith(b"\n")
     path = Store(report).path(HOST.id, STUDY)
@@ -354,7 +431,7 @@ def test_a_repeated_call_resumes_after_a_kill_and_loses_no_record(campaign, repo
     assert path.read_bytes().startswith(before), "earlier records are kept byte for byte"
     values = [json.loads(line) for line in lines(report)]
     pairs = [(value["key"], value["pass"]) for value in values]
-    assert len(pairs) == len(set(pairs)) == 8
+    assert len(pairs) == len(set(pairs)) == 16
     assert all(value["status"] == "ok" for value in values)
 
 

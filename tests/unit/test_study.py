@@ -53,6 +53,9 @@ def test_a_gpu_profile_has_both_devices_and_a_cpu_profile_one(tmp_path: Path, mo
         if trial.workload == "matmul"
     }
     assert sizes["cuda"] > sizes["cpu"], "each device has its own ceilings"
+    for device in lab.devices:
+        peaks = {trial.workload: trial for trial in lab.ceilings(device)}
+        assert set(peaks) == {"matmul", "memory_copy", "launch_rate"} and peaks["launch_rate"].size > 0
 
 
 def test_the_cpu_is_this_machines_when_measuring_and_the_recorded_hosts_when_rendering(
@@ -135,7 +138,9 @@ def test_the_checks_count_planned_configurations_without_records_on_any_images(
     for trial in (own, gone):
         made = blocks("01_training", trial, 1, 100.0, host=HOST.id)
         keys = [short_hash(trial.key) for trial in (own, gone)]
-        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
+        store.append(
+            made.model_copy(update={"planned": made.planned.model_copy(update={"passes": dict.fromkeys(keys, 3)})})
+        )
     lab = open_study("01_training", hw="h200", mode="render", host=HOST)
 
     def without_records(*planned: Trial) -> str:
@@ -155,7 +160,9 @@ def recorded_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *batches: in
     for trial in trials:
         made = blocks("02_batch_size", trial, 1, 100.0, host=HOST.id)
         keys = [short_hash(planned.key) for planned in trials]
-        store.append(made.model_copy(update={"planned": made.planned.model_copy(update={"keys": keys})}))
+        store.append(
+            made.model_copy(update={"planned": made.planned.model_copy(update={"passes": dict.fromkeys(keys, 3)})})
+        )
     return open_study("batch_size", hw="h200", host=HOST)
 
 
