@@ -90,6 +90,9 @@ METRICS: dict[str, Metric] = {
         Metric("cached_first_prediction_s", "Time to the first prediction, compiled before", "s", "less"),
         Metric("flop_per_s", "Arithmetic rate", "TFLOP/s", "more", 1e-12),
         Metric("bytes_per_s", "Transfer rate", "GB/s", "more", 1e-9),
+        Metric("launches_per_s", "Launch rate", "launches/s", "more"),
+        Metric("launch_rate_beside", "Launch rate beside the blocks", "launches/s", "more"),
+        Metric("launch_roof_flop_per_s", "Arithmetic rate that launches allow", "TFLOP/s", "more", 1e-12),
         Metric("roofline_fraction", "Fraction of the roofline", "%", "more", 1e2),
         Metric("speedup", "Speed-up", "x", "more"),
         Metric("scaling_efficiency", "Scaling efficiency", "%", "more", 1e2),
@@ -143,6 +146,11 @@ METRICS: dict[str, Metric] = {
         Metric("backward_memory_api_share", "API time of the way back in memory", "%", "neither", 1e2, share=True),
         Metric("profiled_utilisation", "Time in which any kernel ran, profiled", "%", "neither", 1e2, share=True),
         Metric("busy_step_s", "Time of a step in which any kernel ran (trace)", "ms", "less", 1e3),
+        Metric("device_images_per_s", "Throughput by the device's time alone (trace)", "images/s", "more"),
+        Metric(
+            "host_share", "Time of a step in which the device waits for the host (trace)", "%", "less", 1e2, share=True
+        ),
+        Metric("kernels_per_step", "Kernels of a step (trace)", "kernels", "neither"),
         Metric("traced_step_s", "Time of a step under the profiler", "ms", "less", 1e3),
         Metric("trace_slowdown", "Time of a traced step over a timed one", "x", "neither"),
         Metric("exchange_s", "Time of a step in which gradients are exchanged (trace)", "ms", "less", 1e3),
@@ -167,6 +175,17 @@ METRICS: dict[str, Metric] = {
         Metric("gradient_bytes", "Bytes that a device sends in a step", "MB", "less", 1e-6),
     )
 }
+
+# Metrics that the host's speed does not change: counts, sizes, accuracies, and times and shares of the device alone.
+INDEPENDENT_OF_HOST = frozenset(
+    {
+        *("memory_bytes", "framework_peak_bytes", "power_readings", "flop_per_step", "gradient_bytes", "copy_bytes"),
+        *("loss", "top1", "top5", "epochs_to_target", "busy_step_s", "copy_bytes_per_s", "kernel_overlap_share"),
+        *("copy_share", "broadcast_share", "winograd_share", "maxpool_backward_share", "copy_overlap_share"),
+        *("read_bytes", "written_bytes", "received_bytes", "sent_bytes", "received_minus_sent_bytes"),
+        *("later_read_share", "reread_share"),
+    }
+)
 
 # Fields of records with words as values. A claim may test whether such a value changes.
 LABELS: dict[str, str] = {"convolution_kernel": "The kernel that most convolution time is spent in"}

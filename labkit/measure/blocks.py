@@ -11,6 +11,10 @@ A power sensor updates every 100 ms and may sample only a quarter of that time (
 much longer than that, and the windows must not all begin at the same phase of the sensor's cycle. The load does not
 pause in a gap, so the edges of a window lie in a steady load, where a late reading costs nothing.
 
+Bursts, if asked for, measure the host's launch rate beside the blocks, in no block's time:
+
+    warm-up | burst | block | burst | block | burst
+
 Times are seconds. A confidence interval within a pass only decides when to stop; reports use intervals over passes.
 """
 
@@ -39,6 +43,7 @@ ENERGY_WINDOW_S = 5.0
 LONGEST_GAP_S = 0.5
 
 OnBlock = Callable[[str, float], None]
+Burst = Callable[[], float]
 
 
 def time_blocks(
@@ -49,17 +54,22 @@ def time_blocks(
     images_per_step: int | None = None,
     flop_per_step: int | None = None,
     bytes_per_step: int | None = None,
+    launches_per_step: int | None = None,
     energy_windows: int = 0,
     gap_seed: int = 0,
     on_block: OnBlock = lambda _phase, _share: None,
     read_loss: Callable[[], float | None] | None = None,
+    burst: Burst | None = None,
 ) -> Blocks:
     """Warm `step` up, time it in blocks and return all blocks.
 
     `energy_windows`, if not 0, is the number of long windows that replace `timing.timed_s`; `gap_seed` seeds their
     gaps. `on_block(phase, share)` is called between blocks, untimed, with "warmup" or "timed" and the share of the
-    phase that is done. `read_loss` is called at the same points and returns the mean loss of the last block.
+    phase that is done. `read_loss` is called at the same points and returns the mean loss of the last block. `burst` is
+    called before each timed block and after the last, and returns a launch rate. It must leave the device idle. It
+    does not go with energy windows, in which the load must not pause.
     """
+    assert burst is None or not energy_windows
     losses: dict[str, list[float | None]] = {"warmup": [], "timed": []}
 
     def after(phase: str, share: float) -> None:
@@ -71,19 +81,21 @@ def time_blocks(
     warmup_began = clock.now_s()
     warmup_s, warmup_steps, steady = _warm_up(step, clock, timing, after)
     warmup_ended = clock.now_s()
-    timed = _Timed(step, clock, warmup_steps[-1])
+    timed = _Timed(step, clock, warmup_steps[-1], burst)
     if energy_windows:
         chance = random.Random(gap_seed)  # noqa: S311 - not for secrets
         _time_windows(timed, energy_windows, chance, after, forget=read_loss or (lambda: None))
         stopped_by: Literal["precision", "time"] = "time"
     else:
         stopped_by = _time_once(timed, timing, after)
+    timed.measure_launches()
     began = timed.starts_s[0]
     return Blocks(
         steps_per_block=timed.steps,
         images_per_step=images_per_step,
         flop_per_step=flop_per_step,
         bytes_per_step=bytes_per_step,
+        launches_per_step=launches_per_step,
         host_s=timed.host_s,
         device_s=timed.device_s or None,
         began_s=began,
@@ -95,6 +107,7 @@ def time_blocks(
         warmup_steps=warmup_steps,
         steady=steady,
         stopped_by=stopped_by,
+        launches_per_s=timed.launches_per_s,
         loss=losses["timed"],
         warmup_loss=losses["warmup"],
     )
@@ -107,13 +120,21 @@ class _Timed:
     step: Step
     clock: Clock
     steps: int
+    burst: Burst | None = None
     host_s: list[float] = field(default_factory=list)
     device_s: list[float] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
     windows: list[tuple[int, int]] = field(default_factory=list)
+    launches_per_s: list[float] = field(default_factory=list)
+
+    def measure_launches(self) -> None:
+        """Measure the launch rate by a burst, if bursts are asked for."""
+        if self.burst is not None:
+            self.launches_per_s.append(self.burst())
 
     def one(self) -> None:
-        """Time one more block."""
+        """Time one more block, after a burst."""
+        self.measure_launches()
         self.starts_s.append(self.clock.now_s())
         host, device = self.clock.time_block(self.step, self.steps)
         self.host_s.append(host)

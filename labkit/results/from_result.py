@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from statistics import fmean
 
 from labkit.records import Blocks, Epoch, Record
 from labkit.records.scored import Accuracy
@@ -134,6 +135,8 @@ _OF_BLOCKS: dict[str, Callable[[Record], float | None]] = {
     "images_per_s": lambda record: _blocks(record).rate(_blocks(record).images_per_step),
     "flop_per_s": lambda record: _blocks(record).rate(_blocks(record).flop_per_step),
     "bytes_per_s": lambda record: _blocks(record).rate(_blocks(record).bytes_per_step),
+    "launches_per_s": lambda record: _blocks(record).rate(_blocks(record).launches_per_step),
+    "launch_rate_beside": lambda record: fmean(rates) if (rates := _blocks(record).launches_per_s) else None,
     "step_s": lambda record: _blocks(record).step_s,
     "flop_per_step": lambda record: _as_float(_blocks(record).flop_per_step),
     "epoch_s": _epoch_s,

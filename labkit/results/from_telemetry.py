@@ -22,7 +22,12 @@ OF_HOST = frozenset({"cpu_utilisation", "cpu_clock_hz", "cpu_temperature_c", "cp
 
 
 def of_record(record: Record, metric: str, window: str) -> tuple[float, float, float] | None:
-    """Return (mean, low, high) of a metric over the record's devices; None also if one device lacks the metric."""
+    """Return (mean, low, high) of a metric over the record's devices; None also if one device lacks the metric.
+
+    The timed part of a short pass has none: it is too short, and bursts of tiny operations may lie between its blocks.
+    """
+    if record.short and window in ("timed", "polled"):
+        return None
     of_sources = _sources(record.telemetry, metric, window)
     statistics = [metrics[metric] for metrics in of_sources if metric in metrics]
     part = _over_nodes(record) and metric in SUMMED

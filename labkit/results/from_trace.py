@@ -189,6 +189,9 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     # As in the CERN paper: over the profiled steps themselves, including the profiler's slowdown.
     "profiled_utilisation": lambda _, traced: traced.busy_s / traced.elapsed_s,
     "busy_step_s": lambda _, traced: traced.busy_s / traced.steps,
+    "kernels_per_step": lambda _, traced: (
+        sum(total.count for total in traced.kernels.values()) / traced.steps if traced.of == "kernels" else None
+    ),
     "traced_step_s": lambda _, traced: traced.elapsed_s / traced.steps,
     "trace_slowdown": lambda record, traced: _over(traced.elapsed_s / traced.steps, _step_s(record)),
     "exchange_s": lambda _, traced: traced.exchange_s / traced.steps,
@@ -196,6 +199,7 @@ _METRICS: dict[str, Callable[[Record, Traced], float | None]] = {
     "hidden_exchange_share": lambda _, traced: traced.hidden_exchange_share,
 }
 METRICS = frozenset(_METRICS)
+OF_SHORT_TRACES = ("busy_step_s", "kernels_per_step")
 _ON_CPUS = {
     *("compute_utilisation", "waiting_share", "profiled_utilisation", "maxpool_backward_share"),
     *("busy_step_s", "traced_step_s", "trace_slowdown"),
@@ -206,11 +210,11 @@ OF_GPUS = METRICS - _ON_CPUS - {"exchange_s", "exposed_exchange_s", "hidden_exch
 def value(record: Record, metric: str) -> float | None:
     """Return a metric of a record's trace in SI units; None without a trace or without events of the kind.
 
-    `busy_step_s` may also be a fact, of a short trace of which nothing else is kept.
+    Those of `OF_SHORT_TRACES` may also be facts, of a short trace of which nothing else is kept.
     """
     traced = trace_of(record)
-    if traced is None and metric == "busy_step_s":
-        short: float | None = record.facts.get("busy_step_s")
+    if traced is None and metric in OF_SHORT_TRACES:
+        short: float | None = record.facts.get(metric)
         return short
     return None if traced is None or not traced.steps else _METRICS[metric](record, traced)
 

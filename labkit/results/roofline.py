@@ -8,6 +8,13 @@ images are read once. Activations are left out because they may stay in a cache,
 does not predict a good implementation. (Williams et al., CACM 2009.) By convention, FLOP are those of direct
 convolutions. Winograd and FFT need fewer FLOP, and weights in a large cache are not read from memory, so a fraction
 above 1 is possible; the page says so when it happens.
+
+An eager loop has a third roof, because the host launches each of its kernels:
+
+    FLOP/s <= FLOP per step x launch rate / kernels per step
+
+The launch rate is that of tiny PyTorch operations. An operator that launches several kernels takes less time for each,
+so a loop may exceed this roof too.
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ from dataclasses import dataclass, replace
 from labkit.hardware.profile import Peaks, Profile
 from labkit.models import count, input_bytes
 from labkit.recipes import CRITIC_STEPS, weight_passes
+from labkit.records import Record
+from labkit.results.from_result import value_of
 from labkit.results.study_records import StudyRecords
 from labkit.trial import Trial
 
@@ -102,6 +111,19 @@ def bound(work: Work, ceilings: Ceilings) -> Bound | None:
         return None
     limit = max(times, key=lambda name: times[name])
     return Bound(work.images / times[limit], limit)
+
+
+def launch_roof_flop_per_s(results: StudyRecords, record: Record) -> float | None:
+    """Return the FLOP/s that launches allow an eager loop on one GPU, by the launch rate of the same pass.
+
+    None for other trials, without a count of kernels, and without a launch rate.
+    """
+    trial = record.as_trial
+    kernels, flop = (value_of(record, metric) for metric in ("kernels_per_step", "flop_per_step"))
+    if trial.engine != "eager" or trial.devices != 1 or not kernels or flop is None:
+        return None
+    rate = results.ceiling("launch_rate", "launches_per_s", device=trial.device, pass_number=record.pass_number)
+    return None if rate is None else flop * rate / kernels
 
 
 WEIGHT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "int8": 1}

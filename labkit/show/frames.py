@@ -110,7 +110,8 @@ def numbers(data: pd.DataFrame, metric: str) -> pd.DataFrame:
             scale = registered.scale if registered else 1.0
             columns[name] = [number(cell * scale, NUMBER_DIGITS) for cell in cells]
         elif isinstance(cells[0], float) and name not in ("passes", "hosts"):
-            columns[name] = [number(cell, NUMBER_DIGITS) for cell in cells]
+            scale = 1.0 if metric_of(name).unit in ("%", "x") else metric_of(name).scale  # as its heading says
+            columns[name] = [number(cell * scale, NUMBER_DIGITS) for cell in cells]
         else:
             columns[name] = [label(name, cell) for cell in cells]
     headings = {name: heading(name) for name in columns}

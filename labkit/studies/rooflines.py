@@ -32,13 +32,19 @@ def predicted(profile: Profile, trials: Sequence[Trial]) -> pd.DataFrame:
 
 
 def measured(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return the bound on images/s from this machine's measured FP32 peaks, per group of `by`: `value`, `label`.
+    """Return the bounds on images/s from this machine's measured peaks, per group of `by`: `value`, `label`.
 
-    `frame` is a table of results. Rows of another precision have no such bound.
+    "roofline" is the bound by FP32 arithmetic and memory, and "launch roof" that by the launch rate: a host that only
+    launches the step's kernels. `frame` is a table of results. Rows of another precision have no bound, and a launch
+    roof needs an eager loop with a trace.
     """
     rows = frame[frame["precision"] == "fp32"]
-    bounds = rows.assign(bound=rows["images_per_s"] / rows["roofline_fraction"])
-    return estimate(bounds, "bound", by).assign(label="roofline")
+    rate = rows["images_per_s"]
+    bounds = {"roofline": rate / rows["roofline_fraction"]}
+    if (launched := rate * rows["launch_roof_flop_per_s"] / rows["flop_per_s"]).notna().any():
+        bounds["launch roof"] = launched
+    parts = [estimate(rows.assign(bound=bound), "bound", by).assign(label=name) for name, bound in bounds.items()]
+    return pd.concat(parts, ignore_index=True)
 
 
 def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
@@ -48,6 +54,8 @@ def peaks(frame: pd.DataFrame, profile: Profile) -> pd.DataFrame:
         ("matmul", "flop_per_s", "FP32 matrix product, TFLOP/s", 1e-12, vendor.flop_per_s),
         ("memory_copy", "bytes_per_s", "memory copy, GB/s", 1e-9, vendor.bytes_per_s),
     ]
+    if (frame["workload"] == "launch_rate").any():  # older records have none
+        kinds.append(("launch_rate", "launches_per_s", "launch rate, thousand launches/s", 1e-3, None))
     rows = [
         {"peak": name, "measured": scale * frame.loc[frame["workload"] == workload, metric].mean()}
         | {"nominal": float("nan") if stated is None else scale * stated}

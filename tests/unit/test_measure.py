@@ -165,6 +165,30 @@ def test_progress_is_reported_between_blocks_and_not_timed() -> None:
     assert max(blocks.host_s) == pytest.approx(blocks.steps_per_block * 0.01)
 
 
+def test_a_burst_lies_before_each_block_and_after_the_last_and_is_not_timed() -> None:
+    clock = SimulatedClock(repeat(0.01))
+    began_s: list[float] = []
+
+    def burst() -> float:
+        began_s.append(clock.now)
+        clock.now += 0.03
+        return 1e5 + len(began_s)
+
+    blocks = time_blocks(lambda: None, clock, TIMING, burst=burst, launches_per_step=7)
+    without, _ = measured(repeat(0.01))
+    assert blocks.host_s == pytest.approx(without.host_s) and blocks.warmup_s == pytest.approx(without.warmup_s)
+    assert blocks.launches_per_s == [1e5 + number for number in range(1, len(blocks.host_s) + 2)]
+    assert without.launches_per_s == []
+    ends = [at + length for at, length in zip(blocks.at_s, blocks.host_s, strict=True)]
+    assert blocks.began_s is not None and blocks.warmup_end_s is not None
+    assert blocks.began_s + blocks.warmup_end_s == pytest.approx(began_s[0]), "the warm-up ends before the first burst"
+    assert [at - 0.03 for at in blocks.at_s] == pytest.approx([began - blocks.began_s for began in began_s[:-1]])
+    assert ends == pytest.approx([began - blocks.began_s for began in began_s[1:]])
+    assert blocks.launches_per_step == 7
+    with pytest.raises(AssertionError):
+        time_blocks(lambda: None, clock, TIMING, burst=burst, energy_windows=1)
+
+
 def test_device_times_are_kept_beside_host_times() -> None:
     blocks = time_blocks(lambda: None, SimulatedClock(repeat(0.01), device_share=0.9), TIMING)
     assert blocks.device_s == pytest.approx([0.9 * block for block in blocks.host_s])

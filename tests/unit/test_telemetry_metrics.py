@@ -8,7 +8,7 @@ import pytest
 
 from labkit.records.observed import EnergyWindow, Telemetry
 from labkit.results import Results
-from labkit.results.estimates import interval_of
+from labkit.results.intervals import interval_of
 from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
 from labkit.trial import Trial

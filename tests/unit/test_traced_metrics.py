@@ -80,6 +80,7 @@ EXPECTED = {
     "step_s": 0.010,
     "traced_step_s": 0.020,
     "busy_step_s": 0.006,
+    "kernels_per_step": 2.0,
     "profiled_utilisation": 0.3,
     "trace_slowdown": 2.0,
     "compute_utilisation": 0.6,  # 6 ms of kernels in a timed step of 10 ms, not in a traced one of 20 ms
@@ -133,10 +134,25 @@ def test_shares_of_operators_on_a_cpu_are_of_the_traced_time() -> None:
     assert metric("maxpool_backward_share", trace_) == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize("name", traced.OF_SHORT_TRACES)
+def test_a_short_trace_is_kept_as_facts_and_a_long_one_counts_first(name: str) -> None:
+    facts = {"busy_step_s": 0.5, "kernels_per_step": 50.0}
+    for found, value in ((None, facts[name]), (trace(), EXPECTED[name])):
+        made = record(found).model_copy(update={"facts": facts})
+        assert metric_of(of_records(STUDY, [made]), made, name) == pytest.approx(value)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        *("launch_gap_share", "copy_share", "winograd_share", "launch_api_share", "backward_launch_api_share"),
+        *(
+            "kernels_per_step",
+            "launch_gap_share",
+            "copy_share",
+            "winograd_share",
+            "launch_api_share",
+            "backward_launch_api_share",
+        ),
         *("kernel_overlap_share", "copy_overlap_share", "copy_bytes", "copy_bytes_per_s"),
     ],
 )

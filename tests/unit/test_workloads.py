@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("_torch_is_left_as_it_was")
 TRAIN = Trial(model="resnet18", classes=10, batch=16, learning_rate=0.005, device="cpu", data="digits")
 MATMUL = Trial(workload="matmul", device="cpu", data="none", size=32)
 COPY = Trial(workload="memory_copy", device="cpu", data="none", size=4000)
+LAUNCHES = Trial(workload="launch_rate", device="cpu", data="none", size=300)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
@@ -211,6 +212,18 @@ def test_a_copy_counts_read_and_written_bytes_and_a_wrong_copy_is_refused() -> N
     assert workload.bytes_per_step == 2 * 4000
     workload.step = lambda: workload.target[-1].fill_(0)
     with pytest.raises(GateError, match="differs"):
+        workload.check()
+
+
+def test_a_step_of_the_launch_rate_queues_each_of_its_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = build_workload(LAUNCHES, None)
+    workload.check()
+    assert (workload.launches_per_step, workload.images_per_step) == (300, None)
+    assert float(workload.step()) == 2 * 300, "the check and a step"  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="size=3000"):
+        build_workload(replace(LAUNCHES, size=0), None)
+    monkeypatch.setattr(torch.Tensor, "add_", lambda tensor, _number: tensor)
+    with pytest.raises(GateError, match="300 operations added one, and their sum is 0"):
         workload.check()
 
 
