@@ -22,6 +22,8 @@ CONFIDENCE = 0.95
 class Interval:
     """A point with its 95 % interval over `n` values. `low` and `high` are None if n < 2.
 
+    With several `hosts` the interval is over their means, and `n` counts the values behind these.
+
     `half` is half the interval's width where it is symmetric: on the logarithm if `is_log`. `degrees` are those of
     Student's t; infinite for the normal distribution.
     """
@@ -33,6 +35,7 @@ class Interval:
     half: float | None = field(default=None, compare=False, repr=False)
     degrees: float = field(default=math.inf, compare=False, repr=False)
     is_log: bool = field(default=False, compare=False, repr=False)
+    hosts: int = field(default=1, compare=False, repr=False)
 
     def chance_beyond(self, bound: float) -> float:
         """Return the one-sided p value: how often chance takes the effect so far past `bound` if its truth is there.

@@ -1,19 +1,34 @@
 """The evidence for a claim: the records of one or several profiles, the trials that a test selects, their values.
 
-A value is one metric of one trial in one pass. Two trials of the same records share passes, so their ratio is formed
-within each pass first. Trials of different hosts, studies or profiles are unpaired.
+A value is one metric of one trial in one pass on one host. Two trials of the same records share passes, so their ratio
+is formed within each pass first. Trials of different hosts, studies or profiles are unpaired.
+
+Speed and power of an eager loop differ between equal machines by more than between passes. Such values are judged over
+hosts where three or more equal hosts have them, else over the passes of the host that the page shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from labkit.claims.schema import FASTEST, LARGEST, OTHERS, SEVERAL, SMALLEST, Value
+from labkit.records import short_hash
+from labkit.registry import INDEPENDENT_OF_HOST, METRICS
 from labkit.results import from_trace as traced
-from labkit.results.estimates import OWN_PROCESSES, difference_of_passes, interval_of, ratio_of_passes, sharing_process
+from labkit.results.estimates import OWN_PROCESSES
+from labkit.results.intervals import (
+    HOSTS,
+    Passes,
+    are_planned_alike,
+    difference_of,
+    hosts_of,
+    level_of,
+    ratio_of,
+    sharing_process,
+)
 from labkit.results.metrics import metric_of
 from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
@@ -21,20 +36,56 @@ from labkit.trial import ASKED_AFTER, Trial
 
 # Fields that only a trial of several devices can set.
 BETWEEN_DEVICES = ("scaling", "updates", "placement", "interconnect", "gradient_precision", "nodes", "network")
+OVER_HOSTS_FROM = 3  # the first protocol whose records are judged over hosts
 TRIAL_FIELDS = frozenset(one.name for one in fields(Trial))
 
 
 @dataclass(frozen=True)
 class Side:
-    """One trial in the records of one profile."""
+    """One trial in the records of one profile. `others` returns the study's records of the profile's other hosts."""
 
     results: StudyRecords
     trial: Trial
+    others: Callable[[], Sequence[StudyRecords]] = tuple
 
     def values(self, metric: str) -> dict[int, float]:
-        """Return pass number -> value in SI units; passes without a value are left out."""
-        values = {record.pass_number: metric_of(self.results, record, metric) for record in self.results.ok(self.trial)}
-        return {number: value for number, value in values.items() if value is not None}
+        """Return pass number -> value in SI units on the shown host; passes without a value are left out."""
+        return {number: value for (_, number), value in self.by_host(metric, [self.results]).items()}
+
+    def by_host(self, metric: str, of_hosts: Iterable[StudyRecords]) -> Passes:
+        """Return (host, pass number) -> value in SI units; passes without a value are left out."""
+        values = {
+            (results.host_id or "", record.pass_number): metric_of(results, record, metric)
+            for results in of_hosts
+            for record in results.ok(self.trial)
+        }
+        return {key: value for key, value in values.items() if value is not None}
+
+    @cached_property
+    def equal_hosts(self) -> list[StudyRecords]:
+        """The records of the shown host and of the hosts that may be pooled with it for this trial.
+
+        They have the same machine, protocol and scale. Before protocol 3 the shown host is alone.
+        """
+        own = self.results.ok(self.trial)
+        if not own or own[0].protocol < OVER_HOSTS_FROM:
+            return [self.results]
+
+        def kind(results: StudyRecords) -> set[tuple[str, int, str]]:
+            return {(results.machine(r), r.protocol, r.scale) for r in results.ok(self.trial)}
+
+        return [self.results, *(results for results in self.others() if kind(results) == kind(self.results))]
+
+    def depends_on_host(self, metric: str) -> bool:
+        """Return whether the metric's value differs between equal machines: speed or power of a GPU's eager loop."""
+        on_gpu = self.results.profile.device.kind == "cuda"
+        return on_gpu and self.trial.is_host_bound and metric in METRICS and metric not in INDEPENDENT_OF_HOST
+
+    @property
+    def planned(self) -> int:
+        """The planned number of passes of the trial; 0 without records."""
+        records = self.results.by_trial.get(self.trial, [])
+        return max((record.planned.passes.get(short_hash(record.key), 0) for record in records), default=0)
 
     def labels(self, name: str) -> list[str]:
         """Return the texts of a label, one for each pass that has it."""
@@ -75,18 +126,23 @@ class Side:
 class Evidence:
     """The records that judge the claims, seen from `profile`; with None, all profiles count alike.
 
-    `load(profile, study)` returns the records that a page of that profile shows. `available` are the studies that have
-    a notebook in this version.
+    `load(profile, study)` returns the records that a page of that profile shows, and `load_others` those of the
+    profile's other hosts at that scale. `available` are the studies that have a notebook in this version.
     """
 
     profile: str | None
     profiles: tuple[str, ...]
     available: frozenset[str]
     load: Callable[[str, str], StudyRecords]
+    load_others: Callable[[StudyRecords], Sequence[StudyRecords]] = lambda _: ()
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)  # (profile, study) -> reason, set by `load`
 
     @cached_property
     def _loaded(self) -> dict[tuple[str, str], StudyRecords]:
+        return {}
+
+    @cached_property
+    def _loaded_others(self) -> dict[tuple[str, str], Sequence[StudyRecords]]:
         return {}
 
     def results(self, profile: str, study: str) -> StudyRecords:
@@ -96,11 +152,17 @@ class Evidence:
             self._loaded[key] = self.load(profile, study)
         return self._loaded[key]
 
+    def _others(self, shown: StudyRecords) -> Sequence[StudyRecords]:
+        key = (shown.profile.name, shown.study.id)
+        if key not in self._loaded_others:
+            self._loaded_others[key] = self.load_others(shown)
+        return self._loaded_others[key]
+
     def sides(self, study: str, *, across: bool) -> list[Side]:
         """Return every trial of a study's records: of `profile`, or with `across` or without `profile`, of all."""
         names = self.profiles if across or self.profile is None else (self.profile,)
         return [
-            Side(results, trial)
+            Side(results, trial, partial(self._others, results))
             for name in names
             for results in [self.results(name, study)]
             for trial in results.by_trial
@@ -201,27 +263,53 @@ def _fitting(family: list[Side], wanted: dict[str, Value]) -> list[Side]:
 
 
 def level(side: Side, metric: str) -> Interval | None:
-    """Return the interval of a metric over the passes of one trial; None without a value."""
-    return interval_of(side.values(metric).values(), metric)
+    """Return the interval of a metric of one trial, over passes or hosts; None without a value."""
+    (values,) = samples([(side, metric)])
+    return level_of(values, metric)
 
 
 def ratio(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """Return one metric divided by another (or by that of another trial), within passes if both sides share them."""
-    return ratio_of_passes(*_paired(over, under, metric, metric_under or metric), paired=over.same_records(under))
+    above, below, paired = _sides(over, under, metric, metric_under or metric)
+    return ratio_of(above, below, paired=paired)
 
 
 def difference(over: Side, under: Side, metric: str, metric_under: str | None = None) -> Interval | None:
     """Return one metric minus another (or minus that of another trial), within passes if both sides share them."""
-    return difference_of_passes(*_paired(over, under, metric, metric_under or metric), paired=over.same_records(under))
+    above, below, paired = _sides(over, under, metric, metric_under or metric)
+    return difference_of(above, below, paired=paired)
 
 
-def _paired(over: Side, under: Side, metric: str, metric_under: str) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the values of both sides by pass; of the same records, only those of passes that they may share."""
-    above, below = over.values(metric), under.values(metric_under)
-    if not over.same_records(under) or any(getattr(over.trial, n) != getattr(under.trial, n) for n in OWN_PROCESSES):
-        return above, below
+def samples(wanted: Sequence[tuple[Side, str]]) -> list[Passes]:
+    """Return the values of each side and metric that an effect is formed from.
+
+    They are of all equal hosts that every side of a profile has, if these are `HOSTS` or more and a value depends on
+    the host. Else they are of the shown host.
+    """
+    if any(side.depends_on_host(metric) for side, metric in wanted) and all(
+        len(side.equal_hosts) >= HOSTS for side, _ in wanted
+    ):
+        values = [side.by_host(metric, side.equal_hosts) for side, metric in wanted]
+        common: dict[str, set[str]] = {}
+        for (side, _), of_side in zip(wanted, values, strict=True):
+            name = side.results.profile.name
+            common[name] = common.get(name, hosts_of(of_side)) & hosts_of(of_side)
+        if all(len(hosts) >= HOSTS for hosts in common.values()):
+            return [
+                {key: value for key, value in of_side.items() if key[0] in common[side.results.profile.name]}
+                for (side, _), of_side in zip(wanted, values, strict=True)
+            ]
+    return [side.by_host(metric, [side.results]) for side, metric in wanted]
+
+
+def _sides(over: Side, under: Side, metric: str, metric_under: str) -> tuple[Passes, Passes, bool]:
+    """Return the values of both sides, and whether to compare them within passes: only those that they may share."""
+    above, below = samples([(over, metric), (under, metric_under)])
+    paired = over.same_records(under) and are_planned_alike(above, below, (over.planned, under.planned))
+    alike = all(getattr(over.trial, name) == getattr(under.trial, name) for name in OWN_PROCESSES)
+    if not paired or not alike or len(hosts_of(above)) > 1:
+        return above, below, paired
     first, second = ({record.pass_number: record.process.id for record in s.results.ok(s.trial)} for s in (over, under))
     shared = sharing_process(first, second)
-    return {n: value for n, value in above.items() if n in shared}, {
-        n: value for n, value in below.items() if n in shared
-    }
+    kept = ({key: value for key, value in side.items() if key[1] in shared} for side in (above, below))
+    return *kept, paired  # type: ignore[return-value]

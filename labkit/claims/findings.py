@@ -232,8 +232,8 @@ AFTER = "after the records"
 
 def _starts(finding: Finding) -> list[str]:
     """Return when the first and the last record behind a verdict were begun; [] without records."""
-    sides = [side for case in finding.cases for side in case.sides]
-    starts = [record.started_at for side in sides for record in side.results.by_trial.get(side.trial, [])]
+    sources = [source for case in finding.cases for source in case.sources]
+    starts = [record.started_at for results, trial in sources for record in results.by_trial.get(trial, [])]
     return [f"{moment[:10]} {moment[11:16]}" for moment in (min(starts), max(starts))] if starts else []
 
 
@@ -270,7 +270,7 @@ def _test_html(judged: Judged) -> Markup:
             "Case": [_described(case, "" if same else case.published) for case in cases],
             "Effect [95 % interval]": [case.shown or MISSING for case in cases],
             "Interval and bound": [_bar(case, place) if place else "" for case in cases],
-            "n": [str(case.n) for case in cases],
+            "n": [_counted(case) for case in cases],
             "Verdict": [f"{MARKS[case.verdict]} {case.verdict}" for case in cases],
             "Records": [_links(case) for case in cases],
         },
@@ -278,6 +278,11 @@ def _test_html(judged: Judged) -> Markup:
     )
     shown = frame if place else frame.drop(columns="Interval and bound")
     return Markup(table_html(shown, caption, kind="lk-cases"))  # noqa: S704 - table_html escapes every text
+
+
+def _counted(case: Case) -> str:
+    """Return the number of values behind a case, and of the machines if the interval is over these."""
+    return f"{case.n} on {case.effect.hosts} machines" if case.effect and case.is_over_hosts else str(case.n)
 
 
 def _described(case: Case, published: str) -> Markup:
@@ -295,8 +300,9 @@ def _described(case: Case, published: str) -> Markup:
 def _sources(case: Case) -> list[tuple[str, list[int]]]:
     """Return (file relative to the reports' folder, line numbers) of the records behind a case."""
     lines_of_file: dict[str, set[int]] = {}
-    for side in case.sides:
-        lines_of_file.setdefault(side.results.file(), set()).update(side.results.lines_of(side.trial))
+    for results, trial in case.sources:
+        for file, lines in results.lines_of(trial).items():
+            lines_of_file.setdefault(file, set()).update(lines)
     return [(file, sorted(lines)) for file, lines in lines_of_file.items()]
 
 

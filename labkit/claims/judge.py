@@ -77,6 +77,7 @@ def _together(tests: tuple[Judged, ...]) -> tuple[Verdict, str]:
     return "replicated", ""
 
 
+ONE_HOST = "on this host only"  # an eager loop's speed differs between equal machines
 ALPHA = 0.025  # of each side of a 95 % interval
 
 
@@ -244,4 +245,5 @@ def _scope(paper: Paper, tests: tuple[Judged, ...]) -> str:
         ("without {}", "", [name for name in dict.fromkeys(ordered) if name not in profiles]),
     ]
     labelled = [(text, [label(field, value) for value in values]) for text, field, values in differences]
-    return ", ".join([*_only(tests, shown), *(text.format(listing(names)) for text, names in labelled if names)])
+    here = [ONE_HOST] if any(case.holds_for_one_host for case in cases) else []
+    return ", ".join([*_only(tests, shown), *(text.format(listing(names)) for text, names in labelled if names), *here])

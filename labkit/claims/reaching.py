@@ -12,8 +12,8 @@ from dataclasses import replace
 from labkit.claims.evidence import Side
 from labkit.claims.verdict import Bounds, Case
 from labkit.records import Record
-from labkit.results.estimates import ratio_of_passes
 from labkit.results.from_result import epochs_to_target
+from labkit.results.intervals import ratio_of_passes
 from labkit.statistics import Interval
 
 METRIC = "epochs_to_target"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from labkit.claims import Evidence, Findings, judge_all
 from labkit.claims.papers import load_papers
@@ -12,7 +13,7 @@ from labkit.places import notebook_of
 from labkit.records.store import Store
 from labkit.registry import STUDIES, find_study
 from labkit.results import Results as Recorded
-from labkit.results import reports_folder, study_records
+from labkit.results import records_of_host, reports_folder, study_records
 from labkit.results.study_records import StudyRecords as Results
 
 
@@ -36,9 +37,19 @@ def evidence(profile: str | None, here: str | None = None, known: Sequence[Resul
             unreadable[name, study] = str(error)
             return Results(study=about, profile=owner, scale="quick", host_id=None, host={}, records=[])
 
+    def load_others(shown: Results) -> list[Results]:
+        """Return the records of the profile's other hosts at the scale of the shown one."""
+        store = Store(reports_folder() / shown.profile.name)
+        others: list[Results] = []
+        for host in sorted({*store.hosts(shown.study.id)} - {shown.host_id}):
+            with suppress(LabkitError, OSError, ValueError):  # a broken file must not hide other hosts
+                of = records_of_host(shown.profile, shown.study, store=store, host_id=host, scale=shown.scale)
+                others.append(of)
+        return others
+
     profiles = tuple(sorted(names | ({profile} if profile else set())))
     available = frozenset(study for study in STUDIES if notebook_of(study).is_file())
-    return Evidence(profile=profile, profiles=profiles, available=available, load=load, unreadable=unreadable)
+    return Evidence(profile, profiles, available, load, load_others, unreadable)
 
 
 def recorded(seen: Evidence) -> Recorded:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 from labkit.claims.cases import Weighed, deciding_case, make_case, missing_case
-from labkit.claims.evidence import Side, level, ratio
+from labkit.claims.evidence import Side, level, ratio, samples
 from labkit.claims.schema import Test
 from labkit.claims.verdict import TIE, Bounds, Case
 from labkit.claims.words import shown_effect, value_words
+from labkit.results.intervals import hosts_of, units_of
 from labkit.statistics import Interval, linear_interval
 
 ALIKE = (1 / 1.1, 1.1)  # "alike", "constant"
@@ -63,16 +64,17 @@ def _diminishing(test: Test, family: list[Side], label: str) -> Case:
 def _gain_ratio(test: Test, first: tuple[Side, Side], second: tuple[Side, Side]) -> Interval | None:
     """Return the second step's gain per unit over the first's; None if the first step gains nothing in a pass."""
     along = test.along or ""
-    values = [side.values(test.metric) for side in (*first, *second)]
+    found = samples([(side, test.metric) for side in (*first, *second)])
+    values = [units_of(of_side) for of_side in found]
     places = [float(side.field(along)) for side in (*first, *second)]
-    shared = sorted(set.intersection(*(set(by_pass) for by_pass in values)))
+    shared = sorted(set.intersection(*map(set, values)))
     ratios = []
-    for number in shared:
-        gains = [(values[b][number] - values[a][number]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))]
+    for unit in shared:
+        gains = [(values[b][unit] - values[a][unit]) / (places[b] - places[a]) for a, b in ((0, 1), (2, 3))]
         if gains[0] <= 0:
             return None
         ratios.append(gains[1] / gains[0])
-    return linear_interval(ratios) if ratios else None
+    return replace(linear_interval(ratios), hosts=len(hosts_of(found[0]))) if ratios else None
 
 
 def _no_gain(test: Test, label: str, family: list[Side]) -> Case:

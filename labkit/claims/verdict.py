@@ -10,7 +10,10 @@ from labkit.claims.evidence import Side
 from labkit.claims.papers import Paper
 from labkit.claims.schema import Claim, Mark, Test
 from labkit.claims.words import Kind, shown_effect
+from labkit.results.intervals import HOSTS
+from labkit.results.study_records import StudyRecords
 from labkit.statistics import Interval
+from labkit.trial import Trial
 
 Verdict = Literal["replicated", "not replicated", "inconclusive", "not testable here"]
 VERDICTS: tuple[Verdict, ...] = ("replicated", "not replicated", "inconclusive", "not testable here")
@@ -90,6 +93,26 @@ class Case:
     def n(self) -> int:
         """The number of values behind the case: passes, or images compared one by one; 0 without any."""
         return self.effect.n if self.effect else self.passes
+
+    @property
+    def is_over_hosts(self) -> bool:
+        """Whether the interval is over hosts."""
+        return self.effect is not None and self.effect.hosts >= HOSTS
+
+    @property
+    def holds_for_one_host(self) -> bool:
+        """Whether the effect depends on the host, and the interval is over the passes of a single one."""
+        depends = any(side.depends_on_host(self.metric) for side in self.sides)
+        return self.effect is not None and depends and not self.is_over_hosts
+
+    @property
+    def sources(self) -> list[tuple[StudyRecords, Trial]]:
+        """The records behind the case, with the trial that they are of."""
+        return [
+            (results, side.trial)
+            for side in self.sides
+            for results in (side.equal_hosts if self.is_over_hosts else [side.results])
+        ]
 
     @property
     def chance(self) -> float:

@@ -8,17 +8,21 @@ from pathlib import Path
 from labkit.errors import UserError
 from labkit.hardware.profile import load_profile
 from labkit.records import Record
+from labkit.records.selection import host_to_show
 from labkit.records.series_store import SeriesStore
 from labkit.records.store import Store
 from labkit.registry import SCALES, STUDIES
 from labkit.results import reports_folder
 from labkit.run.lock import only_measurement
 
+LIMIT_BYTES = 5_000_000  # of a profile's committed records, hosts and series
+
 
 def pack_records(hw: str) -> Iterator[str]:
     """Compress a profile's records and rewrite its series; yield a sentence per study and host, and the total size.
 
-    Records that were measured in JupyterLab are packed too: they are lines of the same files. Raise UserError without a
+    Records that were measured in JupyterLab are packed too: they are lines of the same files. If the total exceeds
+    `LIMIT_BYTES`, series of hosts that no page shows are deleted, with a sentence each. Raise UserError without a
     profile, or while another measurement runs on this machine.
     """
     if not hw:
@@ -37,10 +41,38 @@ def pack_records(hw: str) -> Iterator[str]:
                 extra += sum(record.planned.extra for record in records)
                 was = f" ({before / 1e6:.2f} MB before)" if after != before else ""
                 yield f"{study} of host {host}: {_counts(records)}; {after / 1e6:.2f} MB{was}."
+        yield from _dropped_series(store)
     if extra:
         yield "Records measured in JupyterLab are packed too. A page shows them only if no report measured the study."
-    kept = [path for room in ("records", "hosts", "telemetry") for path in (report / room).rglob("*")]
-    yield f"Records, hosts and series of {report.name}: {sum(map(_size, kept)) / 1e6:.2f} MB."
+    total = f"Records, hosts and series of {report.name}: {_total(report) / 1e6:.2f} MB"
+    yield f"{total}, more than {LIMIT_BYTES / 1e6:.0f} MB." if _total(report) > LIMIT_BYTES else f"{total}."
+
+
+def _dropped_series(store: Store) -> Iterator[str]:
+    """Delete series until the profile is within its limit, those of the host with the oldest records first.
+
+    Series of a host and study that a page shows are kept. All records are kept.
+    """
+    if _total(store.report) <= LIMIT_BYTES:
+        return
+    hosts = {study: store.hosts(study) for study in STUDIES}
+    newest: dict[str, str] = {}
+    for study, of_study in hosts.items():
+        for host in of_study:
+            started = max(record.started_at for record in store.read(study, host))
+            newest[host] = max(started, newest.get(host, ""))
+    for host in sorted(newest, key=newest.__getitem__):
+        for study in [study for study, of_study in hosts.items() if host in of_study]:
+            path = SeriesStore(store.report, host, study).path
+            if _total(store.report) <= LIMIT_BYTES or not path.is_file() or host == host_to_show(store, study, None):
+                continue
+            size = _size(path)
+            path.unlink()
+            yield f"Telemetry of {study} of host {host} is deleted ({size / 1e6:.2f} MB): no page shows this host."
+
+
+def _total(report: Path) -> int:
+    return sum(_size(path) for room in ("records", "hosts", "telemetry") for path in (report / room).rglob("*"))
 
 
 def _counts(records: Sequence[Record]) -> str:

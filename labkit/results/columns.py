@@ -17,7 +17,8 @@ WHAT_RAN = ["mode", *(field.name for field in fields(Trial))]
 RECORDS = ["profile", "study", "host"]
 WHERE_AND_WHEN = [
     *RECORDS,
-    *("device_name", "pass_number", "process", "protocol", "scale", "started_at", "commit", "record"),
+    *("device_name", "machine", "pass_number", "planned_passes", "process", "protocol", "scale"),
+    *("started_at", "commit", "record"),
 ]
 HOW_IT_ENDED = ["status", "reason"]
 _NEAREST = 5  # names of columns in an error

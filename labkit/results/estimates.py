@@ -3,31 +3,32 @@
 `data` is a table with one row per trial, host and pass, as `Results.frame()` gives it. Each function returns one row
 per group with the columns `value`, `low`, `high`, `passes` and `hosts`. `low` and `high` are NaN with a single pass.
 
-Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15).
+Passes are fresh processes, so their values are independent (Georges et al., OOPSLA'07; Hoefler & Belli, SC'15). Rows of
+one host give an interval over passes. Rows of three or more equal hosts give one over hosts, from each host's mean over
+its passes (`labkit.results.intervals`). Other rows of several hosts are refused: hosts are equal with the same
+`machine`, `protocol` and `scale`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.registry import METRICS
 from labkit.results.columns import ASKED_AFTER, RECORDS, WHAT_RAN, check_columns
-from labkit.statistics import (
-    Interval,
-    difference_interval,
-    linear_interval,
-    log_interval,
-    paired_share_difference,
-    paired_share_ratio,
-    ratio_interval,
-    share_interval,
-    unpaired_difference,
-    unpaired_ratio,
+from labkit.results.intervals import (
+    HOSTS,
+    Passes,
+    are_planned_alike,
+    difference_of,
+    level_of,
+    ratio_of,
+    sharing_process,
 )
+from labkit.statistics import Interval, paired_share_difference, paired_share_ratio
 
 ESTIMATED = ["value", "low", "high", "passes", "hosts"]
 _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts": int}  # of an empty table too
@@ -35,17 +36,18 @@ _NUMBERS = {"value": float, "low": float, "high": float, "passes": int, "hosts":
 IDENTITY = [*(name for name in WHAT_RAN if name not in ASKED_AFTER), *RECORDS]
 SHOWN = ("image_px", "framework")  # two rows that differ here answer different questions, so a row must say it
 OWN_PROCESSES = ("framework", "devices")  # trials that differ here never run in one process: they are paired by pass
-Passes = dict[tuple[str, int], float]  # (host, pass number) -> value
+EQUAL = ("machine", "protocol", "scale")  # equal in all rows of hosts that are pooled
 Form = Callable[[pd.DataFrame, pd.DataFrame, str], Interval | None]
 
 
 def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the mean of a metric over passes with its 95 % interval, one row per group of `by`.
+    """Return the mean of a metric with its 95 % interval, one row per group of `by`.
 
-    Positive values have a geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an
-    arithmetic mean. A group without a value is left out. Raise UserError for a missing column, and if a group mixes
-    configurations: the message names the columns that `by` lacks. Raise it too if the groups differ in size of image or
-    framework, and no column of `by` says so.
+    The interval is over passes, or over hosts if a group has rows of three or more equal hosts. Positive values have a
+    geometric mean with Student's t on the logarithm. Shares, and values of 0 or less, have an arithmetic mean. A group
+    without a value is left out. Raise UserError for a missing column, and if a group mixes configurations: the message
+    names the columns that `by` lacks. Raise it too for two hosts or unequal ones, and if the groups differ in size of
+    image or framework, and no column of `by` says so.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
@@ -57,17 +59,19 @@ def estimate(data: pd.DataFrame, metric: str, by: Sequence[str] = ()) -> pd.Data
     varying = _varying(measured, by)
     for key, group in _groups(measured, by):
         _check_one_configuration(group, varying)
-        rows.append({**key, **_estimated(interval_of(_passes(group, metric).values(), metric), group)})
+        rows.append({**key, **_estimated(level_of(_passes(group, metric), metric), group)})
     return _as_table(rows, data, by)
 
 
 def ratio(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: Sequence[str]) -> pd.DataFrame:
     """Return a metric divided by that of the rows with the values of `over`, one row per group of `by`.
 
-    Two groups are compared if they agree in all other columns of `by`. If both ran in the same passes of a study and
-    host, the ratio is formed within each pass, without passes that a second process finished. Else it is unpaired
-    (Welch 1947, on the logarithm). Raise UserError as
-    `estimate` does.
+    Two groups are compared if they agree in all other columns of `by`. If both ran on the same three or more hosts, the
+    ratio is formed of each host's means. If both ran in the same passes of a study and host, it is formed within each
+    pass, without passes that a second process finished. Else it is unpaired (Welch 1947, on the logarithm). So is the
+    ratio of trials with different numbers of planned passes, because it uses all passes of both: half of the noisier
+    side's passes are worth more than pairing. Raise UserError as `estimate` does, and if both sides share one or two of
+    several hosts.
 
     >>> import labkit
     >>> frame = labkit.load("h200", "batch_size").frame().query("model == 'vgg16' and image_px == 32")
@@ -83,33 +87,6 @@ def difference(data: pd.DataFrame, metric: str, *, over: Mapping[str, Any], by: 
     half an answer is added to each of the four cells (Agresti & Min 2005, Statistics in Medicine 24:729-740).
     """
     return _compared(data, metric, over, by, _difference)
-
-
-def interval_of(values: Sequence[float] | Any, metric: str) -> Interval | None:
-    """Return the interval of a metric's values over passes; None without a value."""
-    numbers = list(values)
-    if not numbers:
-        return None
-    about = METRICS.get(metric)
-    if about is not None and about.share and min(numbers) >= 0 and max(numbers) <= 1:
-        return share_interval(numbers)
-    return log_interval(numbers) if min(numbers) > 0 else linear_interval(numbers)
-
-
-def ratio_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
-    """Return the ratio of two configurations from their values by pass; None without values, or if one is 0 or less."""
-    if not above or not below or min(*above.values(), *below.values()) <= 0:
-        return None
-    return ratio_interval(above, below) if paired else unpaired_ratio(list(above.values()), list(below.values()))
-
-
-def difference_of_passes(above: Mapping[Any, float], below: Mapping[Any, float], *, paired: bool) -> Interval | None:
-    """Return the difference of two configurations from their values by pass; None if a side is empty."""
-    if not above or not below:
-        return None
-    if paired:
-        return difference_interval(above, below)
-    return unpaired_difference(list(above.values()), list(below.values()))
 
 
 def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequence[str], form: Form) -> pd.DataFrame:
@@ -129,6 +106,7 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
             continue
         _check_one_configuration(group, varying)
         _check_one_configuration(base, varying_base)
+        _check_shared_hosts(group, base)
         rows.append({**key, **_estimated(form(group, base, metric), group)})
     return _as_table(rows, data, by)
 
@@ -136,21 +114,27 @@ def _compared(data: pd.DataFrame, metric: str, over: Mapping[str, Any], by: Sequ
 def _ratio(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_ratio(*_answers(above, below, metric))
-    paired = _same_records(above, below)
-    first, second = (
-        _in_one_process(above, below, metric) if paired else (_passes(above, metric), _passes(below, metric))
-    )
-    return ratio_of_passes(first, second, paired=paired)
+    first, second, paired = _sides(above, below, metric)
+    return ratio_of(first, second, paired=paired)
 
 
 def _difference(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> Interval | None:
     if "image" in above:
         return paired_share_difference(*_answers(above, below, metric))
-    paired = _same_records(above, below)
-    first, second = (
-        _in_one_process(above, below, metric) if paired else (_passes(above, metric), _passes(below, metric))
-    )
-    return difference_of_passes(first, second, paired=paired)
+    first, second, paired = _sides(above, below, metric)
+    return difference_of(first, second, paired=paired)
+
+
+def _sides(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes, bool]:
+    """Return the values of both sides, and whether to compare them within passes."""
+    first, second = _passes(above, metric), _passes(below, metric)
+    if not _same_records(above, below) or not are_planned_alike(first, second, (_planned(above), _planned(below))):
+        return first, second, False
+    return *_in_one_process(above, below, metric), True
+
+
+def _planned(group: pd.DataFrame) -> float:
+    return float(group["planned_passes"].max()) if "planned_passes" in group else math.inf
 
 
 def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any, Any]:
@@ -166,15 +150,6 @@ def _answers(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Any
 def _same_records(above: pd.DataFrame, below: pd.DataFrame) -> bool:
     """Return whether both sides ran in the same passes: those of one profile, study and host."""
     return all(set(above[name]) == set(below[name]) and above[name].nunique() == 1 for name in RECORDS if name in above)
-
-
-def sharing_process(above: Mapping[Any, str], below: Mapping[Any, str]) -> set[Any]:
-    """Return the passes in which two configurations ran in one process, from their processes by pass.
-
-    A pass that was interrupted goes on in another process. Without any shared process, return all common passes.
-    """
-    common = set(above) & set(below)
-    return {number for number in common if above[number] == below[number]} or common
 
 
 def _in_one_process(above: pd.DataFrame, below: pd.DataFrame, metric: str) -> tuple[Passes, Passes]:
@@ -205,8 +180,9 @@ def _groups(data: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, A
 
 
 def _varying(data: pd.DataFrame, by: Sequence[str]) -> list[str]:
-    """Return the columns of `IDENTITY` that are not in `by` and have several values."""
-    return [name for name in IDENTITY if name in data and name not in by and data[name].nunique(dropna=False) > 1]
+    """Return the columns of `IDENTITY` and `EQUAL` that are not in `by` and have several values."""
+    names = [name for name in (*IDENTITY, *EQUAL) if name in data and name not in by]
+    return [name for name in names if data[name].nunique(dropna=False) > 1]
 
 
 def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:
@@ -215,27 +191,46 @@ def _check_side_by_side(data: pd.DataFrame, by: Sequence[str]) -> None:
         return
     hidden = [name for name in SHOWN if name in data and name not in by and data[name].nunique() > 1]
     if by and hidden:
-        values = "; ".join(f"{name}: {', '.join(map(str, data[name].unique()[:4]))}" for name in hidden)
         raise UserError(
-            f"rows that differ in {', '.join(hidden)} ({values}) would stand side by side without saying so. Add these "
-            f"columns to `by`, or choose one value of each with `query`."
+            f"rows that differ in {', '.join(hidden)} ({_values(data, hidden)}) would stand side by side without "
+            f"saying so. Add these columns to `by`, or choose one value of each with `query`."
         )
 
 
 def _check_one_configuration(group: pd.DataFrame, varying: Sequence[str]) -> None:
-    """Raise UserError if rows of a group differ in a column of `varying`, or if two rows are of the same pass."""
+    """Raise UserError if a group mixes configurations or unequal hosts, or if two of its rows are of the same pass."""
     mixed = [name for name in varying if group[name].nunique(dropna=False) > 1]
-    if mixed:
-        values = "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in mixed)
+    if of_trials := [name for name in mixed if name not in ("host", *EQUAL)]:
         raise UserError(
-            f"the mean would mix configurations that differ in {', '.join(mixed)} ({values}). Add these columns to "
-            f"`by`, or choose one value of each with `query`."
+            f"the mean would mix configurations that differ in {', '.join(of_trials)} ({_values(group, of_trials)}). "
+            f"Add these columns to `by`, or choose one value of each with `query`."
+        )
+    unequal = [name for name in mixed if name != "host"]
+    if unequal or ("host" in mixed and (group["host"].nunique() < HOSTS or "machine" not in group)):
+        names = unequal or ["host"]
+        raise UserError(
+            f"the mean would pool rows that differ in {', '.join(names)} ({_values(group, names)}). Choose one host "
+            f"with `query`, or rows of three or more equal hosts: those with the same {', '.join(EQUAL)}."
         )
     if "image" not in group and group[["host", "pass_number"]].duplicated().any():
         raise UserError(
             "the mean would count a pass twice: two trials differ only in work after the timed part. Choose one with "
             "`query`, for example by its `study`."
         )
+
+
+def _check_shared_hosts(group: pd.DataFrame, base: pd.DataFrame) -> None:
+    """Raise UserError if two configurations share hosts, but too few for a ratio over hosts."""
+    first, second = set(group["host"]), set(base["host"])
+    if first != second and 0 < len(first & second) < HOSTS:
+        raise UserError(
+            f"both configurations ran on {', '.join(sorted(first & second))}, and one of them also on other hosts. "
+            f"Choose one host with `query`, or rows of three or more hosts that ran both."
+        )
+
+
+def _values(group: pd.DataFrame, names: Sequence[str]) -> str:
+    return "; ".join(f"{name}: {', '.join(map(str, group[name].unique()[:4]))}" for name in names)
 
 
 def _as_table(rows: list[dict[str, Any]], data: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -249,4 +244,4 @@ def _estimated(found: Interval | None, group: pd.DataFrame) -> dict[str, Any]:
     if found is None:
         return {"value": nan, "low": nan, "high": nan, "passes": 0, "hosts": group["host"].nunique()}
     low, high = (nan if end is None else end for end in (found.low, found.high))
-    return {"value": found.point, "low": low, "high": high, "passes": found.n, "hosts": group["host"].nunique()}
+    return {"value": found.point, "low": low, "high": high, "passes": found.n, "hosts": found.hosts}

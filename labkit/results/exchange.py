@@ -10,7 +10,7 @@ import pandas as pd
 from labkit.hardware.profile import load_profile
 from labkit.registry import METRICS
 from labkit.results.columns import WHAT_RAN
-from labkit.results.estimates import interval_of
+from labkit.results.intervals import interval_of
 from labkit.results.table import Results
 from labkit.statistics import CONFIDENCE
 
@@ -67,5 +67,8 @@ def _unit(unit: str, si_unit: str, profile: str) -> str:
 
 def _records(places: pd.Series) -> str:
     """Return the places of all passes in one text: `h200/records/<host>/01_training.jsonl.gz:3,40,77`."""
-    file = places.iloc[0].rpartition(":")[0]
-    return f"{file}:{','.join(sorted((place.rpartition(':')[2] for place in places), key=int))}"
+    by_file: dict[str, list[int]] = {}
+    for place in places:
+        file, _, line = place.rpartition(":")
+        by_file.setdefault(file, []).append(int(line))
+    return "; ".join(f"{file}:{','.join(map(str, sorted(lines)))}" for file, lines in by_file.items())

@@ -37,7 +37,7 @@ _OF_TRIAL = [field.name for field in fields(Trial)]
 # Fields that mean something for a workload with a network only: a matrix product has no model and no batch.
 _OF_NETWORKS = ("model", "image_px", "classes", "stem", "head", "batch", "optimizer", "learning_rate", "augment")
 # Columns of texts that are never missing; they are texts in a table without rows too.
-_WORDS = ("mode", *WORDS, *RECORDS, *HOW_IT_ENDED)
+_WORDS = ("mode", *WORDS, *RECORDS, "machine", *HOW_IT_ENDED)
 _COUNTS = ("batch", "image_px", "classes")  # fields of networks with whole numbers, even if some are missing
 # The columns of long tables that hold texts; all others hold numbers, even without rows.
 _TEXTS = frozenset(
@@ -78,7 +78,7 @@ class Results:
             return frame
         if hosts != "all":
             raise UserError(f"hosts must be 'selected' or 'all', not {hosts!r}.")
-        return _frame([*self.selected, *self.others()])
+        return _frame([*self.selected, *self.others()]).copy()  # in one piece, so that columns can be added
 
     def reasons(self) -> pd.DataFrame:
         """Return `frame()` with the reason for each missing value of a metric, and an empty text for each value."""
@@ -139,19 +139,21 @@ class Results:
 
         Raise UserError for a file that cannot be read.
         """
-        parts = []
+        parts, measured_by = [], pd.Series([record.study for _, record in self._rows], index=self._selected.index)
         for records in self.selected:
             if records.host_id is None or records.store is None:
                 continue
-            try:
-                kept = SeriesStore(records.store.report, records.host_id, records.study.id).read()
-            except OSError as error:
-                raise UserError(
-                    f"{error}, or delete the file: then `series()` has no telemetry of {records.study.id}."
-                ) from error
-            kept = kept[kept["scale"] == records.scale].rename(columns={"pass": "pass_number", "t_s": "time_s"})
-            keys = self._selected[self._selected["study"] == records.study.id][[*self._keys, "key_hash"]]
-            parts.append(keys.merge(kept, left_on=["key_hash", "pass_number"], right_on=["key", "pass_number"]))
+            for study in dict.fromkeys(record.study for record in records.records):
+                try:
+                    kept = SeriesStore(records.store.report, records.host_id, study).read()
+                except OSError as error:
+                    raise UserError(
+                        f"{error}, or delete the file: then `series()` has no telemetry of {study}."
+                    ) from error
+                kept = kept[kept["scale"] == records.scale].rename(columns={"pass": "pass_number", "t_s": "time_s"})
+                of_study = (self._selected["study"] == records.study.id) & (measured_by == study)
+                keys = self._selected[of_study][[*self._keys, "key_hash"]]
+                parts.append(keys.merge(kept, left_on=["key_hash", "pass_number"], right_on=["key", "pass_number"]))
         empty = pd.DataFrame(columns=[*self._keys, "source", "metric", "time_s", "value"])
         whole = pd.concat(parts, ignore_index=True) if parts else empty
         return whole[[*self._keys, "source", "metric", "time_s", "value"]]
@@ -312,13 +314,15 @@ def _row(records: StudyRecords, record: Record) -> dict[str, Any]:
         "study": records.study.id,
         "host": record.host,
         "device_name": gpus[0] if gpus and trial.device == "cuda" else records.host.get("cpu"),
+        "machine": records.machine(record),
         "pass_number": record.pass_number,
+        "planned_passes": record.planned.passes.get(short_hash(record.key), record.pass_number),
         "process": record.process.id,
         "protocol": record.protocol,
         "scale": record.scale,
         "started_at": record.started_at,
         "commit": record.versions.get("commit", "unknown"),
-        "record": f"{records.file()}:{line}",
+        "record": f"{records.file(record.study)}:{line}",
         "status": record.status,
         "reason": record.reason or "",
         **{metric: metric_of(records, record, metric) for metric in METRICS},

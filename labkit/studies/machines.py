@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from labkit.errors import UserError
-from labkit.results import Results, load
+from labkit.results import Results, estimate, load
 from labkit.results.columns import ASKED_AFTER, WHAT_RAN
+from labkit.results.estimates import EQUAL
+from labkit.results.intervals import HOSTS
+from labkit.show import Table, heading, table
+from labkit.show.frames import sorted_rows
+from labkit.show.labels import phrase
 
 HERE, ELSEWHERE = "this page", "other machines"
 # The loader does not count: every loader makes the same images.
@@ -17,15 +24,63 @@ _MACHINE = ["device file", "machine", "device", "CPU", "cores", "driver", "PyTor
 def same_configurations(frame: pd.DataFrame, profile: str) -> pd.DataFrame:
     """Return the rows of every study and machine of a device file that ran configurations of `frame`.
 
-    `machine` says whose. The loader may differ: some studies make images on the GPU, others on the host.
+    `whose` says from where. The loader may differ: in older records the studies had different loaders.
     """
-    try:
-        recorded = load(profile).frame(hosts="all")
-    except UserError:  # no study has records yet
-        recorded = frame
-    same = recorded.merge(frame[_ALIKE].drop_duplicates())
+    same = everywhere(frame, profile).merge(frame[_ALIKE].drop_duplicates()).copy()  # one block, not one per column
     here = same["host"].isin(frame["host"])
-    return same.assign(machine=here.map({True: HERE, False: ELSEWHERE}))
+    return same.assign(whose=here.map({True: HERE, False: ELSEWHERE}))
+
+
+def everywhere(frame: pd.DataFrame, profile: str, study: str = "") -> pd.DataFrame:
+    """Return the rows of all machines of a device file, of one study or of all; `frame` if there are no records."""
+    try:
+        return load(profile, study).frame(hosts="all")
+    except UserError:
+        return frame
+
+
+def hosts_table(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> Table:
+    """Return a row per machine with a metric of each configuration in `by`, the newest day and the protocol.
+
+    `frame` has rows of `Results.frame(hosts="all")`. Intervals of a machine are over its runs. With three or more equal
+    machines of the newest protocol, a last row has the mean over them, with its interval over machines. Else the
+    caption says why there is none. Raise UserError where `estimate` does.
+    """
+    measured, by = frame.dropna(subset=[metric]), list(by)
+    keys = [{"host": host, **_about(rows)} for host, rows in measured.groupby("host", sort=False)]
+    found = estimate(measured, metric, [*by, "host"])
+    equal = [_equal(rows) for _, rows in measured.groupby(by, sort=False, observed=True, dropna=False)]
+    most = max((rows["host"].nunique() for rows in equal), default=0)
+    caption = f"Machines: {heading(metric)} [95 % interval over runs]"
+    if most >= HOSTS:
+        pooled, name = pd.concat([rows for rows in equal if rows["host"].nunique() >= HOSTS]), f"{most} equal machines"
+        keys.append({"host": name, **_about(pooled)})
+        found = pd.concat([found, estimate(pooled, metric, by).assign(host=name)], ignore_index=True)
+        caption += ". Last row: their mean [95 % interval over machines]"
+    elif len(keys) == 1:
+        caption += ". Records of one machine"
+    elif keys:
+        caption += (
+            f". An interval over machines needs {HOSTS} machines that are equal (GPU, processor, cores, framework "
+            f"version, protocol, scale); here {'no two' if most == 1 else most} are"
+        )
+    values: dict[str, str | tuple[pd.DataFrame, str]] = {"measured": "measured", "protocol": "protocol"}
+    for key, rows in sorted_rows(found, by).groupby(by, sort=False, observed=True, dropna=False):
+        values[", ".join(phrase(name, value) for name, value in zip(by, key, strict=True))] = (rows, metric)
+    data = pd.DataFrame(keys, columns=["host", "measured", "protocol"])
+    return table(data, rows="host", values=values, intervals="all", caption=caption)
+
+
+def _about(rows: pd.DataFrame) -> dict[str, str]:
+    """Return the newest day and the protocols of rows as texts."""
+    protocols = ", ".join(str(protocol) for protocol in sorted(rows["protocol"].unique()))
+    return {"measured": rows["started_at"].max()[:10], "protocol": protocols}
+
+
+def _equal(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the largest group of equal machines, among those of the newest protocol."""
+    newest = rows[rows["protocol"] == rows["protocol"].max()]
+    return max((group for _, group in newest.groupby(list(EQUAL))), key=lambda group: group["host"].nunique())
 
 
 def spread(frame: pd.DataFrame, metric: str, by: list[str]) -> pd.DataFrame:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from labkit.errors import UserError
 from labkit.records.series_store import SeriesStore
 from labkit.records.store import Store
+from labkit.report import keep
 from labkit.report.keep import pack_records
 from labkit.results import reports_folder
 from tests.unit.test_records import HOST, STUDY, record
@@ -56,6 +58,41 @@ def test_series_are_the_same_after_packing(report: Path) -> None:
     pd.testing.assert_frame_equal(
         SeriesStore(report, HOST, STUDY).read(), before, check_dtype=False, check_categorical=False
     )
+
+
+def with_series(report: Path, host: str, day: int, *, rows: int = 2000) -> Path:
+    """Write a record and the series of a host, and return the file of the series."""
+    started = f"2026-01-{day:02}T00:00:00+00:00"
+    Store(report).append(record(batch=1).model_copy(update={"host": host, "started_at": started}))
+    path = SeriesStore(report, host, STUDY).path
+    path.parent.mkdir(parents=True)
+    where = {"scale": "smoke", "key": "0", "pass": 1, "source": "gpu0", "metric": "power_w"}
+    values = np.random.default_rng(day).normal(size=rows)
+    pd.DataFrame({**where, "t_s": np.arange(rows) * values, "value": values}).to_parquet(path)
+    return path
+
+
+def test_series_of_the_oldest_hosts_go_first_if_a_profile_is_too_large(
+    report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [with_series(report, host, day) for host, day in (("c" * 12, 1), ("a" * 12, 2), ("b" * 12, 3))]
+    list(pack_records("cpu"))
+    assert all(path.is_file() for path in paths), "within the limit nothing is deleted"
+    whole = sum(path.stat().st_size for path in report.rglob("*") if path.is_file())
+    monkeypatch.setattr(keep, "LIMIT_BYTES", whole - 1)
+    told = [sentence for sentence in pack_records("cpu") if "deleted" in sentence]
+    assert len(told) == 1 and told[0].startswith(f"Telemetry of {STUDY} of host cccccccccccc is deleted")
+    assert [path.is_file() for path in paths] == [False, True, True]
+
+
+def test_series_that_a_page_shows_and_all_records_are_kept(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [with_series(report, host, day) for host, day in (("c" * 12, 1), ("a" * 12, 2), ("b" * 12, 3))]
+    monkeypatch.setattr(keep, "LIMIT_BYTES", 1)
+    *_, deleted, last_deleted, total = pack_records("cpu")
+    assert "host cccccccccccc" in deleted and "host aaaaaaaaaaaa" in last_deleted
+    assert [path.is_file() for path in paths] == [False, False, True], "a page shows the newest host"
+    assert "MB, more than 0 MB." in total
+    assert len(Store(report).hosts(STUDY)) == 3
 
 
 def test_a_missing_or_unknown_profile_is_refused(report: Path) -> None:

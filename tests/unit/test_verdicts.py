@@ -19,7 +19,7 @@ from labkit.claims import evidence as rooms
 from labkit.claims import schema as claims
 from labkit.claims.evidence import Evidence, Side
 from labkit.claims.findings import COLUMNS, MARKS, Findings, finding_html
-from labkit.claims.judge import judge, judge_all
+from labkit.claims.judge import ONE_HOST, judge, judge_all
 from labkit.claims.papers import Paper, PublishedTable, load_papers
 from labkit.claims.schema import Claim
 from labkit.claims.shown import evidence as evidence_of_reports
@@ -106,15 +106,20 @@ def shown(data: Data, metric: str = "images_per_s", **where: str) -> Results:
     return of_records(*records(data, metric, **of), **where)
 
 
-def seen(*found: Results, view: str | None = "h200", available: Sequence[str] = ("01_training",)) -> Evidence:
-    """Return the evidence of these records, from the view of a profile."""
+def seen(
+    *found: Results,
+    view: str | None = "h200",
+    available: Sequence[str] = ("01_training",),
+    others: Sequence[Results] = (),
+) -> Evidence:
+    """Return the evidence of these records, from the view of a profile; `others` are records of its other hosts."""
     by_place = {(results.profile.name, results.study.id): results for results in found}
     names = {name for name, _ in by_place} | ({view} if view else set())
 
     def load(name: str, study: str) -> Results:
         return by_place.get((name, study)) or of_records(hw=name, study=study)
 
-    return Evidence(view, tuple(sorted(names)), frozenset(available), load)
+    return Evidence(view, tuple(sorted(names)), frozenset(available), load, lambda _: others)
 
 
 # ---- made-up claims -------------------------------------------------------------------------------------------------
@@ -389,7 +394,8 @@ def test_different_passes_give_no_pairs(name: str) -> None:
     data: dict[Trial, Values] = {
         trial: (*[None] * (3 * place), *values) for place, (trial, values) in enumerate(by_verdict[YES].items())
     }
-    finding = found_by(test, shown(data, test["metric"]))
+    planned = Planned(passes={short_hash(trial.key): 3 * len(data) for trial in data}, order_seed=1)
+    finding = found_by(test, of_records(*records(data, test["metric"], planned=planned)))
     if len(data) == 1 or test["shape"] == "differs":
         assert finding.verdict == YES, "this shape needs no pairs"
     else:
@@ -1146,7 +1152,7 @@ def write(report: str, *found: Record) -> None:
 
 
 def of_plan(data: Data, **other: Any) -> list[Record]:
-    planned = Planned(keys=[short_hash(trial.key) for trial in data], passes=3, order_seed=1)
+    planned = Planned(passes={short_hash(trial.key): 3 for trial in data}, order_seed=1)
     return sorted(records(data, "images_per_s", planned=planned, **other), key=lambda one: one.pass_number)
 
 
@@ -1160,6 +1166,106 @@ def test_hosts_are_never_pooled() -> None:
         assert finding.verdict == verdict
         assert case.effect is not None and case.effect.n == 3
         assert {side.results.host_id for side in case.sides} == {here or OTHER_HOST}
+
+
+# ---- several equal hosts --------------------------------------------------------------------------------------------
+
+GRAPH64, GRAPH256 = (replace(trial, engine="graph") for trial in (B64, B256))
+
+
+def hosts(*of_hosts: Data, metric: str = "images_per_s", **other: Any) -> list[Results]:
+    """Return the records of several hosts. `other` are fields of their records."""
+    names = [f"{place:012x}" for place in range(len(of_hosts))]
+    return [
+        of_records(*records(data, metric, host=name, **other), host=name)
+        for name, data in zip(names, of_hosts, strict=True)
+    ]
+
+
+def judged_on(of_hosts: Sequence[Results], test: dict[str, Any]) -> Finding:
+    claim = a_claim(test)
+    return judge(a_paper(claim), claim, seen(of_hosts[0], others=of_hosts[1:]))
+
+
+def test_an_eager_loop_is_judged_over_three_equal_hosts() -> None:
+    # Each host alone is sure of its ratio; together they are not.
+    of_hosts = hosts(*({B64: even(100), B256: even(rate)} for rate in (200, 100, 300)))
+    test = a_test(shape="ratio", at_least=1.5, **OVER_64)
+    finding = judged_on(of_hosts, test)
+    case = only_case(finding)
+    logs = np.log([2.0, 1.0, 3.0])
+    low, high = stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs))
+    assert interval(case) == pytest.approx(tuple(np.exp([low, logs.mean(), high])), rel=1e-3)
+    assert (finding.verdict, finding.scope, case.n) == (OPEN, "", 9)
+    page = BeautifulSoup(finding_html(finding), "html.parser")
+    assert "9 on 3 machines" in page.get_text() and len(page.select("td a")) == 3
+    alone = judged_on(of_hosts[:2], test)
+    assert (alone.verdict, alone.scope, only_case(alone).n) == (YES, ONE_HOST, 3)
+
+
+def test_levels_and_gains_of_eager_loops_are_over_hosts_too() -> None:
+    of_hosts = hosts(*({B64: even(100 * f), B128: even(200 * f), B256: even(250 * f)} for f in (1, 2, 4)))
+    level = judged_on(of_hosts, a_test(shape="level", at_least=300, select={"batch": 64}))
+    assert interval(only_case(level))[1] == pytest.approx(200, rel=1e-3) and level.verdict == OPEN
+    gains = judged_on(of_hosts, a_test(**ALONG, trend="diminishing"))
+    assert (gains.verdict, gains.scope) == (YES, "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"protocol": 2}, {"scale": "smoke"}, {"versions": {"torch": "2.12"}}],
+)
+def test_hosts_of_another_protocol_scale_or_version_are_not_pooled(changed: dict[str, Any]) -> None:
+    data = {B64: even(100), B256: even(200)}
+    of_hosts = [*hosts(data, data), hosts(data, data, data, **changed)[2]]
+    assert judged_on(of_hosts, a_test(shape="ratio", at_least=1.5, **OVER_64)).scope == ONE_HOST
+
+
+def test_a_host_with_another_processor_is_not_pooled() -> None:
+    of_hosts = hosts(*[{B64: even(100), B256: even(200)}] * 3)
+    test = a_test(shape="ratio", at_least=1.5, **OVER_64)
+    assert judged_on(of_hosts, test).scope == ""
+    other = replace(of_hosts[2], host={"cpu": "another CPU"})
+    assert judged_on([*of_hosts[:2], other], test).scope == ONE_HOST
+
+
+def test_hosts_of_protocol_2_are_judged_alone() -> None:
+    of_hosts = hosts(*[{B64: even(100), B256: even(200)}] * 3, protocol=2)
+    assert judged_on(of_hosts, a_test(shape="ratio", at_least=1.5, **OVER_64)).scope == ONE_HOST
+
+
+def test_what_the_host_does_not_change_is_judged_over_passes_without_a_word() -> None:
+    captured = judged_on(
+        hosts(*({GRAPH64: even(100), GRAPH256: even(rate)} for rate in (200, 100, 300))),
+        a_test(shape="ratio", at_least=1.5, **OVER_64),
+    )
+    memory = judged_on(
+        hosts(*({B64: even(100), B256: even(rate)} for rate in (200, 100, 300)), metric="memory_bytes"),
+        {"shape": "ratio", "at_least": 1.5, "because": "made up", "metric": "memory_bytes", **OVER_64},
+    )
+    for finding in (captured, memory):
+        assert (finding.verdict, finding.scope, only_case(finding).n) == (YES, "", 3)
+
+
+def test_a_captured_step_over_an_eager_loop_with_more_passes_is_unpaired() -> None:
+    eager = [100.0, 120.0, 110.0, 105.0, 125.0, 115.0]
+    planned = Planned(passes={short_hash(GRAPH64.key): 3, short_hash(B64.key): 6}, order_seed=1)
+    of_host = of_records(*records({GRAPH64: even(200), B64: eager}, "images_per_s", planned=planned))
+    test = a_test(shape="ratio", at_least=1.5, over={"engine": "graph"}, under={"engine": "eager"})
+    case = only_case(found_by(test, of_host))
+    expected = stats.ttest_ind(np.log(even(200)), np.log(eager), equal_var=False).confidence_interval(0.95)
+    assert (interval(case)[0], interval(case)[2]) == pytest.approx(tuple(np.exp(expected)), rel=1e-3)
+
+
+def test_other_hosts_are_read_from_the_reports() -> None:
+    for place, rate in enumerate((150, 200, 300), start=1):
+        started = f"2026-02-0{place}T00:00:00+00:00"
+        write("h200", *of_plan({B64: even(100), B256: even(rate)}, host=f"{place:012x}", started_at=started))
+    claim = a_claim(a_test(shape="ratio", at_least=1.2, **OVER_64))
+    case = only_case(judge(a_paper(claim), claim, evidence_of_reports("h200")))
+    assert case.effect is not None and (case.effect.hosts, case.n) == (3, 9)
+    (reports_folder() / "h200" / "hosts" / f"{1:012x}.json").write_text("no description")  # does not hide the others
+    assert judge(a_paper(claim), claim, evidence_of_reports("h200")).scope == ONE_HOST
 
 
 def test_an_effect_across_hosts_links_the_files_of_both() -> None:
@@ -1235,7 +1341,8 @@ def level_of(*hardware: str) -> dict[str, Any]:
 def test_a_verdict_names_the_differences_between_records_and_paper(
     test: dict[str, Any], data: Data, setup: dict[str, Any], label: str
 ) -> None:
-    assert found_by(test, shown(data), **setup).label == label
+    here = f", {ONE_HOST}" if any(trial.is_host_bound for trial in data) else ""
+    assert found_by(test, shown(data), **setup).label == label + here
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -1250,7 +1357,7 @@ def test_an_untestable_claim_has_no_scope_in_its_label() -> None:
     finding = found_by(
         {"shape": "level", "metric": "images_per_s", "published": [published(2)]}, shown({R50: near(2)}), data_sets=[]
     )
-    assert finding.scope == "on synthetic32"
+    assert finding.scope == f"on synthetic32, {ONE_HOST}"
     assert finding.label == UNTESTED
 
 
@@ -1501,6 +1608,22 @@ def test_across_hosts_a_true_ratio_at_the_bound_is_rarely_called_replicated() ->
     limit = 0.025 + 3 * math.sqrt(0.025 * 0.975 / 500)
     assert 0 < outcomes.count(YES) / 500 <= limit
     assert 0 < outcomes.count(NO) / 500 <= limit
+
+
+@pytest.mark.parametrize("passes", [3, 6])
+def test_over_three_hosts_a_true_ratio_at_the_bound_is_rarely_called_replicated_or_not(passes: int) -> None:
+    draw, many = np.random.default_rng(20_270_101), 300
+    outcomes = []
+    for _ in range(many):
+        of_hosts = []
+        for _ in range(3):
+            rates = draw.lognormal(sigma=0.31) * draw.lognormal(sigma=0.15, size=passes)
+            of_hosts.append({GRAPH64: even(150 * draw.lognormal(sigma=0.005)), B64: (100 * rates).tolist()})
+        test = a_test(shape="ratio", at_least=1.5, over={"engine": "graph"}, under={"engine": "eager"})
+        outcomes.append(judged_on(hosts(*of_hosts), test).verdict)
+    limit = 0.025 + 3 * math.sqrt(0.025 * 0.975 / many)
+    assert outcomes.count(YES) / many <= limit and outcomes.count(NO) / many <= limit
+    assert {YES, NO} & set(outcomes), "the limit means nothing if no verdict is ever reached"
 
 
 @pytest.mark.parametrize(
