@@ -94,17 +94,16 @@ def _plainest(lab: Lab, frameworks: str, precisions: list[str], devices: int, **
     for framework in lab.sweep[frameworks]:
         engine = "xla" if framework == "keras-jax" else "eager"
         for precision in precisions:
-            for recipe in recipes.of_framework(framework, [engine], precision, lab.profile.device.kind):
+            for recipe in recipes.of_framework(framework, [engine], precision):
                 trials += lab.trials(**recipes.on_devices(recipe, devices), **about)
     return trials
 
 
 def _networks(lab: Lab, group: str, engines: list[str], precision: str) -> list[Trial]:
-    kind = lab.profile.device.kind
     return [
         trial
         for framework in lab.sweep["frameworks" if group == "small" else "large_frameworks"]
-        for recipe in recipes.of_framework(framework, engines, precision, kind)
+        for recipe in recipes.of_framework(framework, engines, precision)
         for trial in _of_group(lab, group, **recipe)
     ]
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from labkit.hardware.profile import Profile
 from labkit.trial import Trial
+
+Sweep: TypeAlias = dict[str, Any]  # the sizes that a profile gives a study, by name
 
 
 class Lab(Protocol):
     """A study opened on a profile, reduced to the members that trials of several devices and frameworks need."""
 
     profile: Profile
+    scale: str
 
     @property
-    def sweep(self) -> dict[str, Any]:
+    def sweep(self) -> Sweep:
         """The sizes of the sweep, by name."""
 
     @property

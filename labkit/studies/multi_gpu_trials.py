@@ -94,9 +94,10 @@ def links(lab: Lab) -> list[Trial]:
     grid = lab.trials(workload=["all_reduce", "peer_copy"], size=sweep["message_bytes"], data=NO_DATA, **ways)
     grid += _small(lab, sweep["sent"], **_plain(lab), **ways) + _large(lab, sweep["sent_large"], **_plain(lab), **ways)
     for n in (1, most):
-        narrow = _plain(lab) | {"devices": n, "precision": sweep["sent_precisions"]}
-        narrow["gradient_precision"] = sweep["gradients"] if n > 1 else "fp32"
-        grid += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
+        gradients = {"gradient_precision": sweep["gradients"] if n > 1 else "fp32"}
+        for precision in sweep["sent_precisions"]:
+            narrow = {**recipes.in_precision("eager", precision), "devices": n, **gradients}
+            grid += _small(lab, sweep["sent"][:1], **narrow) + _large(lab, sweep["sent_large"], **narrow)
     return grid
 
 

@@ -1,4 +1,7 @@
-"""The trials of the profile study, from the sizes of its sweep: one function per question."""
+"""The trials of the profile study, from the sizes of its sweep: one function per question.
+
+Other studies call `traced` with this study's sweep, to know which of their configurations it traces.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,32 @@ from typing import Any
 
 from labkit import recipes
 from labkit.models import MODELS
-from labkit.studies.lab import Lab
+from labkit.studies.lab import Lab, Sweep
 from labkit.trial import Trial
 
 SMALL_PX = 32
 
 
-def plain(lab: Lab) -> list[Trial]:
+def traced(lab: Lab, sweep: Sweep) -> list[Trial]:
+    """Return the timed trainings of the study, each once, with the sweep's number of steps traced afterwards."""
+    trials = plain(lab, sweep) + tuned(lab, sweep) + rated(lab, sweep) + shared(lab, sweep)
+    return [replace(trial, traced_iterations=sweep["traced_iterations"]) for trial in dict.fromkeys(trials)]
+
+
+def plain(lab: Lab, sweep: Sweep) -> list[Trial]:
     """Return the baseline over batches: networks at their native size, and at 32 px.
 
     Its loader copies the numbers of each batch's samples to the device; other loaders would show no copy in the trace.
     """
-    trials = _at_own_size(lab, lab.sweep["large"], batch=lab.sweep["large_batch"])
-    trials += _at_own_size(lab, lab.sweep["larger"], batch=lab.sweep["larger_batch"])
-    trials += lab.trials(model=lab.sweep["small"], image_px=SMALL_PX, batch=lab.sweep["small_batch"])
-    return trials + lab.trials(model=lab.sweep["bound"], image_px=SMALL_PX, batch=lab.sweep["bound_batch"])
+    trials = _at_own_size(lab, sweep["large"], batch=sweep["large_batch"])
+    trials += _at_own_size(lab, sweep["larger"], batch=sweep["larger_batch"])
+    trials += lab.trials(model=sweep["small"], image_px=SMALL_PX, batch=sweep["small_batch"])
+    return trials + lab.trials(model=sweep["bound"], image_px=SMALL_PX, batch=sweep["bound_batch"])
 
 
-def tuned(lab: Lab) -> list[Trial]:
+def tuned(lab: Lab, sweep: Sweep) -> list[Trial]:
     """Return the same networks in optimised modes, which remove the gaps between kernels."""
-    sweep, modes = lab.sweep, recipes.tuned(lab.profile.device.kind)
+    modes = recipes.tuned(lab.profile.device.kind)
     trials: list[Trial] = []
     for name in sweep["tuned_engines"]:
         trials += _at_own_size(lab, sweep["tuned"], batch=sweep["tuned_batch"], **modes[name])
@@ -37,36 +46,30 @@ def tuned(lab: Lab) -> list[Trial]:
     return trials + _at_own_size(lab, sweep["compiled"], **compiled)
 
 
-def rated(lab: Lab) -> list[Trial]:
-    """Return the baseline at other learning rates."""
-    rates = {"learning_rate": lab.sweep["learning_rates"], "batch": lab.sweep["rated_batch"]}
-    return _at_own_size(lab, lab.sweep["rated"], **rates)
+def rated(lab: Lab, sweep: Sweep) -> list[Trial]:
+    """Return the baseline at other learning rates: a claim says that they make no difference to the speed."""
+    rates = {"learning_rate": sweep["learning_rates"], "batch": sweep["rated_batch"]}
+    return _at_own_size(lab, sweep["rated"], **rates)
 
 
-def shared(lab: Lab) -> list[Trial]:
+def shared(lab: Lab, sweep: Sweep) -> list[Trial]:
     """Return DataParallel on all GPUs, if there are several: one process copies the weights and splits each batch.
 
     Larger scales include fewer GPUs too. A batch that the GPUs cannot share evenly is left out.
     """
     counts = [n for n in lab.device_counts if n > 1] if lab.profile.device.kind == "cuda" else []
     trials: list[Trial] = []
-    for devices in counts if lab.sweep["shared_by_fewer"] else counts[-1:]:
-        batches = [batch for batch in lab.sweep["shared_batch"] if batch % devices == 0]
+    for devices in counts if sweep["shared_by_fewer"] else counts[-1:]:
+        batches = [batch for batch in sweep["shared_batch"] if batch % devices == 0]
         way = {"devices": devices, "parallel": "one_process", "scaling": "strong"}
-        trials += _at_own_size(lab, lab.sweep["shared"], batch=batches, **way)
+        trials += _at_own_size(lab, sweep["shared"], batch=batches, **way)
     return trials
 
 
-def traced(lab: Lab, trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials, each once, with the sweep's number of steps traced afterwards."""
-    steps = lab.sweep["traced_iterations"]
-    return [replace(trial, traced_iterations=steps) for trial in dict.fromkeys(trials)]
-
-
-def sampled(lab: Lab) -> list[Trial]:
-    """Return trials that differ only in how many of their steps are traced."""
-    about = {"image_px": SMALL_PX, "batch": lab.sweep["sampled_batch"], "steps_before": lab.sweep["steps_before"]}
-    return lab.trials(model=lab.sweep["sampled"], **about, traced_iterations=lab.sweep["sampled_iterations"])
+def sampled(lab: Lab, sweep: Sweep) -> list[Trial]:
+    """Return trials that differ only in how many of their steps are traced: a claim compares few steps with many."""
+    about = {"image_px": SMALL_PX, "batch": sweep["sampled_batch"], "steps_before": sweep["steps_before"]}
+    return lab.trials(model=sweep["sampled"], **about, traced_iterations=sweep["sampled_iterations"])
 
 
 def _at_own_size(lab: Lab, models: Iterable[str], **about: Any) -> list[Trial]:

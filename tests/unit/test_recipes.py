@@ -14,6 +14,7 @@ from labkit.recipes import (
     FRAMEWORK_ENGINES,
     PLAIN,
     engine_class,
+    in_precision,
     is_plain,
     mode_name,
     of_framework,
@@ -46,6 +47,24 @@ def test_each_recipe_makes_a_trial_with_a_distinct_name(kind: Kind) -> None:
     assert len({mode_name(trial) for (trial,) in made.values()}) == len(made)
     assert [name for name, (trial,) in made.items() if is_plain(trial)] == ["plain"]
     assert set(made) == {"plain", *tuned(kind)}
+
+
+def test_an_eager_step_in_fp32_is_the_baseline_of_every_study_and_framework() -> None:
+    assert Trial(**in_precision("eager", "fp32")) == Trial(**recipes("cuda")["plain"]) == Trial()
+    assert Trial(**of_framework("torch", ["eager"], "fp32")[0]) == Trial()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
+@pytest.mark.parametrize("mode", ["eager", "fused", "compile", "graph"])
+def test_a_precision_changes_the_memory_format_and_nothing_else_of_a_mode(mode: str, precision: str) -> None:
+    narrow, fp32 = (Trial(**in_precision(mode, name)).as_dict() for name in (precision, "fp32"))
+    differing = {name: narrow[name] for name in narrow if narrow[name] != fp32[name]}
+    assert differing == {"precision": precision, "memory_format": "channels_last"}
+
+
+def test_a_mode_without_a_recipe_in_every_precision_is_a_user_error() -> None:
+    with pytest.raises(UserError, match="unknown execution mode in any precision 'xla'; valid: eager, "):
+        in_precision("xla", "fp32")
 
 
 def test_a_gpu_has_a_captured_and_a_compiled_recipe_that_differ_only_in_the_engine() -> None:
@@ -114,24 +133,26 @@ def test_every_engine_that_a_profile_names_has_a_recipe(hw: str, scale: str) -> 
     profile = load_profile(hw)
     sweep, names = profile.sweep("02_batch_size", scale), recipes(profile.device.kind)
     assert {*sweep["engines"], sweep["compiled_engine"], sweep["run_engine"]} <= set(names)  # type: ignore[misc]
-    assert profile.sweep("07_precision", scale)["compiled_engine"] in names
+    precisions = profile.sweep("07_precision", scale)
+    assert precisions["compiled_engine"] in names
+    assert all(in_precision(str(precisions[name]), "fp32") for name in ("engine", "run_engine"))
 
 
 def test_a_framework_has_only_its_own_engines() -> None:
     assert set(FRAMEWORK_ENGINES) == set(FRAMEWORKS)
     for name, engines in FRAMEWORK_ENGINES.items():
         assert set(engines) <= set(ENGINES) and engines[0] == "eager"
-        assert len(of_framework(name, engines, "bf16", "cuda")) == len(engines)
+        assert len(of_framework(name, engines, "bf16")) == len(engines)
     asked = ["eager", "compile", "function", "xla"]
-    assert [r["engine"] for r in of_framework("keras-jax", asked, "fp32", "cpu")] == ["eager", "xla"]
-    assert [r["engine"] for r in of_framework("torch", asked, "fp32", "cpu")] == ["eager", "compile"]
-    assert is_plain(Trial(**of_framework("torch", ["eager"], "fp32", "cpu")[0]))
-    assert not is_plain(Trial(**of_framework("keras-torch", ["eager"], "fp32", "cpu")[0]))
-    assert of_framework("torch", ["eager"], "bf16", "cuda")[0]["memory_format"] == "channels_last"
+    assert [r["engine"] for r in of_framework("keras-jax", asked, "fp32")] == ["eager", "xla"]
+    assert [r["engine"] for r in of_framework("torch", asked, "fp32")] == ["eager", "compile"]
+    assert is_plain(Trial(**of_framework("torch", ["eager"], "fp32")[0]))
+    assert not is_plain(Trial(**of_framework("keras-torch", ["eager"], "fp32")[0]))
+    assert of_framework("torch", ["eager"], "bf16")[0]["memory_format"] == "channels_last"
     with pytest.raises(UserError, match="unknown framework 'jax'"):
-        of_framework("jax", asked, "fp32", "cpu")
+        of_framework("jax", asked, "fp32")
     with pytest.raises(UserError, match="unknown engine of a framework 'fast'"):
-        of_framework("torch", ["fast"], "fp32", "cpu")
+        of_framework("torch", ["fast"], "fp32")
     assert [engine_class(name) for name in ("eager", "function", "xla", "compile+graph")] == ["eager"] + [
         "compiled"
     ] * 3

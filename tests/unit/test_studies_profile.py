@@ -146,15 +146,14 @@ def test_samples_of_few_and_many_traced_steps_have_the_same_configuration(result
 
 
 def planned(lab: OpenStudy) -> list[Trial]:
-    trials = grids.plain(lab) + grids.tuned(lab) + grids.rated(lab) + grids.shared(lab)
-    return grids.traced(lab, trials) + grids.sampled(lab)
+    return grids.traced(lab, lab.sweep) + grids.sampled(lab, lab.sweep)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
 @pytest.mark.parametrize("hw", ["h200", "h200_x8"])
 def test_trials_are_distinct_and_traced_and_shared_batches_are_divisible(hw: str, scale: str) -> None:
     lab = open_study(STUDY, hw=hw, scale=scale, mode="plan")
-    trials, shared = planned(lab), grids.shared(lab)
+    trials, shared = planned(lab), grids.shared(lab, lab.sweep)
     assert len({trial.key for trial in trials}) == len(trials) > 0
     assert all(trial.traced_iterations and not trial.epochs for trial in trials)
     assert bool(shared) == (lab.profile.device.count > 1 and scale != "smoke")
